@@ -1,0 +1,1 @@
+"""The simulated ttnn: meshes, tensors, operations and collectives in NumPy."""

@@ -1,0 +1,189 @@
+"""The one table of operations, and the one point that every call goes through.
+
+Watchers (trace capture, the call tape, later the profiler) see each outermost call with its arguments and its result;
+what an operation calls to do its work is its own business.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from ttkit.errors import OutOfMemoryError, TTKitError, fail
+from ttkit.sim import dtypes
+from ttkit.sim.enums import DataType, Layout, MemoryConfig
+from ttkit.sim.mesh import Grid, MeshDevice
+from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.types import MeshShape, Placement, PlacementReplicate, TensorTopology
+
+F = TypeVar("F", bound=Callable[..., Any])
+OPERATIONS: dict[str, Callable[..., Any]] = {}
+
+
+class Watcher(Protocol):
+    """Something that wants to see calls."""
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called with the arguments, before the operation; may raise to refuse it."""
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Called with what the operation gave."""
+
+
+watchers: list[Watcher] = []
+_inside = [False]
+
+
+def operation(name: str) -> Callable[[F], F]:
+    """Enter a function into the table under ttnn's `name` and let calls pass through the dispatch point.
+
+    A NumPy error that no check of ours foresaw is turned into an error of the kit that names the call.
+    """
+
+    def enter(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if watchers and not _inside[0]:
+                return _watched(name, function, args, kwargs)
+            try:
+                with np.errstate(all="ignore"):  # a card divides by zero without a word
+                    return function(*args, **kwargs)
+            except (TTKitError, TypeError, AttributeError):
+                raise
+            except MemoryError as error:
+                fail(describe(name, args, kwargs), f"Out of Memory: the host cannot hold the result ({error})", "a smaller shape", OutOfMemoryError)
+            except (ValueError, IndexError, OverflowError) as error:
+                fail(describe(name, args, kwargs), f"Invalid arguments to {name}: {error}", "see the shapes above")
+
+        call.operation_name = name  # type: ignore[attr-defined]
+        OPERATIONS[name] = call
+        return call  # type: ignore[return-value]
+
+    return enter
+
+
+def _watched(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for watcher in watchers:
+        watcher.before(name, args, kwargs)
+    _inside[0] = True
+    try:
+        result = OPERATIONS[name](*args, **kwargs)
+    finally:
+        _inside[0] = False
+    for watcher in watchers:
+        watcher.after(name, args, kwargs, result)
+    return result
+
+
+def describe(name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> str:
+    """A call in one line: tensors by shape, dtype and mesh."""
+
+    def show(value: Any) -> str:
+        if isinstance(value, Tensor):
+            where = f" on {'x'.join(map(str, value.mesh.shape))}" if value.mesh is not None else " on host"
+            return f"{list(value.shard_shape)} {value.dtype.name}{where}"
+        if isinstance(value, np.ndarray):
+            return f"array {list(value.shape)} {value.dtype}"
+        text = repr(value)
+        return text if len(text) <= 40 else text[:37] + "..."
+
+    shown = [show(a) for a in args] + [f"{k}={show(v)}" for k, v in (kwargs or {}).items()]
+    return f"{name}({', '.join(shown)})"
+
+
+def on_mesh(name: str, *tensors: Tensor, letters: str = "ABC") -> MeshDevice:
+    """The mesh that all operands lie on; a host, freed or foreign operand is an error."""
+    mesh = None
+    for letter, tensor in zip(letters, tensors, strict=False):
+        if not isinstance(tensor, Tensor):
+            fail(name, f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
+        if tensor.mesh is None:
+            rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
+            fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
+        if tensor._array is None:
+            fail(describe(name, tensors), f"Input Tensor {letter} is not allocated", "use it before ttnn.deallocate")
+        if mesh is not None and tensor.mesh is not mesh:
+            fail(describe(name, tensors), f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}", "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
+        mesh = tensor.mesh
+    if not mesh.is_open:  # type: ignore[union-attr]
+        mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
+    return mesh  # type: ignore[return-value]
+
+
+def result(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    memory_config: MemoryConfig | None = None,
+    output: Tensor | None = None,
+    owned: bool = True,
+) -> Tensor:
+    """A tensor of an operation's values on the mesh and grid of `like`, rounded as its dtype is stored.
+
+    Args:
+        array: leading axes over the grid, then the shard's axes.
+        output: where ttnn was given an output tensor: it gets the values and is returned.
+        owned: the array is fresh and may be overwritten by the rounding.
+    """
+    dtype = dtype or like.dtype
+    if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
+        array = dtypes.convert(array, dtype, owned=owned, foreign=not owned)
+    if output is not None:
+        if output.shard_shape != array.shape[len(like.grid.shape) :]:
+            fail("output_tensor", f"the result has shape {list(array.shape[len(like.grid.shape):])}, the output tensor {list(output.shard_shape)}", "an output of that shape")
+        if output.dtype is not dtype:
+            array = dtypes.convert(array, output.dtype)
+        output.rebind(array)
+        return output
+    if topology is None:
+        topology = like.topology if like.grid is like.mesh.grid else merged(like.mesh.grid, like.topology)  # type: ignore[union-attr]
+    return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh, memory_config)
+
+
+REPLICATE = PlacementReplicate()
+
+
+@functools.lru_cache(maxsize=4096)
+def merged(grid: Grid, *topologies: TensorTopology) -> TensorTopology:
+    """What ttnn says of a result with these operands on the mesh `grid`.
+
+    An axis that any operand shards is sharded, and the first operand names the dim; replicated operands of another
+    distribution rank do not count. ttnn looks at placements alone, never at the values, and names every chip of the mesh.
+    """
+    sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
+    rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
+    shape, placements = [1] * rank, [REPLICATE] * rank
+    claimed: set[Placement] = set()
+    for topology in topologies:
+        if len(topology._shape) == rank:
+            shape = [max(a, b) for a, b in zip(shape, topology._shape, strict=True)]
+            for axis, placement in enumerate(topology._placements):
+                if placement != REPLICATE and placement not in claimed:
+                    claimed.add(placement)
+                    if placements[axis] == REPLICATE:
+                        placements[axis] = placement  # type: ignore[call-overload]
+    return TensorTopology(MeshShape(shape), placements, grid.coords)  # type: ignore[arg-type]
+
+
+def common_grid(tensors: Sequence[Tensor], asked: Callable[[], str]) -> tuple[Tensor, list[np.ndarray]]:
+    """The operand that covers the fewest chips, and all operands' arrays on its chips."""
+    like = min(tensors, key=lambda t: t.grid.size)
+    grid = like.grid
+    arrays = []
+    for tensor in tensors:
+        if tensor.grid is grid:
+            arrays.append(tensor.array)
+            continue
+        if not set(grid.coords) <= set(tensor.grid.coords):
+            rule = f"operands lie on different chips: {list(grid.coords)} and {list(tensor.grid.coords)}"
+            fail(asked(), rule, "the same mapper for both")
+        index = {c: i for i, c in enumerate(tensor.grid.coords)}
+        whole = tensor.full_array().reshape((tensor.grid.size,) + tensor.shard_shape)
+        arrays.append(whole[[index[c] for c in grid.coords]].reshape(grid.shape + tensor.shard_shape))
+    return like, arrays

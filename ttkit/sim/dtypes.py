@@ -1,0 +1,127 @@
+"""Element types: how many bytes they take on a chip, and how values are rounded when they are stored.
+
+A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are exactly
+representable in the narrower type, so that NumPy computes on them at full speed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ttkit.sim.blocks import BLOCK, in_two
+from ttkit.sim.enums import DataType
+
+FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
+BLOCK_FLOATS = {DataType.BFLOAT8_B: 7, DataType.BFLOAT4_B: 3}  # bits of magnitude an element, the leading one included
+TILE_BYTES = {DataType.BFLOAT8_B: 1088, DataType.BFLOAT4_B: 576}  # 1024 elements and 64 shared exponents
+BYTES = {DataType.FLOAT32: 4, DataType.BFLOAT16: 2, DataType.UINT32: 4, DataType.INT32: 4, DataType.UINT16: 2, DataType.UINT8: 1, DataType.INT8: 1}
+NUMPY = {DataType.UINT32: np.uint32, DataType.INT32: np.int32, DataType.UINT16: np.uint16, DataType.UINT8: np.uint8, DataType.INT8: np.int8}
+
+
+def numpy_dtype(dtype: DataType) -> type:
+    """The NumPy type that the simulator keeps values of `dtype` in."""
+    return NUMPY.get(dtype, np.float32)
+
+
+def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
+    """Bytes that a shard of this padded shape takes on its chip.
+
+    Example:
+        >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
+        (4096, 2176)
+    """
+    elements = math.prod(padded_shape)
+    return elements // 1024 * TILE_BYTES[dtype] if dtype in TILE_BYTES else elements * BYTES[dtype]
+
+
+def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None:
+    np.right_shift(values, 16, out=carry)
+    np.bitwise_and(carry, 1, out=carry)
+    np.add(carry, 0x7FFF, out=carry)
+    np.add(values, carry, out=out)
+    np.bitwise_and(out, 0xFFFF_0000, out=out)
+
+
+def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
+    """Float32 values rounded to the nearest bfloat16, ties to even.
+
+    Infinities stay. A NaN stays one if its low 16 bits are zero, as those of arithmetic are; `convert` sees to the others.
+
+    Args:
+        array: float32 values, any shape.
+        in_place: the array may be overwritten.
+
+    Example:
+        >>> float(round_bfloat16(np.float32([1.00390625]))[0])
+        1.0
+    """
+    bits = array.view(np.uint32) if array.flags.c_contiguous else np.ascontiguousarray(array).view(np.uint32)
+    out = bits if in_place and bits.base is not None and array.flags.writeable else np.empty_like(bits)
+    flat, target = bits.reshape(-1), out.reshape(-1)
+
+    def work(low: int, high: int) -> None:
+        carry = np.empty(min(BLOCK, high - low), np.uint32)
+        for start in range(low, high, BLOCK):
+            end = min(start + BLOCK, high)
+            _round_block(flat[start:end], target[start:end], carry[: end - start])
+
+    in_two(work, flat.size, BLOCK, flat.size)
+    return out.view(np.float32)
+
+
+def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
+    """Values of a block float type: 16 neighbours of a row share the exponent of the largest.
+
+    Args:
+        array: float32, any shape; blocks run along the last dimension.
+        bits: magnitude bits of an element, 7 for bfloat8_b and 3 for bfloat4_b.
+    """
+    if array.ndim == 0 or array.size == 0:
+        return round_block_float(array.reshape(1), bits).reshape(array.shape) if array.size else array
+    width = array.shape[-1]
+    padded = np.zeros((*array.shape[:-1], -(-width // 16) * 16), np.float32)
+    padded[..., :width] = array
+    blocks = padded.reshape(*array.shape[:-1], -1, 16)
+    raw = blocks.view(np.uint32)
+    exponents = ((raw >> 23) & 0xFF).astype(np.int32)
+    shared = exponents.max(-1, keepdims=True)
+    mantissa = np.where(exponents > 0, (raw & 0x7FFFFF) | 0x800000, 0).astype(np.int64)
+    shift = np.minimum(shared - exponents, 63) + (24 - bits)
+    shift = np.minimum(shift, 62)
+    low = mantissa & ((np.int64(1) << shift) - 1)
+    half = np.int64(1) << (shift - 1)
+    kept = mantissa >> shift
+    kept += (low > half) | ((low == half) & (kept & 1 == 1))
+    kept = np.minimum(kept, (1 << bits) - 1)
+    value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
+    return np.copysign(value, blocks).astype(np.float32).reshape(padded.shape)[..., :width] + np.float32(0)
+
+
+def convert(array: np.ndarray, dtype: DataType, *, owned: bool = False, foreign: bool = True) -> np.ndarray:
+    """`array` as values that `dtype` can hold, in the NumPy type that the simulator keeps them in.
+
+    Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.
+
+    Args:
+        array: any numeric NumPy array.
+        dtype: the element type wanted.
+        owned: the array is a temporary that may be overwritten.
+        foreign: the values may hold a NaN that no arithmetic of ours made.
+    """
+    target = numpy_dtype(dtype)
+    if array.dtype != target:
+        if array.dtype.kind == "f" and target is not np.float32:
+            with np.errstate(invalid="ignore"):
+                array = np.trunc(array).astype(np.int64)
+        array = array.astype(target)
+        owned = True
+    if dtype is DataType.BFLOAT16:
+        rounded = round_bfloat16(array, in_place=owned and not foreign)
+        if foreign and array.size and np.isnan(array.min()):
+            rounded = np.where(np.isnan(array), np.float32(np.nan), rounded)
+        return rounded
+    if dtype in BLOCK_FLOATS:
+        return round_block_float(array, BLOCK_FLOATS[dtype])
+    return array

@@ -1,0 +1,224 @@
+"""The enumerations of ttnn, and the constants that are spelt after them; names and numbers are ttnn's."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class _Enum(enum.Enum):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+
+class DataType(_Enum):
+    """The element types; numbers are ttnn's."""
+
+    BFLOAT16 = 0
+    FLOAT32 = 1
+    UINT32 = 2
+    BFLOAT8_B = 3
+    BFLOAT4_B = 4
+    UINT8 = 5
+    UINT16 = 6
+    INT32 = 7
+    INT8 = 9
+
+
+class Layout(_Enum):
+    """Row by row, or in 32 x 32 tiles."""
+
+    ROW_MAJOR = 0
+    TILE = 1
+
+
+class StorageType(_Enum):
+    """Where a tensor lives."""
+
+    HOST = 0
+    DEVICE = 1
+
+
+class BufferType(_Enum):
+    """Which memory of a chip."""
+
+    DRAM = 0
+    L1 = 1
+    L1_SMALL = 3
+    TRACE = 4
+
+
+class TensorMemoryLayout(_Enum):
+    """How a buffer is spread over a chip's banks or cores."""
+
+    INTERLEAVED = 0
+    HEIGHT_SHARDED = 2
+    WIDTH_SHARDED = 3
+    BLOCK_SHARDED = 4
+
+
+class Topology(_Enum):
+    """The shape of a collective's path."""
+
+    Linear = 1
+    Ring = 2
+    Mesh = 3
+    Torus = 4
+
+
+class Arch(_Enum):
+    """Chip generations."""
+
+    WORMHOLE_B0 = 2
+    BLACKHOLE = 3
+
+
+class FabricConfig(_Enum):
+    """How the chips' ethernet links are set up to forward; needed by collectives, chosen before a mesh is opened."""
+
+    DISABLED = 0
+    FABRIC_1D_NEIGHBOR_EXCHANGE = 1
+    FABRIC_1D = 2
+    FABRIC_1D_RING = 3
+    FABRIC_2D = 4
+    FABRIC_2D_TORUS_X = 5
+    FABRIC_2D_TORUS_Y = 6
+    FABRIC_2D_TORUS_XY = 7
+    CUSTOM = 8
+
+
+class FabricReliabilityMode(_Enum):
+    """What to do about links that are down."""
+
+    STRICT_INIT = 0
+    RELAXED_INIT = 1
+    DYNAMIC_RECONFIG = 2
+
+
+class FabricTensixConfig(_Enum):
+    """Whether compute cores help the fabric."""
+
+    DISABLED = 0
+    MUX = 1
+
+
+class FabricUDMMode(_Enum):
+    """Unified data movement over the fabric."""
+
+    DISABLED = 0
+    ENABLED = 1
+
+
+class FabricManagerMode(_Enum):
+    """Who brings the fabric up."""
+
+    ENABLED = 0
+    INIT_FABRIC = 1
+    TERMINATE_FABRIC = 2
+    DEFAULT = 3
+
+
+class MathFidelity(_Enum):
+    """Passes of the matrix engine: more passes, more mantissa bits."""
+
+    LoFi = 0
+    HiFi2 = 2
+    HiFi3 = 3
+    HiFi4 = 4
+
+
+class MemoryConfig:
+    """Where an output buffer goes; the simulator accounts for interleaved DRAM and L1 alike as DRAM.
+
+    Example:
+        >>> MemoryConfig().buffer_type
+        BufferType.DRAM
+    """
+
+    def __init__(
+        self,
+        memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED,
+        buffer_type: BufferType = BufferType.DRAM,
+        shard_spec: Any = None,
+    ):
+        self.memory_layout, self.buffer_type, self.shard_spec = memory_layout, buffer_type, shard_spec
+
+    @property
+    def interleaved(self) -> bool:
+        """True where pages go round the banks in turn."""
+        return self.memory_layout is TensorMemoryLayout.INTERLEAVED
+
+    def is_sharded(self) -> bool:
+        """True where each core holds one piece."""
+        return not self.interleaved
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryConfig) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.memory_layout, self.buffer_type))
+
+    def __repr__(self) -> str:
+        return (
+            f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},buffer_type=BufferType::{self.buffer_type.name},"
+            f"shard_spec={'std::nullopt' if self.shard_spec is None else self.shard_spec},nd_shard_spec=std::nullopt,created_with_nd_shard_spec=0,per_core_allocation=0,range_lockstep_allocation=0)"
+        )
+
+
+DRAM_MEMORY_CONFIG = MemoryConfig()
+L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
+TILE_SIZE = 32
+ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout.ROW_MAJOR, Layout.TILE
+bfloat16, float32, uint32, bfloat8_b = DataType.BFLOAT16, DataType.FLOAT32, DataType.UINT32, DataType.BFLOAT8_B
+bfloat4_b, uint8, uint16, int32 = DataType.BFLOAT4_B, DataType.UINT8, DataType.UINT16, DataType.INT32
+int8 = DataType.INT8
+
+
+class GeluVariant(_Enum):
+    """How GELU is computed."""
+
+    Accurate = 0
+    FastLut = 1
+    Tanh = 2
+
+
+class SigmoidMode(_Enum):
+    """How the sigmoid is computed."""
+
+    FastApproximate = 0
+    AccurateWithFastExp = 1
+    Accurate = 2
+
+
+class EmbeddingsType(_Enum):
+    """What an embedding table is like."""
+
+    GENERIC = 0
+    PADDED = 1
+    BINARY = 2
+
+
+class UnaryOpType(_Enum):
+    """Activations that other operations can apply."""
+
+    EXP = 0
+    GELU = 2
+    RELU = 4
+    SQRT = 5
+    SIGMOID = 6
+    LOG = 7
+    TANH = 9
+    SQUARE = 18
+    RELU6 = 40
+    SILU = 58
+    NEG = 61
+
+
+class UnaryWithParam:
+    """An activation with its parameter."""
+
+    def __init__(self, op_type: UnaryOpType, param: float | None = None):
+        self.op_type, self.param = op_type, param

@@ -1,0 +1,79 @@
+"""What each simulated chip's DRAM holds: bytes are taken when a tensor gets a buffer and given back when it goes."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ttkit.errors import OutOfMemoryError, fail
+from ttkit.sim.dtypes import bytes_of
+
+if TYPE_CHECKING:
+    from ttkit.sim.enums import DataType
+    from ttkit.sim.mesh import Grid, MeshDevice
+
+_meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
+_bound = [0]  # the sum of all buffers, as if one chip held them all: while it fits, no chip can be full
+
+
+def register(mesh: MeshDevice) -> None:
+    """Let `mesh` take part in the accounting of the chips that it covers."""
+    mesh.used = Counter()
+    _meshes.add(mesh)
+
+
+class Allocation:
+    """A buffer of `nbytes` on each chip of `grid`; given back by `free` or when nothing refers to it any more.
+
+    Raises:
+        OutOfMemoryError: a chip has less than `nbytes` free.
+    """
+
+    __slots__ = ("grid", "mesh", "nbytes")
+
+    def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
+        self.nbytes = 0
+        if _bound[0] + nbytes > mesh.system.chip.dram_bytes:
+            self._check(mesh, grid, nbytes)
+        self.mesh, self.grid, self.nbytes = mesh, grid, nbytes
+        _bound[0] += nbytes
+        mesh.used[grid] += nbytes
+
+    @staticmethod
+    def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
+        total = mesh.system.chip.dram_bytes
+        used = bytes_in_use()
+        for coordinate in grid.coords:
+            device = mesh.id_at(coordinate)
+            free = total - used[device]
+            if nbytes > free:
+                rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; {used[device]:,} of {total:,} are in use, {free:,} are free"
+                fail(f"allocate on {mesh!r}", rule, "shard the tensor over more chips, deallocate what is no longer needed, or use a narrower dtype", OutOfMemoryError)
+
+    def free(self) -> None:
+        """Give the bytes back; a second call does nothing."""
+        if self.nbytes:
+            _bound[0] -= self.nbytes
+            self.mesh.used[self.grid] -= self.nbytes
+            self.nbytes = 0
+
+    __del__ = free
+
+
+def would_fit(mesh: MeshDevice, grid: Grid, shape: tuple[int, ...], dtype: DataType) -> None:
+    """Raise now where a shard of this shape, in tiles, would not fit: before the host works on it."""
+    nbytes = bytes_of((1,) * max(0, 2 - len(shape)) + shape[:-2] + tuple(-(-n // 32) * 32 for n in shape[-2:]), dtype)
+    if _bound[0] + nbytes > mesh.system.chip.dram_bytes:
+        Allocation._check(mesh, grid, nbytes)
+
+
+def bytes_in_use() -> Counter[int]:
+    """DRAM bytes in use: {device id: bytes}."""
+    used: Counter[int] = Counter()
+    for mesh in _meshes:
+        for grid, nbytes in mesh.used.items():
+            if nbytes:
+                for coordinate in grid.coords:
+                    used[mesh.id_at(coordinate)] += nbytes
+    return used

@@ -1,0 +1,274 @@
+"""The simulated tensor: one NumPy array for all chips (idea 2 of the design), with what ttnn says about it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim import dtypes
+from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
+from ttkit.sim.memory import Allocation
+from ttkit.sim.mesh import SINGLE, Grid, MeshDevice
+from ttkit.sim.printing import text_of
+from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape, TensorTopology
+
+LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
+_numbers = itertools.count(1)
+
+
+def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two.
+
+    Example:
+        >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
+        ((32, 32), (3, 64, 64))
+    """
+    if layout is not Layout.TILE:
+        return shape
+    shape = (1,) * (2 - len(shape)) + shape
+    return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
+
+
+class Tensor:
+    """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
+
+    `array` holds the values of all chips: leading axes run over `grid`, each as long as the mesh axis or 1 where the
+    shards along it are bit-identical, and the shard's own axes follow. Arrays are shared, so nothing writes into one
+    that it did not allocate: an operation in place gives the tensor a new array.
+
+    Args:
+        data: a NumPy array or torch tensor; or a list of numbers together with `shape`.
+    """
+
+    __slots__ = ("_allocation", "_array", "_number", "dtype", "grid", "layout", "mesh", "padded", "plain_memory_config", "shard_shape", "topology", "__weakref__")
+    __hash__ = object.__hash__
+
+    def __new__(cls, data: Any, *args: Any, **kwargs: Any) -> Tensor:
+        from ttkit.sim.creation import tensor_from
+
+        return tensor_from(data, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        pass
+
+    @property
+    def array(self) -> np.ndarray:
+        """Leading axes over the grid, then the shard's axes; do not write into it."""
+        if self._array is None:
+            fail(f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}", "Tensor is not allocated", "use it before ttnn.deallocate")
+        return self._array
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of one shard."""
+        return Shape._of(self.shard_shape)
+
+    @property
+    def padded_shape(self) -> Shape:
+        """The shape of one shard as it is stored, tile padding included."""
+        return Shape._of(self.padded)
+
+    @property
+    def tensor_id(self) -> int:
+        """A number that no other tensor has."""
+        return self._number
+
+    def shards(self) -> Iterator[np.ndarray]:
+        """Each chip's values in the order of `grid.coords`; views, do not write into them."""
+        whole = self.full_array()
+        return (whole[index] for index in np.ndindex(self.grid.shape))
+
+    def full_array(self) -> np.ndarray:
+        """`array` with every leading axis at its full length (a view)."""
+        shape = self.grid.shape + self.shard_shape
+        array = self.array
+        return array if array.shape == shape else np.broadcast_to(array, shape)
+
+    def rebind(self, array: np.ndarray) -> None:
+        """Give the tensor new values of the same shard shape: how an operation in place writes."""
+        self._array = array
+
+    def get_dtype(self) -> DataType:
+        """The element type."""
+        return self.dtype
+
+    def get_layout(self) -> Layout:
+        """The layout."""
+        return self.layout
+
+    def storage_type(self) -> StorageType:
+        """HOST or DEVICE."""
+        return StorageType.HOST if self.mesh is None else StorageType.DEVICE
+
+    def tensor_topology(self) -> TensorTopology:
+        """Placements and distribution shape, as ttnn keeps them."""
+        return self.topology
+
+    def update_tensor_topology(self, topology: TensorTopology) -> None:
+        """Replace what `tensor_topology` says; the values do not move."""
+        self.topology = topology
+
+    def device(self) -> MeshDevice | None:
+        """The mesh that holds the tensor, or None on the host."""
+        return self.mesh
+
+    def devices(self) -> list[MeshDevice | None]:
+        """The mesh that holds the tensor, in a list."""
+        return [self.mesh]
+
+    def device_coords(self) -> list[MeshCoordinate]:
+        """The coordinates of the chips that hold a shard."""
+        if self.mesh is None:
+            fail("device_coords", "StorageType::HOST doesn't support device_coords", "ttnn.to_device(tensor, mesh)")
+        return [MeshCoordinate(c) for c in self.grid.coords]
+
+    def host_buffer(self) -> DistributedHostBuffer:
+        """The host shards over the mesh that they were made for."""
+        if self.mesh is not None:
+            fail("host_buffer", "Expected Tensor with HostStorage, got StorageType::DEVICE", "tensor.cpu()")
+        return DistributedHostBuffer(self.grid)
+
+    def memory_config(self) -> MemoryConfig:
+        """Where the buffers are."""
+        return self.plain_memory_config
+
+    def is_sharded(self) -> bool:
+        """True where each core of a chip holds one piece."""
+        return self.plain_memory_config.is_sharded()
+
+    def is_allocated(self) -> bool:
+        """False after `deallocate`."""
+        return self._array is not None
+
+    def deallocate(self, force: bool = False) -> None:
+        """Give the chips' memory back; the tensor keeps its shape and type."""
+        if self._allocation is not None:
+            self._allocation.free()
+        if self.mesh is not None:
+            self._array = None
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return dtypes.BYTES.get(self.dtype, 1)
+
+    def volume(self) -> int:
+        """Elements of one shard, padding included."""
+        return int(np.prod(self.padded, dtype=np.int64))
+
+    def logical_volume(self) -> int:
+        """Elements of one shard."""
+        return int(np.prod(self.shard_shape, dtype=np.int64))
+
+    physical_volume = volume
+
+    def cpu(self, blocking: bool = True, cq_id: Any = None) -> Tensor:
+        """The tensor on the host."""
+        from ttkit.sim.creation import from_device
+
+        return from_device(self, blocking)
+
+    def to(self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None) -> Tensor:
+        """The tensor on a mesh, or in another layout."""
+        from ttkit.sim.creation import to_device, to_layout
+
+        if isinstance(target, Layout):
+            return to_layout(self, target)
+        return to_device(self, target, mem_config)
+
+    def to_numpy(self, mesh_composer: Any = None) -> np.ndarray:
+        """The values as a NumPy array; several shards need a composer."""
+        from ttkit.sim.creation import to_numpy
+
+        return to_numpy(self, mesh_composer=mesh_composer)
+
+    def to_torch(self, mesh_composer: Any = None) -> Any:
+        """The values as a torch tensor; several shards need a composer."""
+        from ttkit.sim.creation import to_torch
+
+        return to_torch(self, mesh_composer=mesh_composer)
+
+    def _lone(self) -> np.ndarray:
+        if self.grid.size > 1:
+            fail("read one buffer", f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}", "ttnn.get_device_tensors(tensor)")
+        return next(self.shards())
+
+    def item(self) -> float | int:
+        """The value of a tensor of one element."""
+        if self.logical_volume() != 1:
+            fail("item", f"tensor.item() requires tensor to have exactly one element, but got {self.logical_volume()} elements")
+        return self._lone().reshape(()).item()
+
+    def to_list(self) -> Any:
+        """The values as nested lists."""
+        return self._lone().tolist()
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape."""
+        from ttkit.sim.ttnn import reshape
+
+        return reshape(self, shape[0] if len(shape) == 1 else list(shape))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(self.shard_shape[0]))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return text_of(self)
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from ttkit.visualize import tensor_html
+
+        return tensor_html(self)
+
+
+class DistributedHostBuffer:
+    """Host shards laid out over a mesh shape."""
+
+    def __init__(self, grid: Grid):
+        self._grid = grid
+
+    def shape(self) -> MeshShape:
+        """The mesh shape."""
+        return MeshShape(self._grid.mesh_shape)
+
+    def is_local(self, coord: MeshCoordinate) -> bool:
+        """True where this host holds the shard at `coord`."""
+        return tuple(coord) in self._grid.coords
+
+
+def new_tensor(
+    array: np.ndarray | None,
+    dtype: DataType,
+    layout: Layout,
+    grid: Grid = SINGLE,
+    topology: TensorTopology = LONE,
+    mesh: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    *,
+    shape: tuple[int, ...] | None = None,
+    make: Callable[[], np.ndarray] | None = None,
+) -> Tensor:
+    """A tensor around `array`, which must already hold values that `dtype` can hold.
+
+    On a mesh the chips' memory is taken first, so that `make` (called for the array when `array` is None, with
+    the shard's `shape` given) never allocates what a chip could not hold.
+    """
+    tensor = object.__new__(Tensor)
+    tensor.dtype, tensor.layout, tensor.grid, tensor.topology, tensor.mesh = dtype, layout, grid, topology, mesh
+    if shape is None:
+        shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
+    tensor.shard_shape = shape
+    tensor.padded = padded(shape, layout)
+    tensor.plain_memory_config = memory_config or DRAM_MEMORY_CONFIG
+    tensor._number = next(_numbers)
+    tensor._allocation = None if mesh is None else Allocation(mesh, grid, dtypes.bytes_of(tensor.padded, dtype))
+    tensor._array = make() if make is not None else array
+    return tensor

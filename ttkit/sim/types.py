@@ -1,0 +1,343 @@
+"""The small values of ttnn: shapes, coordinates, placements, configurations and enumerations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ttkit.dialect import older_form
+from ttkit.errors import fail
+
+
+def integer(value: Any, what: str, least: int | None = None) -> int:
+    """`value` as an int; a float, a string or a negative number where none is taken is a TypeError, as in ttnn's bindings."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or not -(2**63) <= number < 2**63:
+        fail(what, f"incompatible function arguments: {value!r} is not an integer" + (f" of at least {least}" if least is not None else ""), kind=TypeError)
+    return number
+
+
+def integers(values: Any, what: str, least: int | None = None) -> tuple[int, ...]:
+    """A sequence of integers as a tuple; anything else is a TypeError."""
+    if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
+        fail(what, f"incompatible function arguments: {values!r} is not a sequence of integers", kind=TypeError)
+    return tuple(integer(v, what, least) for v in values)
+
+
+class _Integers:
+    """What MeshShape and MeshCoordinate share: a few integers that compare, hash, index and print."""
+
+    __slots__ = ("_values",)
+    _out_of_range = "index out of range"
+    _longest = 3
+
+    def __init__(self, *values: Any):
+        name = type(self).__name__
+        if len(values) == 1:
+            self._values = integers(values[0], name, 0)
+        elif 2 <= len(values) <= self._longest:
+            self._values = tuple(integer(v, name, 0) for v in values)
+        else:
+            fail(name, f"incompatible function arguments: {len(values)} numbers", f"{name}(a, b), {name}(a, b, c) or {name}([...])", TypeError)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._values)
+
+    def __getitem__(self, index: int) -> int:
+        index = integer(index, f"{self!r}[index]")
+        if not -len(self._values) <= index < len(self._values):
+            fail(f"{self!r}[{index}]", f"{self._out_of_range}: there are {len(self._values)} dimensions")
+        return self._values[index]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            fail(f"{self!r} == {other!r}", f"incompatible function arguments: compare with a {type(self).__name__}", "tuple(...) of it", TypeError)
+        return self._values == other._values  # type: ignore[attr-defined]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self._values)})"
+
+    def dims(self) -> int:
+        """How many numbers there are."""
+        return len(self._values)
+
+
+class MeshShape(_Integers):
+    """The shape of a mesh of devices.
+
+    Example:
+        >>> MeshShape(2, 4).mesh_size(), MeshShape([2, 4]) == MeshShape(2, 4)
+        (8, True)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *values: Any, **older: Any):
+        if older:
+            if set(older) == {"y", "x"} and not values and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)"):
+                values = (older["y"], older["x"])
+            elif set(older) == {"shape"} and not values:
+                values = (older["shape"],)
+            elif not (set(older) <= {"s0", "s1", "s2"} and not values):
+                fail("MeshShape", f"incompatible function arguments: {', '.join(older)}", "MeshShape(rows, columns)", TypeError)
+            else:
+                values = tuple(older[k] for k in sorted(older))
+        super().__init__(*values)
+        if not self._values:
+            fail("MeshShape([])", "MeshShape cannot have 0 dimensions", "MeshShape(rows, columns)")
+
+    def mesh_size(self) -> int:
+        """The number of devices."""
+        return math.prod(self._values)
+
+
+class MeshCoordinate(_Integers):
+    """The place of one device in a mesh.
+
+    Example:
+        >>> row, column = MeshCoordinate(1, 3); row, column
+        (1, 3)
+    """
+
+    __slots__ = ()
+    _out_of_range = "Index out of bounds"
+
+    def __init__(self, *values: Any, **older: Any):
+        if older:
+            if values or not (set(older) <= {"c0", "c1", "c2"} or set(older) == {"coords"}):
+                fail("MeshCoordinate", f"incompatible function arguments: {', '.join(older)}", "MeshCoordinate(row, column)", TypeError)
+            values = tuple(older[k] for k in sorted(older))
+        super().__init__(*values)
+
+
+class MeshCoordinateRange:
+    """All coordinates from `start` to `end`, both taken in, in row-major order; or all of a `MeshShape`.
+
+    Example:
+        >>> [tuple(c) for c in MeshCoordinateRange(MeshShape(1, 2))]
+        [(0, 0), (0, 1)]
+    """
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
+        what = "MeshCoordinateRange"
+        if isinstance(start, MeshShape) and end is None:
+            start, end = MeshCoordinate([0] * start.dims()), MeshCoordinate([max(n - 1, 0) for n in start])
+        if not isinstance(start, MeshCoordinate) or not isinstance(end, MeshCoordinate):
+            fail(what, "incompatible function arguments", "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)", TypeError)
+        if start.dims() != end.dims():
+            fail(what, f"Start and end dimensions of a coordinate range do not match: {start.dims()} and {end.dims()}")
+        if any(a > b for a, b in zip(start, end, strict=True)):
+            fail(what, f"Start coordinate is greater than end coordinate: {start!r} and {end!r}", "swap them")
+        self.start, self.end = start, end
+
+    def __iter__(self) -> Iterator[MeshCoordinate]:
+        ranges = (range(a, b + 1) for a, b in zip(self.start, self.end, strict=True))
+        return (MeshCoordinate(c) for c in itertools.product(*ranges))
+
+    def __repr__(self) -> str:
+        return f"MeshCoordinateRange(start={self.start!r}, end={self.end!r})"
+
+
+class Shape:
+    """The shape of a tensor; compares with lists and tuples.
+
+    Example:
+        >>> Shape([1, 2, 3]), Shape([2, 3]).to_rank(4), Shape([1, 2]) == [1, 2]
+        (Shape([1, 2, 3]), Shape([1, 1, 2, 3]), True)
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, shape: Sequence[int]):
+        self._values = integers(shape, "Shape", 0)
+
+    @classmethod
+    def _of(cls, values: tuple[int, ...]) -> Shape:
+        new = object.__new__(cls)
+        new._values = values
+        return new
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: int) -> int:
+        rank = len(self._values)
+        index = integer(index, "Shape[index]")
+        least = -max(rank, 4)  # ttnn keeps at least four numbers, ones in front
+        if not least <= index < rank:
+            fail(f"{self!r}[{index}]", f"ShapeBase[] index out of range. {index} not in [{least}, {rank})")
+        return self._values[index] if index >= -rank else 1
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Shape):
+            return self._values == other._values
+        return isinstance(other, (list, tuple)) and self._values == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        return f"Shape({list(self._values)})"
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions."""
+        return len(self._values)
+
+    def to_rank(self, rank: int) -> Shape:
+        """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
+        extra = integer(rank, "Shape.to_rank") - len(self._values)
+        if extra < 0 and any(n != 1 for n in self._values[:-extra]):
+            fail(f"{self!r}.to_rank({rank})", "Can't convert shape to a smaller rank: a dimension to drop is not 1")
+        return Shape._of((1,) * extra + self._values if extra >= 0 else self._values[-extra:])
+
+
+class PlacementReplicate:
+    """Every device along this mesh axis holds the same data."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementReplicate)
+
+    def __hash__(self) -> int:
+        return hash(PlacementReplicate)
+
+    def __repr__(self) -> str:
+        return "PlacementReplicate()"
+
+
+class PlacementShard:
+    """The devices along this mesh axis hold consecutive pieces of tensor dimension `dim`."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: int, /):
+        self.dim = integer(dim, "PlacementShard")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementShard) and other.dim == self.dim
+
+    def __hash__(self) -> int:
+        return hash((PlacementShard, self.dim))
+
+    def __repr__(self) -> str:
+        return f"PlacementShard({self.dim})"
+
+
+Placement = PlacementReplicate | PlacementShard
+
+
+def _optional(value: Any, kind: type, what: str) -> Any:
+    if value is not None and not isinstance(value, kind):
+        fail(what, f"incompatible function arguments: {value!r} is not a {kind.__name__}", f"{kind.__name__}(...)", TypeError)
+    return value
+
+
+class MeshMapperConfig:
+    """How a mapper places a tensor: one placement for each axis of the mesh (or of `mesh_shape_override`).
+
+    Example:
+        >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
+        MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        what = "MeshMapperConfig"
+        names = ["placements", "mesh_shape_override", "mesh_offset_override"]
+        if "placements" not in kwargs and not (args and isinstance(args[0], (list, tuple))):
+            names = ["row_dim", "col_dim", *names[1:]]
+        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
+            fail(what, "incompatible function arguments", "MeshMapperConfig(placements, mesh_shape_override, mesh_offset_override)", TypeError)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if "placements" in names:
+            if not isinstance(given.get("placements"), (list, tuple)) or not all(isinstance(p, Placement) for p in given["placements"]):
+                fail(what, "incompatible function arguments: placements must be a list of PlacementReplicate and PlacementShard", kind=TypeError)
+            self.placements = list(given["placements"])
+        else:
+            self.placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in (given.get("row_dim"), given.get("col_dim"))]
+        self._shape = _optional(given.get("mesh_shape_override"), MeshShape, what)
+        self._offset = _optional(given.get("mesh_offset_override"), MeshCoordinate, what)
+
+    def __repr__(self) -> str:
+        override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
+        return f"MeshMapperConfig(placements: {self.placements}{override})"
+
+
+class MeshComposerConfig:
+    """How a composer joins shards: the tensor dimension along which each axis of the mesh is concatenated.
+
+    Example:
+        >>> MeshComposerConfig(0, 1)
+        MeshComposerConfig(dims: [0, 1])
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        what = "MeshComposerConfig"
+        names = ["dims", "mesh_shape_override", "mesh_offset_override"]
+        if "dims" not in kwargs and not (args and isinstance(args[0], (list, tuple))):
+            names = ["row_dim", "col_dim", *names[1:]]
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]) or not set(names[:-2]) <= set(given):
+            fail(what, "incompatible function arguments", "MeshComposerConfig([dims], mesh_shape_override)", TypeError)
+        self._dims = integers(given["dims"] if "dims" in given else (given["row_dim"], given["col_dim"]), what)
+        self._shape = _optional(given.get("mesh_shape_override"), MeshShape, what)
+        self._offset = _optional(given.get("mesh_offset_override"), MeshCoordinate, what)
+
+    def __repr__(self) -> str:
+        return f"MeshComposerConfig(dims: {list(self._dims)})"
+
+
+class TensorTopology:
+    """Where the shards of a tensor are said to be: placements over a distribution shape, and the devices' coordinates."""
+
+    __slots__ = ("_coords", "_hash", "_placements", "_shape")
+
+    def __init__(self, distribution_shape: MeshShape, placements: Sequence[Placement], mesh_coords: Sequence[MeshCoordinate]):
+        self._shape = tuple(distribution_shape)
+        self._placements = tuple(placements)
+        self._coords = tuple(c if type(c) is tuple else tuple(c) for c in mesh_coords)
+        self._hash = hash((self._shape, self._placements, self._coords))
+
+    def distribution_shape(self) -> MeshShape:
+        """The shape over which the placements run; the mesh's own, or [n] for a one-dimensional distribution."""
+        return MeshShape(self._shape)
+
+    def placements(self) -> list[Placement]:
+        """One placement for each axis of the distribution shape."""
+        return list(self._placements)
+
+    def mesh_coords(self) -> list[MeshCoordinate]:
+        """The devices that hold a shard, in the order of the distribution."""
+        return [MeshCoordinate(c) for c in self._coords]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        same = isinstance(other, TensorTopology) and self._hash == other._hash
+        return same and (self._shape, self._placements, self._coords) == (other._shape, other._placements, other._coords)  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        coords = ", ".join(map(repr, self.mesh_coords()))
+        placements = ", ".join(map(repr, self._placements))
+        return f"TensorTopology(distribution_shape={self.distribution_shape()!r}, placements=SmallVector([{placements}]), mesh_coords={coords})"
