@@ -1,1 +1,53 @@
-"""ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a card."""
+"""ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a card.
+
+One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a device can be opened, and a
+simulator with the same names, shapes, placements and messages elsewhere.
+
+Example:
+    >>> from ttkit import ttnn
+    >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+    ...     mesh.get_num_devices()
+    8
+"""
+
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
+from ttkit.dialect import DialectWarning, is_strict, strict
+from ttkit.errors import OutOfMemoryError, TTKitError
+
+__version__ = "0.1.0"
+
+# What is loaded when it is first asked for: name -> module that holds it.
+_LATER = {
+    "about": "ttkit.backend",
+    "assert_with_pcc": "ttkit.convert",
+    "from_numpy": "ttkit.convert",
+    "memory": "ttkit.visualize",
+    "pcc": "ttkit.convert",
+    "tape": "ttkit.calltape",
+    "to_numpy": "ttkit.convert",
+    "use_system": "ttkit.hardware",
+    "visualize_memory": "ttkit.visualize",
+    "visualize_mesh_device": "ttkit.visualize",
+    "visualize_system_mesh": "ttkit.visualize",
+    "visualize_tensor": "ttkit.visualize",
+}
+__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "is_strict", "lessons", "strict", "ttnn", *_LATER]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "ttnn":
+        value = _import_module("ttkit.backend").load()
+    elif name == "lessons":
+        value = _import_module("ttkit.lessons")
+    elif name in _LATER:
+        value = getattr(_import_module(_LATER[name]), name)
+    else:
+        raise AttributeError(f"module 'ttkit' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,352 @@
+"""Collectives: what chips send each other, in one stroke on the leading axes; `plans` tells how the data would travel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ttkit.dialect import is_strict, older_form
+from ttkit.errors import fail
+from ttkit.sim import labels
+from ttkit.sim.dispatch import describe, on_mesh, operation, result
+from ttkit.sim.enums import FabricConfig, Layout
+from ttkit.sim.memory import would_fit
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.shaping import axis_of, moved
+from ttkit.sim.tensor import Tensor
+from ttkit.sim.types import MeshCoordinate, integer
+
+Array = np.ndarray
+
+
+def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[MeshDevice, int | None]:
+    """The mesh and the cluster axis, after the checks that every collective makes."""
+    asked = describe(name, (tensor,), {"cluster_axis": cluster_axis})
+    if not isinstance(tensor, Tensor):
+        fail(asked, f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
+    if tensor.mesh is None:
+        fail(asked, f"Mesh device is required for {name} operation: the input tensor must be on device", "ttnn.to_device(tensor, mesh)")
+    mesh = on_mesh(name, tensor)
+    given = older.pop("mesh_device", None)
+    if given is not None and older_form(f"{name}(..., mesh_device=)", f"ttnn.{name} without mesh_device: the tensor knows its mesh") and given is not mesh:
+        fail(asked, f"mesh_device is {given!r}, but the tensor lies on {mesh!r}")
+    if given is not None and is_strict():
+        fail(asked, "incompatible function arguments: mesh_device", f"ttnn.{name} without mesh_device", TypeError)
+    if cluster_axis is not None:
+        cluster_axis = integer(cluster_axis, asked)
+        if not 0 <= cluster_axis < len(mesh._shape):
+            word = "index out of range: " if name == "all_gather" else ""
+            fail(asked, f"{word}Invalid cluster axis {cluster_axis}. Must be 0 or 1", "cluster_axis=0 for columns of the mesh, 1 for rows")
+    return mesh, cluster_axis
+
+
+def _needs_fabric(name: str, mesh: MeshDevice) -> None:
+    if mesh.fabric is FabricConfig.DISABLED and not older_form(
+        f"{name} without set_fabric_config", "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before the mesh is opened"
+    ):  # fmt: skip
+        fail(name, "Trying to get un-initialized fabric context", "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh")
+
+
+def _whole(name: str, tensor: Tensor) -> None:
+    if tensor.grid is not tensor.mesh.grid:  # type: ignore[union-attr]
+        rule = f"the tensor covers {tensor.grid.size} of {tensor.mesh.get_num_devices()} chips"  # type: ignore[union-attr]
+        fail(describe(name, (tensor,)), f"{rule}, but every chip of the mesh takes part in a collective", "a mapper that covers the mesh, or a submesh")
+
+
+def _other_axis(name: str, mesh: MeshDevice, axis: int | None) -> int | None:
+    """Along an axis of one chip there is nobody to talk to; the guide (section 9) then means the other axis."""
+    if axis is not None and mesh._shape[axis] == 1 and mesh.get_num_devices() > 1:
+        if older_form(f"{name}(cluster_axis={axis}) along an axis of one chip", f"cluster_axis={1 - axis}"):
+            return 1 - axis
+        fail(f"{name}(cluster_axis={axis}) on {mesh!r}", f"{name} collective will only work for num_devices > 1, got 1", f"cluster_axis={1 - axis}")
+    return axis
+
+
+def _over(mesh: MeshDevice, axis: int | None) -> list[int]:
+    return [axis] if axis is not None else list(range(len(mesh._shape)))
+
+
+def _expanded(tensor: Tensor, axes: list[int]) -> Array:
+    """The array with the named leading axes at full length."""
+    array, shape = tensor.array, list(tensor.array.shape)
+    for axis in axes:
+        shape[axis] = tensor.grid.shape[axis]
+    return array if shape == list(array.shape) else np.broadcast_to(array, shape)
+
+
+def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Shards along mesh `axes` (in row-major order) joined along shard dimension `dim`; the axes end with one copy."""
+    lead = len(tensor.grid.shape)
+    array = _expanded(tensor, axes)
+    keep = [a for a in range(lead) if a not in axes]
+    order = keep + [lead + d for d in range(dim)] + axes + [lead + d for d in range(dim, array.ndim - lead)]
+    joined = array.transpose(order)
+    shape = [1 if a in axes else array.shape[a] for a in range(lead)]
+    local = list(tensor.shard_shape)
+    local[dim] *= math.prod(array.shape[a] for a in axes)
+    return joined.reshape(shape + local)
+
+
+_ones: dict[int, Array] = {}
+
+
+def summed(tensor: Tensor, axes: list[int]) -> Array:
+    """Shards along mesh `axes` added; the axes end with one copy. A replicated axis of N chips counts N times."""
+    array, times = tensor.array, 1
+    for axis in axes:
+        n = array.shape[axis]
+        if n == 1:
+            times *= tensor.grid.shape[axis]
+        elif array.dtype != np.float32:
+            array = array.sum(axis, keepdims=True, dtype=array.dtype)
+        elif n == 2:
+            first, second = (array[(slice(None),) * axis + (slice(i, i + 1),)] for i in (0, 1))
+            array = np.add(first, second)
+        else:
+            before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
+            row = _ones.setdefault(n, np.ones((1, n), np.float32))  # a product with ones is the fastest sum
+            array = (row @ np.ascontiguousarray(array).reshape(before, n, -1)).reshape(array.shape[:axis] + (1,) + after)
+    return array if times == 1 else array * array.dtype.type(times)
+
+
+def scattered(array: Array, tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Shard dimension `dim` cut over mesh `axes` (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
+    lead = len(tensor.grid.shape)
+    sizes = [tensor.grid.shape[a] for a in axes]
+    parts = math.prod(sizes)
+    full = array.shape
+    split = full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
+    pieces = array.reshape(split)
+    home = {axis: lead + dim + i for i, axis in enumerate(axes)}
+    rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
+    order = [home.get(a, a) for a in range(lead)] + rest + axes
+    return pieces.transpose(order).reshape([pieces.shape[i] for i in order[: len(order) - len(axes)]])
+
+
+@operation("all_gather")
+def all_gather(
+    input_tensor: Tensor, dim: int, *, cluster_axis: int | None = None, memory_config: Any = None, output_tensor: Tensor | None = None,
+    subdevice_id: Any = None, sub_core_grids: Any = None, num_links: int | None = None, topology: Any = None, chunks_per_sync: int | None = None,
+    num_workers_per_link: int | None = None, num_buffers_per_channel: int | None = None, use_l1_small_for_semaphores: bool = False, **older: Any,
+) -> Tensor:  # fmt: skip
+    """Every chip gets the shards of all chips along `cluster_axis`, joined along `dim` in the order of the axis.
+
+    Args:
+        dim: the shard's dimension to join along.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where the mesh is one line.
+
+    Raises:
+        TTKitError: no fabric, no such dim or axis, a host tensor.
+
+    Example: [32, 32] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 128] on each.
+    """
+    _only_older("all_gather", older)
+    mesh, axis = _ready("all_gather", input_tensor, cluster_axis, **older)
+    _needs_fabric("all_gather", mesh)
+    rank, asked = len(input_tensor.shard_shape), describe("all_gather", (input_tensor,), {"dim": dim, "cluster_axis": axis})
+    dim = integer(dim, asked)
+    if not -rank <= dim < rank:
+        fail(asked, f"Invalid gather dim {dim} for {rank}D input tensor", f"a dim from {-rank} to {rank - 1}")
+    if axis is None and min(mesh._shape) > 1 and not older_form("all_gather on a 2-D mesh without cluster_axis", "cluster_axis=0 or 1, one after the other"):
+        fail(asked, "1D fabric on a 2D mesh_device requires cluster_axis to be set", "cluster_axis=0 or cluster_axis=1")
+    axis = _other_axis("all_gather", mesh, axis)
+    if mesh.get_num_devices() == 1:
+        fail(asked, "all_gather collective will only work for num_devices > 1, got 1", "a mesh of more chips")
+    _whole("all_gather", input_tensor)
+    axes, at = _over(mesh, axis), dim % rank
+    shape = list(input_tensor.shard_shape)
+    shape[at] *= math.prod(mesh._shape[a] for a in axes)
+    would_fit(mesh, input_tensor.grid, tuple(shape), input_tensor.dtype)
+    label = labels.gather(input_tensor.topology, mesh.grid, rank, axis, at)
+    return _made(input_tensor, gathered(input_tensor, axes, at), label, memory_config, output_tensor)
+
+
+def _made(tensor: Tensor, array: Array, label: Any, memory_config: Any, output: Tensor | None = None, rounded: bool = True) -> Tensor:
+    if output is None and rounded:
+        return moved("collective", tensor, array, memory_config, topology=label)
+    return result(tensor, array, topology=label, memory_config=memory_config, output=output, owned=array.flags.owndata)
+
+
+def _only_older(name: str, older: dict[str, Any]) -> None:
+    unknown = set(older) - {"mesh_device"}
+    if unknown:
+        fail(name, f"incompatible function arguments: {', '.join(sorted(unknown))}", f"help(ttnn.{name})", TypeError)
+
+
+@operation("reduce_scatter")
+def reduce_scatter(
+    input_tensor: Tensor, dim: int, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None,
+    intermediate_memory_config: Any = None, output_tensor: Tensor | None = None, num_links: int | None = None, topology: Any = None,
+    chunks_per_sync: int | None = None, num_workers_per_link: int | None = None, num_buffers_per_channel: int | None = None,
+    compute_kernel_config: Any = None, use_l1_small_for_semaphores: bool = False, **older: Any,
+) -> Tensor:  # fmt: skip
+    """The shards of all chips along `cluster_axis` added; each chip keeps its piece of `dim`.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension; no fabric; no such dim or axis.
+
+    Example: [32, 128] on each chip of a 2x4 mesh, dim=1, cluster_axis=1: [32, 32] on each.
+    """
+    _only_older("reduce_scatter", older)
+    mesh, axis = _ready("reduce_scatter", input_tensor, cluster_axis, **older)
+    _needs_fabric("reduce_scatter", mesh)
+    asked = describe("reduce_scatter", (input_tensor,), {"dim": dim, "cluster_axis": axis})
+    at = axis_of(input_tensor, dim, asked)
+    if len(input_tensor.shard_shape) < 2:
+        fail(asked, "reduce_scatter currently supports rank 2 tensors at minimum", "ttnn.unsqueeze first")
+    _check_links(asked, mesh, axis, num_links)
+    axis = _other_axis("reduce_scatter", mesh, axis)
+    _whole("reduce_scatter", input_tensor)
+    axes = _over(mesh, axis)
+    parts = math.prod(mesh._shape[a] for a in axes)
+    if input_tensor.shard_shape[at] % parts:
+        fail(asked, f"Dimension {at} must be divisible by ring_size: {input_tensor.shard_shape[at]} over {parts} chips", "another dim, or ttnn.pad first")
+    label = labels.scatter(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, at)
+    return _made(input_tensor, scattered(summed(input_tensor, axes), input_tensor, axes, at), label, memory_config, output_tensor, rounded=False)
+
+
+def _check_links(asked: str, mesh: MeshDevice, axis: int | None, num_links: int | None) -> None:
+    if num_links is None:
+        return
+    have = mesh.system.links_per_pair
+    if integer(num_links, asked) <= 0:
+        fail(asked, f"num_links must be greater than 0, got {num_links}")
+    if num_links > have:
+        ends = f"{mesh._ids[0]} and {mesh._ids[min(1, len(mesh._ids) - 1)]}"
+        fail(asked, f"Requested link index {have} is out of bounds. {have} ethernet channels available to forward b/w src and dst {ends}", f"num_links of at most {have}")
+
+
+@operation("all_reduce")
+def all_reduce(
+    input_tensor: Tensor, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None, num_links: int | None = None,
+    topology: Any = None, **older: Any,
+) -> Tensor:  # fmt: skip
+    """The shards of all chips along `cluster_axis` (of the whole mesh without one) added; every chip gets the sum.
+
+    Raises:
+        TTKitError: no fabric, no such axis, a host tensor.
+    """
+    _only_older("all_reduce", older)
+    mesh, axis = _ready("all_reduce", input_tensor, cluster_axis, **older)
+    _needs_fabric("all_reduce", mesh)
+    asked = describe("all_reduce", (input_tensor,), {"cluster_axis": axis})
+    if num_links is not None and integer(num_links, asked) <= 0:
+        fail(asked, f"Error, num_links should be more than 0 but has {num_links}")
+    axis = _other_axis("all_reduce", mesh, axis)
+    _whole("all_reduce", input_tensor)
+    label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
+    return _made(input_tensor, summed(input_tensor, _over(mesh, axis)), label, memory_config, rounded=False)
+
+
+@operation("all_broadcast")
+def all_broadcast(
+    input_tensor: Tensor, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None, num_links: int | None = 1,
+    topology: Any = None, use_l1_small_for_semaphores: bool = False, **older: Any,
+) -> list[Tensor]:  # fmt: skip
+    """The shards of all chips along `cluster_axis`, each as a tensor that every chip has: a list in the order of the axis."""
+    _only_older("all_broadcast", older)
+    mesh, axis = _ready("all_broadcast", input_tensor, cluster_axis, **older)
+    _needs_fabric("all_broadcast", mesh)
+    if axis is None and min(mesh._shape) > 1:
+        fail(describe("all_broadcast", (input_tensor,)), "all_broadcast op is only supported for a linear tensor topology shape", "cluster_axis=0 or 1")
+    axis = _other_axis("all_broadcast", mesh, axis)
+    _whole("all_broadcast", input_tensor)
+    over = axis if axis is not None else int(np.argmax(mesh._shape))
+    array = _expanded(input_tensor, [over])
+    label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
+    pick = lambda i: array[(slice(None),) * over + (slice(i, i + 1),)]  # noqa: E731
+    return [_made(input_tensor, pick(i), label, memory_config) for i in range(mesh._shape[over])]
+
+
+@operation("broadcast")
+def broadcast(
+    input_tensor: Tensor, sender_coord: MeshCoordinate, *, num_links: int | None = None, memory_config: Any = None, topology: Any = None,
+    cluster_axis: int | None = None, subdevice_id: Any = None, **older: Any,
+) -> Tensor:  # fmt: skip
+    """Along `cluster_axis` every chip gets the shard of the chip in the sender's row or column of the axis."""
+    _only_older("broadcast", older)
+    mesh, axis = _ready("broadcast", input_tensor, cluster_axis, **older)
+    _needs_fabric("broadcast", mesh)
+    asked = describe("broadcast", (input_tensor, sender_coord))
+    if not isinstance(sender_coord, MeshCoordinate):
+        fail(asked, "incompatible function arguments", "ttnn.MeshCoordinate(row, column)", TypeError)
+    if axis is None and min(mesh._shape) > 1:
+        fail(asked, "broadcast op is only supported for a linear tensor topology shape", "cluster_axis=0 or 1")
+    if not mesh._inside(tuple(sender_coord)):
+        fail(asked, f"Mesh device must contain sender coordinate device {sender_coord!r}")
+    axis = _other_axis("broadcast", mesh, axis)
+    _whole("broadcast", input_tensor)
+    over = axis if axis is not None else int(np.argmax(mesh._shape))
+    array, at = input_tensor.array, sender_coord[over]
+    if array.shape[over] > 1:
+        array = array[(slice(None),) * over + (slice(at, at + 1),)]
+    return _made(input_tensor, array, labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None), memory_config)
+
+
+@operation("mesh_partition")
+def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = None, *, memory_config: Any = None) -> Tensor:
+    """Each chip keeps its piece of `dim`, by its place along `cluster_axis`; nothing is sent.
+
+    Raises:
+        TTKitError: the chips do not divide the dimension, or cut it inside a tile.
+    """
+    asked = describe("mesh_partition", (input_tensor, dim, cluster_axis))
+    if cluster_axis not in (None, 0, 1):
+        fail(asked, f"Only support cluster axis of None, 0 or 1, got {cluster_axis}")
+    mesh, axis = _ready("mesh_partition", input_tensor, cluster_axis)
+    rank = len(input_tensor.shard_shape)
+    if not -rank <= dim < rank:
+        fail(asked, f"ShapeBase[] index out of range. {dim} not in [{-max(rank, 4)}, {rank})" if rank else "dim must be less than the rank of the input tensor")
+    _whole("mesh_partition", input_tensor)
+    axes, at = _over(mesh, axis), dim % rank
+    parts = math.prod(mesh._shape[a] for a in axes)
+    if parts == 1:
+        return input_tensor
+    size = input_tensor.shard_shape[at]
+    if size % parts:
+        fail(asked, f"input shape {input_tensor.shape!r} must be divisible by cluster axis size {parts}")
+    if input_tensor.layout is Layout.TILE and at >= rank - 2 and size // parts % 32:
+        side = "width" if at == rank - 1 else "height"
+        fail(asked, f"Can only slice tilized tensor with {side} begin index aligned to tiles: pieces of {size // parts}", "a row-major tensor, or pieces of 32")
+    array, lead = _expanded(input_tensor, axes), len(input_tensor.grid.shape)
+    piece = size // parts
+    numbers = np.zeros([mesh._shape[a] if a in axes else 1 for a in range(lead)], np.int64)
+    for a in axes:
+        numbers = numbers * mesh._shape[a] + np.arange(mesh._shape[a]).reshape([-1 if b == a else 1 for b in range(lead)])
+    view = array.reshape(array.shape[: lead + at] + (parts, piece) + array.shape[lead + at + 1 :])
+    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
+    taken = np.take_along_axis(np.broadcast_to(view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]), index, lead + at)
+    label = labels.partition(input_tensor.topology, mesh.grid, rank, axis, at)
+    return _made(input_tensor, taken.reshape(taken.shape[: lead + at] + (piece,) + taken.shape[lead + at + 2 :]), label, memory_config)
+
+
+@operation("point_to_point")
+def point_to_point(
+    input_tensor: Tensor, sender_coord: MeshCoordinate, receiver_coord: MeshCoordinate, *, output_tensor: Tensor | None = None,
+    intermediate_tensor: Tensor | None = None, topology: Any = None, **older: Any,
+) -> Tensor:  # fmt: skip
+    """The sender's shard replaces the receiver's; all others keep theirs (or those of `output_tensor`).
+
+    Raises:
+        TTKitError: a coordinate outside the mesh, or two chips that are in no row or column together.
+    """
+    _only_older("point_to_point", older)
+    asked = describe("point_to_point", (input_tensor, sender_coord, receiver_coord))
+    if isinstance(input_tensor, Tensor) and input_tensor.mesh is None:
+        fail(asked, "Device Operations expect device tensors as inputs", "ttnn.to_device(tensor, mesh)")
+    mesh, _ = _ready("point_to_point", input_tensor, None, **older)
+    for what, coordinate in (("sender", sender_coord), ("receiver", receiver_coord)):
+        if not isinstance(coordinate, MeshCoordinate):
+            fail(asked, "incompatible function arguments", "ttnn.MeshCoordinate(row, column)", TypeError)
+        if not mesh._inside(tuple(coordinate)):
+            fail(asked, f"Mesh device must contain {what} coordinate device {coordinate!r}")
+    _needs_fabric("point_to_point", mesh)
+    if sum(a != b for a, b in zip(sender_coord, receiver_coord, strict=True)) > 1:
+        fail(asked, f"Routing coordinates {sender_coord!r} and {receiver_coord!r} invalid for 1D fabric", "two hops: along the row, then along the column")
+    _whole("point_to_point", input_tensor)
+    base = input_tensor if output_tensor is None else output_tensor
+    values = np.array(base.full_array())
+    values[tuple(receiver_coord)] = input_tensor.full_array()[tuple(sender_coord)]
+    return _made(input_tensor, values, input_tensor.topology, None, output_tensor)

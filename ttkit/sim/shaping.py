@@ -1,0 +1,435 @@
+"""Operations that only move elements about within each chip's shard: shapes, order, pieces, copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim import dtypes
+from ttkit.sim.creation import to_layout
+from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.memory import would_fit
+from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.types import Shape, integer, integers
+
+
+def axis_of(tensor: Tensor, dim: int, asked: str, rule: str = "Index is out of bounds for the rank, should be between 0 and") -> int:
+    """`dim` as a number from 0, counted from the end where negative."""
+    rank = len(tensor.shard_shape)
+    dim = integer(dim, asked)
+    if not -rank <= dim < rank:
+        fail(asked, f"{rule} {rank - 1} however is {dim}" if rule.endswith("and") else f"{rule} [{-rank}, {rank - 1}], but got {dim})", f"a dim from {-rank} to {rank - 1}")
+    return dim % rank
+
+
+def moved(name: str, tensor: Tensor, array: np.ndarray, memory_config: Any = None, **changes: Any) -> Tensor:
+    """A tensor with rearranged values of `tensor`; host tensors stay on the host. Values need no rounding again."""
+    if tensor.mesh is None:
+        return new_tensor(array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
+    if tensor.dtype in dtypes.BLOCK_FLOATS:  # other neighbours share the exponent now
+        return result(tensor, array, owned=False, memory_config=memory_config, **changes)
+    topology = changes.get("topology") or (tensor.topology if tensor.grid is tensor.mesh.grid else merged(tensor.mesh.grid, tensor.topology))
+    return new_tensor(array, tensor.dtype, changes.get("layout") or tensor.layout, tensor.grid, topology, tensor.mesh, memory_config)
+
+
+def _checked(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]:
+    """The array and how many leading axes run over chips."""
+    if not isinstance(tensor, Tensor):
+        fail(name, f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
+    if not (host and tensor.mesh is None):
+        on_mesh(name, tensor)
+    return tensor.array, len(tensor.grid.shape)
+
+
+@operation("reshape")
+def reshape(
+    input_tensor: Tensor,
+    shape: Any,
+    padded_shape: Any = None,
+    *,
+    memory_config: Any = None,
+    pad_value: float | None = None,
+    reshape_tile_mode: Any = None,
+    sub_core_grids: Any = None,
+    skip_padding_fill: bool = False,
+) -> Tensor:
+    """The same elements, row by row, in another shape; one size may be -1.
+
+    Raises:
+        TTKitError: another number of elements.
+    """
+    array, lead = _checked("reshape", input_tensor, host=True)
+    asked = describe("reshape", (input_tensor, shape))
+    wanted = list(integers(shape, asked, -1))
+    if wanted.count(-1) > 1:
+        fail(asked, f"Shape cannot have more than 1 elements that is set to -1! Shape used: {tuple(wanted)}")
+    have = input_tensor.logical_volume()
+    if -1 in wanted:
+        rest = -math.prod(wanted)
+        if rest == 0 or have % rest:
+            fail(asked, f"Invalid arguments to reshape: {have} elements do not fill {wanted}", "sizes whose product divides the elements")
+        wanted[wanted.index(-1)] = have // rest
+    if math.prod(wanted) != have:
+        rule = "Attempting to reshape between two shapes with different volumes" if isinstance(shape, Shape) else "Invalid arguments to reshape"
+        fail(asked, f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has {math.prod(wanted)}", "a shape with as many elements")
+    return moved("reshape", input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)), memory_config)
+
+
+@operation("view")
+def view(input_tensor: Tensor, shape: Any) -> Tensor:
+    """`reshape` of a tensor on a device."""
+    if input_tensor.mesh is None:
+        fail(describe("view", (input_tensor, shape)), "View requires the tensor be stored on device, use reshape instead")
+    return reshape(input_tensor, shape)
+
+
+@operation("permute")
+def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
+    """The dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
+    array, lead = _checked("permute", input_tensor)
+    asked = describe("permute", (input_tensor, dims))
+    order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
+    if len(order) != len(input_tensor.shard_shape):
+        rule = "The number of dimensions in the tensor input does not match the length of the desired ordering"
+        fail(asked, f"{rule}: {len(input_tensor.shard_shape)} and {len(order)}")
+    if sorted(order) != list(range(len(order))):
+        fail(asked, f"each dimension must come once in the ordering, got {list(dims)}")
+    return moved("permute", input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]), memory_config)
+
+
+@operation("transpose")
+def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
+    """Two dimensions swapped; placements keep their numbers, as in ttnn."""
+    array, lead = _checked("transpose", input_tensor)
+    asked = describe("transpose", (input_tensor, dim1, dim2))
+    first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
+    return moved("transpose", input_tensor, array.swapaxes(lead + first, lead + second), memory_config)
+
+
+@operation("concat")
+def concat(
+    tensors: Sequence[Tensor], dim: int = 0, *, memory_config: Any = None, output_tensor: Tensor | None = None, groups: int = 1, sub_core_grids: Any = None
+) -> Tensor:
+    """Tensors joined along `dim`, on each chip its own shards.
+
+    Raises:
+        TTKitError: other dimensions differ, or dtypes do.
+    """
+    tensors = list(tensors)
+    if not tensors:
+        fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
+    for tensor in tensors:
+        if isinstance(tensor, Tensor) and tensor.mesh is None:
+            fail(describe("concat", tuple(tensors)), "Input tensor must be on device", "ttnn.to_device(tensor, mesh)")
+    on_mesh("concat", *tensors, letters="A" * len(tensors))
+    asked = describe("concat", tuple(tensors), {"dim": dim})
+    first = tensors[0]
+    axis = axis_of(first, dim, asked)
+    for tensor in tensors:
+        a, b = list(first.shard_shape), list(tensor.shard_shape)
+        if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
+            rule = f"All dimensions must be the same size except for the dimension along which the concat is taking place: {a} and {b}"
+            fail(asked, rule, "the same sizes elsewhere")
+        if tensor.dtype is not first.dtype:
+            fail(asked, f"All tensors must have the same dtype: {first.dtype.name} and {tensor.dtype.name}", "ttnn.typecast")
+    like, arrays = common_grid(tensors, lambda: asked)
+    lead = len(like.grid.shape)
+    shape = list(first.shard_shape)
+    shape[axis] = sum(t.shard_shape[axis] for t in tensors)
+    would_fit(like.mesh, like.grid, tuple(shape), like.dtype)  # type: ignore[arg-type]
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
+    joined = np.concatenate(arrays, lead + axis)
+    made = moved("concat", like, joined, memory_config, topology=merged(like.mesh.grid, *(t.topology for t in tensors)))  # type: ignore[union-attr]
+    return made if output_tensor is None else result(like, made.array, output=output_tensor)
+
+
+@operation("stack")
+def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Tensors of one shape joined along a new dimension."""
+    return concat([unsqueeze(t, dim) for t in input_tensors], dim)
+
+
+@operation("slice")
+def slice_(
+    input_tensor: Tensor,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    steps: Sequence[int] | None = None,
+    *,
+    memory_config: Any = None,
+    output_tensor: Tensor | None = None,
+    pad_value: float | None = None,
+    sub_core_grids: Any = None,
+    slice_start: Any = None,
+    slice_end: Any = None,
+    slice_step: Sequence[int] | None = None,
+) -> Tensor:
+    """Elements from `starts` up to `ends` in each dimension of the shard, in `steps`.
+
+    Raises:
+        TTKitError: a range leaves the shape or runs backwards.
+    """
+    array, lead = _checked("slice", input_tensor, host=True)
+    asked = describe("slice", (input_tensor, starts, ends))
+    rank, by = len(input_tensor.shard_shape), steps if steps is not None else slice_step
+    begin, end = integers(starts, asked), integers(ends, asked)
+    stride = integers(by, asked) if by is not None else (1,) * rank
+    for what, values in (("begins", begin), ("ends", end), ("steps", stride)):
+        if len(values) != rank:
+            fail(asked, f"Input rank {rank} and {what} {len(values)} must have the same size", "one number for each dimension")
+    pieces = []
+    for size, lo, hi, step in zip(input_tensor.shard_shape, begin, end, stride, strict=True):
+        lo, hi = (n + size if n < 0 else n for n in (lo, hi))
+        if step <= 0:
+            fail(asked, f"Step {step} must be positive")
+        if hi > size:
+            fail(asked, f"Ends {hi} must be less than or equal to the shape of the tensor {size}")
+        if hi < lo or lo < 0:
+            fail(asked, f"End {hi} must be greater than or equal to start {lo}")
+        pieces.append(slice(lo, hi, step))
+    made = moved("slice", input_tensor, array[(slice(None),) * lead + tuple(pieces)], memory_config)
+    return made if output_tensor is None else result(input_tensor, made.array, owned=False, output=output_tensor)
+
+
+def get_item(tensor: Tensor, index: Any) -> Tensor:
+    """`tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
+    rank = len(tensor.shard_shape)
+    asked = f"{describe('tensor', (tensor,))}[{index!r}]"
+    parts = list(index) if isinstance(index, tuple) else [index]
+    if Ellipsis in parts:
+        at = parts.index(Ellipsis)
+        parts[at : at + 1] = [slice(None)] * (rank - len(parts) + 1)
+    if len(parts) > rank:
+        fail(asked, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
+    starts, ends, steps, gone = [], [], [], []
+    for dim, size in enumerate(tensor.shard_shape):
+        part = parts[dim] if dim < len(parts) else slice(None)
+        if isinstance(part, slice):
+            if part.step is not None and part.step < 1:
+                fail(asked, f"Step {part.step} must be positive")
+            lo, hi, step = part.start or 0, size if part.stop is None else part.stop, part.step or 1
+            if not all(isinstance(n, (int, np.integer)) for n in (lo, hi, step)):
+                fail(asked, f"Invalid slice type: {part}", kind=TypeError)
+        elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
+            if not -size <= part < size:
+                fail(asked, f"Index {part} (converted to {part % size if size else part}) is out of bounds for dimension {dim} of size {size}", kind=IndexError)
+            lo, hi, step = int(part) % size, int(part) % size + 1, 1
+            gone.append(dim)
+        else:
+            fail(asked, f"Invalid slice type: {part!r}", "numbers, slices and ...", TypeError)
+        starts.append(lo), ends.append(hi), steps.append(step)
+    picked = slice_(tensor, starts, ends, steps)
+    if not gone:
+        return picked
+    return reshape(picked, [n for dim, n in enumerate(picked.shard_shape) if dim not in gone])
+
+
+@operation("split")
+def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *, memory_config: Any = None) -> list[Tensor]:
+    """The shard cut along `dim` into pieces of `split_size` (the last may be smaller), or of the sizes listed."""
+    array, lead = _checked("split", input_tensor)
+    asked = describe("split", (input_tensor, split_size, dim))
+    axis = axis_of(input_tensor, dim, asked)
+    size = input_tensor.shard_shape[axis]
+    if isinstance(split_size, (list, tuple)):
+        sizes = list(integers(split_size, asked, 0))
+        if sum(sizes) != size:
+            fail(asked, f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but sizes {sizes} sum to {sum(sizes)}")
+    else:
+        each = integer(split_size, asked)
+        if each <= 0:
+            fail(asked, f"split_size must be greater than 0, but got: {each}")
+        sizes = [min(each, size - start) for start in range(0, size, each)]
+    cuts = np.cumsum([0, *sizes])
+    return [
+        moved("split", input_tensor, array[(slice(None),) * (lead + axis) + (slice(int(a), int(b)),)], memory_config)
+        for a, b in zip(cuts, cuts[1:], strict=False)
+    ]  # fmt: skip
+
+
+@operation("chunk")
+def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
+    """The shard cut along `dim` into `chunks` pieces; the last may be smaller."""
+    asked = describe("chunk", (input_tensor, chunks, dim))
+    axis, count = axis_of(input_tensor, dim, asked), integer(chunks, asked)
+    if count <= 0:
+        fail(asked, f"chunks must be greater than 0, but got: {count}")
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+
+
+@operation("pad")
+def pad(
+    input_tensor: Tensor,
+    padding: Sequence[Any],
+    value: Any = 0.0,
+    fill: float | None = None,
+    *,
+    use_multicore: bool = True,
+    memory_config: Any = None,
+    sub_core_grids: Any = None,
+) -> Tensor:
+    """The shard with `value` around it: one (before, after) pair for each of the last dimensions, or a new shape and a start."""
+    array, lead = _checked("pad", input_tensor)
+    asked = describe("pad", (input_tensor, padding, value))
+    rank = len(input_tensor.shard_shape)
+    if fill is not None:  # the form with an output shape
+        start = integers(value, asked, 0)
+        padding = [(s, total - s - size) for total, s, size in zip(integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True)]
+        value = fill
+    pairs = [integers(p, asked) for p in padding]
+    if len(pairs) > rank:
+        fail(asked, f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and {rank}")
+    if any(len(p) != 2 or min(p) < 0 for p in pairs):
+        fail(asked, "each padding must be a pair (before, after) of numbers from 0 on")
+    if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
+        fail(asked, "ttnn.pad: on device tile padding does not support front padding", "a row-major tensor, or padding after")
+    widths = [(0, 0)] * (lead + rank - len(pairs)) + pairs  # type: ignore[operator]
+    would_fit(input_tensor.mesh, input_tensor.grid, tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)), input_tensor.dtype)  # type: ignore[arg-type]
+    return moved("pad", input_tensor, np.pad(array, widths, constant_values=value), memory_config)
+
+
+@operation("repeat")
+def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: Any = None, optional_output_tensor: Tensor | None = None) -> Tensor:
+    """The shard repeated that often along each dimension."""
+    array, lead = _checked("repeat", input_tensor)
+    asked = describe("repeat", (input_tensor, repeat_dims))
+    times = integers(repeat_dims, asked, 0)
+    rank = max(len(times), len(input_tensor.shard_shape))
+    times = (1,) * (rank - len(times)) + times
+    shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
+    would_fit(input_tensor.mesh, input_tensor.grid, tuple(n * t for n, t in zip(shape, times, strict=True)), input_tensor.dtype)  # type: ignore[arg-type]
+    return moved("repeat", input_tensor, np.tile(array.reshape(array.shape[:lead] + shape), (1,) * lead + times), memory_config)
+
+
+@operation("repeat_interleave")
+def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int, *, memory_config: Any = None) -> Tensor:
+    """Each slice along `dim` repeated `repeats` times, one after the other."""
+    array, lead = _checked("repeat_interleave", input_tensor)
+    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
+    return moved("repeat_interleave", input_tensor, np.repeat(array, integer(repeats, asked, 0), lead + axis_of(input_tensor, dim, asked)), memory_config)
+
+
+@operation("squeeze")
+def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
+    _checked("squeeze", input_tensor, host=True)
+    asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
+    wanted = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    rule = "Dimension out of range (expected to be in range of"
+    axes = {axis_of(input_tensor, d, asked, rule) for d in wanted}
+    return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
+
+
+@operation("unsqueeze")
+def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
+    """A new dimension of size 1 at `dim`."""
+    _checked("unsqueeze", input_tensor, host=True)
+    asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
+    at = integer(dim, asked)
+    if not -len(shape) - 1 <= at <= len(shape):
+        fail(asked, f"Dimension out of range (expected to be in range of [{-len(shape) - 1},{len(shape)}], but got {at})")
+    shape.insert(at % (len(shape) + 1), 1)
+    return reshape(input_tensor, shape)
+
+
+@operation("unsqueeze_to_4D")
+def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
+    """The tensor with ones in front up to rank 4."""
+    if len(tensor.shard_shape) > 4:
+        fail(describe("unsqueeze_to_4D", (tensor,)), "Tensor rank is greater than 4")
+    return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
+
+
+@operation("expand")
+def expand(input_tensor: Tensor, output_shape: Sequence[int], *, memory_config: Any = None) -> Tensor:
+    """Dimensions of size 1 repeated up to `output_shape`; -1 keeps a size."""
+    array, lead = _checked("expand", input_tensor)
+    asked = describe("expand", (input_tensor, output_shape))
+    wanted, have = list(integers(output_shape, asked, -1)), input_tensor.shard_shape
+    extra = len(wanted) - len(have)
+    if extra < 0:
+        fail(asked, f"Output rank must be >= input rank for expand: {len(wanted)} and {len(have)}")
+    for i, n in enumerate(have):
+        if wanted[extra + i] == -1:
+            wanted[extra + i] = n
+        elif n not in (1, wanted[extra + i]):
+            fail(asked, f"Only size 1 dimensions can be expanded in the output shape, but dimension {i} has {n}")
+    would_fit(input_tensor.mesh, input_tensor.grid, tuple(wanted), input_tensor.dtype)  # type: ignore[arg-type]
+    shaped = array.reshape(array.shape[:lead] + (1,) * extra + have)
+    return moved("expand", input_tensor, np.broadcast_to(shaped, array.shape[:lead] + tuple(wanted)), memory_config)
+
+
+def _triangle(name: str, keep: Any, tensor: Tensor, diagonal: int, memory_config: Any) -> Tensor:
+    array, lead = _checked(name, tensor)
+    shaped = array if len(tensor.shard_shape) > 1 else array.reshape(array.shape[:lead] + (1,) * (2 - len(tensor.shard_shape)) + tensor.shard_shape)
+    return moved(name, tensor, keep(shaped, diagonal).reshape(array.shape), memory_config, layout=Layout.TILE)
+
+
+@operation("tril")
+def tril(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) -> Tensor:
+    """The part of each matrix on and below a diagonal; zeros above."""
+    return _triangle("tril", np.tril, input_tensor, diagonal, memory_config)
+
+
+@operation("triu")
+def triu(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) -> Tensor:
+    """The part of each matrix on and above a diagonal; zeros below."""
+    return _triangle("triu", np.triu, input_tensor, diagonal, memory_config)
+
+
+@operation("clone")
+def clone(input: Tensor, *, dtype: DataType | None = None, memory_config: Any = None, compute_kernel_config: Any = None) -> Tensor:
+    """A copy in a buffer of its own."""
+    _checked("clone", input)
+    return result(input, input.array, dtype=dtype, owned=False, memory_config=memory_config)
+
+
+@operation("copy")
+def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
+    """The values of `input_a` written into `input_b`, which is returned."""
+    on_mesh("copy", input_a, input_b)
+    return result(input_a, input_a.array, owned=False, output=input_b)
+
+
+@operation("assign")
+def assign(input_tensor: Tensor, *target: Tensor, memory_config: Any = None, dtype: DataType | None = None, output_tensor: Tensor | None = None) -> Tensor:
+    """A copy with another memory configuration or dtype; given a second tensor, its values are replaced."""
+    _checked("assign", input_tensor)
+    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, memory_config=memory_config, output=target[0] if target else output_tensor)
+
+
+@operation("to_memory_config")
+def to_memory_config(tensor: Tensor, memory_config: Any, dtype: DataType | None = None, output_tensor: Tensor | None = None) -> Tensor:
+    """The tensor with another memory configuration."""
+    _checked("to_memory_config", tensor)
+    return result(tensor, tensor.array, dtype=dtype, owned=False, memory_config=memory_config, output=output_tensor)
+
+
+@operation("tilize")
+def tilize(
+    input_tensor: Tensor, *, memory_config: Any = None, dtype: DataType | None = None, use_multicore: bool = True, use_low_perf: bool = False, sub_core_grids: Any = None
+) -> Tensor:
+    """A row-major tensor in tiles; its last two sizes must be multiples of 32."""
+    _checked("tilize", input_tensor)
+    asked = describe("tilize", (input_tensor,))
+    if input_tensor.layout is not Layout.ROW_MAJOR:
+        fail(asked, "Can only tilize row major data")
+    for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
+        if size % 32:
+            fail(asked, f"Input tensor {what} ({size}) must be divisible by tile {what} (32)", "ttnn.to_layout, which pads")
+    return to_layout(input_tensor, Layout.TILE, dtype)
+
+
+@operation("untilize")
+def untilize(input_tensor: Tensor, *, memory_config: Any = None, use_multicore: bool = True, sub_core_grids: Any = None) -> Tensor:
+    """A tensor in tiles, row by row."""
+    _checked("untilize", input_tensor)
+    if input_tensor.layout is not Layout.TILE:
+        fail(describe("untilize", (input_tensor,)), "Can only untilize tile major data")
+    return to_layout(input_tensor, Layout.ROW_MAJOR)

@@ -1,0 +1,105 @@
+"""Traces: a run of operations captured once and replayed on the current contents of its inputs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.sim.dispatch import OPERATIONS, watchers
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.tensor import Tensor
+
+# What moves data between host and device cannot be part of a trace: the replay runs on the device alone.
+FORBIDDEN = {"from_torch", "to_numpy", "to_device", "from_device", "copy_host_to_device_tensor", "copy_device_to_host_tensor"}
+
+
+class MeshTraceId:
+    """The name of a captured trace."""
+
+    _numbers = itertools.count()
+
+    def __init__(self) -> None:
+        self._number = next(self._numbers)
+
+    def __int__(self) -> int:
+        return self._number
+
+    def __repr__(self) -> str:
+        return f"MeshTraceId({self._number})"
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return []
+
+
+class _Capture:
+    """Records calls with their tensor handles, not with arrays: what the handles hold is looked up at each replay."""
+
+    def __init__(self, mesh: MeshDevice):
+        self.mesh = mesh
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any], list[Tensor]]] = []
+        self.done = False
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if name in FORBIDDEN and any(t.mesh is not None for t in _tensors(list(args))) | (name == "from_torch" and kwargs.get("device") is not None):
+            fail(name, "Reads and writes are not supported during trace capture", "move data before begin_trace_capture or after end_trace_capture")
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        self.calls.append((name, args, kwargs, _tensors(result)))
+
+    def replay(self) -> None:
+        for name, args, kwargs, outputs in self.calls:
+            again = _tensors(OPERATIONS[name](*args, **kwargs))
+            for captured, fresh in zip(outputs, again, strict=True):
+                captured.rebind(fresh.array)
+
+
+_traces: dict[MeshTraceId, _Capture] = {}
+
+
+def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: str) -> _Capture:
+    mesh_device.check_open(asked)
+    if trace_id not in _traces or _traces[trace_id].mesh is not mesh_device:
+        fail(asked, f"{trace_id!r} is no trace of {mesh_device!r}", "the id that begin_trace_capture gave, before release_trace")
+    return _traces[trace_id]
+
+
+def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
+    """Start to record the operations on a mesh and its submeshes; they also run."""
+    mesh_device.check_open("begin_trace_capture")
+    if any(isinstance(w, _Capture) for w in watchers):
+        fail("begin_trace_capture", "another trace is being captured", "ttnn.end_trace_capture first")
+    trace = MeshTraceId()
+    _traces[trace] = _Capture(mesh_device)
+    watchers.append(_traces[trace])
+    return trace
+
+
+def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None) -> None:
+    """Stop recording; the trace can be executed now."""
+    capture = _find(mesh_device, trace_id, "end_trace_capture")
+    if capture.done:
+        fail("end_trace_capture", f"{trace_id!r} has ended already")
+    watchers.remove(capture)
+    capture.done = True
+
+
+def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True) -> None:
+    """Run the recorded operations again, on what their inputs hold now, into the tensors that the capture gave."""
+    capture = _find(mesh_device, trace_id, "execute_trace")
+    if not capture.done:
+        fail("execute_trace", f"{trace_id!r} is still being captured", "ttnn.end_trace_capture first")
+    capture.replay()
+
+
+def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
+    """Forget a trace."""
+    capture = _find(mesh_device, trace_id, "release_trace")
+    if capture in watchers:
+        watchers.remove(capture)
+    del _traces[trace_id]

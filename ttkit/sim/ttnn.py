@@ -1,0 +1,218 @@
+"""The namespace: its public names are exactly ttnn's, for the part of ttnn that the simulator covers."""
+
+# ruff: noqa: F401
+from types import SimpleNamespace as _SimpleNamespace
+
+from ttkit.sim import elementwise as _elementwise
+from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
+from ttkit.sim.creation import (
+    arange,
+    as_tensor,
+    copy_device_to_host_tensor,
+    copy_host_to_device_tensor,
+    deallocate,
+    empty,
+    empty_like,
+    from_device,
+    from_torch,
+    full,
+    full_like,
+    is_tensor_storage_on_device,
+    ones,
+    ones_like,
+    rand,
+    randn,
+    reallocate,
+    to_device,
+    to_dtype,
+    to_layout,
+    to_torch,
+    typecast,
+    zeros,
+    zeros_like,
+)
+from ttkit.sim.distribution import (
+    ConcatMesh2dToTensor,
+    ConcatMeshToTensor,
+    CppMeshToTensor,
+    CppTensorToMesh,
+    MeshToTensor,
+    ReplicateTensorToMesh,
+    ReplicateTensorToMeshWrapper,
+    ShardTensor2dMesh,
+    ShardTensorToMesh,
+    TensorToMesh,
+    aggregate_tensor,
+    combine_device_tensors,
+    compute_distribution_to_mesh_mapping,
+    concat_mesh_to_tensor_composer,
+    create_mesh_composer,
+    create_mesh_mapper,
+    distribute,
+    distribute_tensor,
+    from_host_shards,
+    get_device_tensors,
+    replicate_tensor_to_mesh_mapper,
+    shard_tensor_to_mesh_mapper,
+)
+from ttkit.sim.elementwise import (
+    addcdiv,
+    addcmul,
+    atan2,
+    clamp,
+    clip,
+    divide,
+    elu,
+    floor_div,
+    fmod,
+    gelu,
+    hardtanh,
+    leaky_relu,
+    remainder,
+    sigmoid,
+    softplus,
+    where,
+)
+from ttkit.sim.elementwise import pow_ as pow
+from ttkit.sim.elementwise import round_ as round
+from ttkit.sim.enums import (
+    DRAM_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG,
+    ROW_MAJOR_LAYOUT,
+    TILE_LAYOUT,
+    TILE_SIZE,
+    Arch,
+    BufferType,
+    DataType,
+    EmbeddingsType,
+    FabricConfig,
+    FabricManagerMode,
+    FabricReliabilityMode,
+    FabricTensixConfig,
+    FabricUDMMode,
+    GeluVariant,
+    Layout,
+    MathFidelity,
+    MemoryConfig,
+    SigmoidMode,
+    StorageType,
+    TensorMemoryLayout,
+    Topology,
+    UnaryOpType,
+    UnaryWithParam,
+    bfloat4_b,
+    bfloat8_b,
+    bfloat16,
+    float32,
+    int8,
+    int32,
+    uint8,
+    uint16,
+    uint32,
+)
+from ttkit.sim.matmul import linear, matmul
+from ttkit.sim.mesh import (
+    MeshDevice,
+    close_device,
+    close_mesh_device,
+    create_mesh_device,
+    get_device_ids,
+    get_fabric_config,
+    get_num_devices,
+    get_num_pcie_devices,
+    manage_device,
+    open_device,
+    open_mesh_device,
+    set_fabric_config,
+    synchronize_device,
+)
+from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.mesh import SystemMeshDescriptor as _SystemMeshDescriptor
+from ttkit.sim.printing import set_printoptions
+from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
+from ttkit.sim.reductions import max_ as max
+from ttkit.sim.reductions import min_ as min
+from ttkit.sim.reductions import sum_ as sum
+from ttkit.sim.shaping import (
+    assign,
+    chunk,
+    clone,
+    concat,
+    copy,
+    expand,
+    pad,
+    permute,
+    repeat,
+    repeat_interleave,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    tilize,
+    to_memory_config,
+    transpose,
+    tril,
+    triu,
+    unsqueeze,
+    unsqueeze_to_4D,
+    untilize,
+    view,
+)
+from ttkit.sim.shaping import get_item as _get_item
+from ttkit.sim.shaping import slice_ as slice
+from ttkit.sim.tensor import Tensor
+from ttkit.sim.trace import MeshTraceId, begin_trace_capture, end_trace_capture, execute_trace, release_trace
+from ttkit.sim.types import (
+    MeshComposerConfig,
+    MeshCoordinate,
+    MeshCoordinateRange,
+    MeshMapperConfig,
+    MeshShape,
+    PlacementReplicate,
+    PlacementShard,
+    Shape,
+    TensorTopology,
+)
+
+globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE)
+sub, mul, div = globals()["subtract"], globals()["multiply"], divide
+_ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
+device = _SimpleNamespace(Arch=Arch)
+
+
+def visualize_system_mesh() -> None:
+    """Print the machine as a table."""
+    from ttkit.visualize.tables import visualize_system_mesh
+
+    visualize_system_mesh()
+
+
+def visualize_mesh_device(mesh_device: MeshDevice) -> None:
+    """Print a mesh as a table."""
+    from ttkit.visualize.tables import visualize_mesh_device
+
+    visualize_mesh_device(mesh_device)
+
+
+def visualize_tensor(tensor: Tensor) -> None:
+    """Print a tensor's placement as a table."""
+    from ttkit.visualize.tables import visualize_tensor
+
+    visualize_tensor(tensor)
+
+
+def _operators() -> None:
+    """Let tensors be added, multiplied, compared and indexed with Python's operators, as ttnn's can."""
+    table = globals()
+    swap = lambda f: lambda a, b: f(b, a)  # noqa: E731
+    pairs = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
+    for word, name in pairs.items():
+        setattr(Tensor, f"__{word}__", lambda a, b, f=table[name]: f(a, b))
+        setattr(Tensor, f"__r{word}__", swap(table[name]))
+    for word in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(Tensor, f"__{word}__", lambda a, b, f=table[word]: f(a, b))
+    Tensor.__matmul__ = lambda a, b: matmul(a, b)  # type: ignore[attr-defined]
+    Tensor.__getitem__ = _get_item  # type: ignore[attr-defined]
+
+
+_operators()
