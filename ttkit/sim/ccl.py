@@ -11,7 +11,7 @@ from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
 from ttkit.sim import labels
 from ttkit.sim.dispatch import describe, on_mesh, operation, result
-from ttkit.sim.enums import FabricConfig, Layout
+from ttkit.sim.enums import FabricConfig, Layout, Topology
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.shaping import axis_of, moved
@@ -243,7 +243,7 @@ def all_reduce(
 @operation("all_broadcast")
 def all_broadcast(
     input_tensor: Tensor, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None, num_links: int | None = 1,
-    topology: Any = None, use_l1_small_for_semaphores: bool = False, **older: Any,
+    topology: Topology | None = Topology.Linear, use_l1_small_for_semaphores: bool = False, **older: Any,
 ) -> list[Tensor]:  # fmt: skip
     """The shards of all chips along `cluster_axis`, each as a tensor that every chip has: a list in the order of the axis."""
     _only_older("all_broadcast", older)
@@ -262,7 +262,7 @@ def all_broadcast(
 
 @operation("broadcast")
 def broadcast(
-    input_tensor: Tensor, sender_coord: MeshCoordinate, *, num_links: int | None = None, memory_config: Any = None, topology: Any = None,
+    input_tensor: Tensor, sender_coord: MeshCoordinate, *, num_links: int | None = None, memory_config: Any = None, topology: Topology = Topology.Linear,
     cluster_axis: int | None = None, subdevice_id: Any = None, **older: Any,
 ) -> Tensor:  # fmt: skip
     """Along `cluster_axis` every chip gets the shard of the chip in the sender's row or column of the axis."""
@@ -325,7 +325,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
 @operation("point_to_point")
 def point_to_point(
     input_tensor: Tensor, sender_coord: MeshCoordinate, receiver_coord: MeshCoordinate, *, output_tensor: Tensor | None = None,
-    intermediate_tensor: Tensor | None = None, topology: Any = None, **older: Any,
+    intermediate_tensor: Tensor | None = None, topology: Topology = Topology.Linear, **older: Any,
 ) -> Tensor:  # fmt: skip
     """The sender's shard replaces the receiver's; all others keep theirs (or those of `output_tensor`).
 

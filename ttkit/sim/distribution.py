@@ -60,6 +60,26 @@ def _check_dims(dims: Sequence[int], rank: int, asked: str) -> list[int]:
     return plain
 
 
+def _check_size(over: Coordinate, shape: Coordinate, asked: str) -> None:
+    if math.prod(over) > math.prod(shape):
+        rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device shape size {MeshShape(shape)!r}"
+        fail(asked, rule, "a mesh_shape_override of at most that many devices")
+
+
+def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: str) -> Coordinate | None:
+    """The offset as a tuple; None where it is the corner."""
+    if offset is None or not any(offset):
+        return None
+    given = f"mesh_offset_override {offset!r}"
+    if offset.dims() != len(shape):
+        fail(asked, f"{given} must have the same dimensionality as the mesh device shape {MeshShape(shape)!r}")
+    if len(over) != len(shape) or any(n > m for n, m in zip(over, shape, strict=True)):
+        fail(asked, f"mesh_offset_override is only supported when the distribution fits the mesh: {MeshShape(over)!r} and {MeshShape(shape)!r}")
+    if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
+        fail(asked, f"mesh_shape_override {MeshShape(over)!r} at offset {offset!r} does not fit within the mesh device shape {MeshShape(shape)!r}")
+    return tuple(offset)
+
+
 class CppTensorToMesh:
     """A mapper: cuts a host tensor into one shard for each device. Made by `create_mesh_mapper` and its relatives."""
 
@@ -68,18 +88,11 @@ class CppTensorToMesh:
         self._mesh = mesh if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = _mesh_shape(mesh, asked)
         self._distribution = over = tuple(config._shape) if config._shape is not None else shape
-        offset = tuple(config._offset) if config._offset is not None and any(config._offset) else None
         if len(over) != len(config.placements):
             rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the number of placements in the config {config!r}"
             fail(asked, rule, f"{len(over)} placements, one for each axis")
-        if math.prod(over) > math.prod(shape):
-            fail(asked, f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device shape size {MeshShape(shape)!r}", "a mesh_shape_override of at most that many devices")
-        if offset is not None:
-            if len(offset) != len(shape) or len(over) != len(shape):
-                fail(asked, f"mesh_offset_override {MeshCoordinate(offset)!r} must have the same dimensionality as the mesh device shape {MeshShape(shape)!r}")
-            if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
-                fail(asked, f"mesh_shape_override {MeshShape(over)!r} at offset {MeshCoordinate(offset)!r} does not fit within the mesh device shape {MeshShape(shape)!r}")
-        self._offset = offset
+        _check_size(over, shape, asked)
+        self._offset = _check_offset(config._offset, over, shape, asked)
 
     def config(self) -> MeshMapperConfig:
         """The configuration that the mapper was made from."""
@@ -145,34 +158,36 @@ class CppMeshToTensor:
     """A composer: joins the shards of a tensor. Made by `create_mesh_composer` and its relatives."""
 
     def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig, asked: str, *, line: bool = False):
-        self._config, self._line = config, line
+        self._config = config
         shape = _mesh_shape(mesh, asked)
-        over = tuple(config._shape) if config._shape is not None else shape
-        if line:
-            over = (math.prod(shape),)
+        over = (math.prod(shape),) if line else tuple(config._shape) if config._shape is not None else shape
         if len(over) != len(config._dims):
             rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the number of dimensions in the config {config!r}"
             fail(asked, rule, "as many dims as the mesh has axes, or mesh_shape_override")
-        if math.prod(over) > math.prod(shape):
-            fail(asked, f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device shape size {MeshShape(shape)!r}")
+        _check_size(over, shape, asked)
         self._mesh_shape, self._over = shape, over
+        self._coords = _devices(over, shape, _check_offset(config._offset, over, shape, asked))
 
     def join(self, tensor: Tensor, asked: str) -> np.ndarray:
-        """One array out of all shards: concatenated along dims[i] for mesh axis i."""
-        grid, rank = tensor.grid, len(tensor.shard_shape)
-        dims = _check_dims(self._config._dims, rank, asked)
-        for coordinate in grid.coords:
-            if any(c >= n for c, n in zip(coordinate, self._mesh_shape, strict=False)) or len(coordinate) != len(self._mesh_shape):
-                fail(asked, f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape {MeshShape(self._mesh_shape)!r}")
-        over = self._over
+        """One array out of the composer's shards: concatenated along dims[i] for mesh axis i."""
+        grid, over = tensor.grid, self._over
+        have = {c: i for i, c in enumerate(grid.coords)}
+        for coordinate in self._coords:
+            if len(coordinate) != len(grid.mesh_shape) or any(c >= n for c, n in zip(coordinate, grid.mesh_shape, strict=True)):
+                fail(asked, f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape {MeshShape(grid.mesh_shape)!r}", "a composer of the tensor's own mesh")
+        places = [have[c] for c in self._coords if c in have]
         if len(over) == 1:
-            over = (grid.size,)
-        elif math.prod(over) != grid.size:
-            rule = f"ND composition requires the number of tensors {grid.size} to match the mesh shape {MeshShape(over)!r}"
-            fail(asked, rule, "mesh_shape_override as large as the tensor's distribution")
-        whole = tensor.full_array().reshape(over + tensor.shard_shape)
+            over = (len(places),)
+        elif math.prod(over) != len(places):
+            rule = f"ND composition requires the number of tensors {len(places)} to match the mesh shape {MeshShape(over)!r}"
+            fail(asked, rule, "mesh_shape_override and mesh_offset_override as the tensor was distributed")
+        dims = _check_dims(self._config._dims, len(tensor.shard_shape), asked)
+        whole = tensor.full_array()
+        if places != list(range(grid.size)):
+            whole = whole.reshape((grid.size,) + tensor.shard_shape)[places]
+        whole = whole.reshape(over + tensor.shard_shape)
         order: list[int] = []
-        for dim in range(rank):
+        for dim in range(len(tensor.shard_shape)):
             order += [axis for axis, d in enumerate(dims) if d == dim] + [len(over) + dim]
         sizes = [n * math.prod(over[a] for a, d in enumerate(dims) if d == dim) for dim, n in enumerate(tensor.shard_shape)]
         return whole.transpose(order).reshape(sizes)
@@ -316,7 +331,8 @@ def distribute_tensor(tensor: Tensor, mapper: CppTensorToMesh, mesh_device: Mesh
 
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
-    return new_tensor(composer.join(tensor, "aggregate_tensor"), tensor.dtype, tensor.layout)
+    joined = composer.join(tensor, "aggregate_tensor")
+    return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
 
 
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
