@@ -1,0 +1,24 @@
+"""What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Loaded by the name that starts a process of its own (conformance runner) or needs the real library.
+collect_ignore = ["tests/conformance/run.py", "tests/real"]
+
+# The tests are about the simulator in its default state, also where there is a card or the shell has settings.
+for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:
+    del os.environ[name]
+os.environ["TTKIT_BACKEND"] = "sim"
+
+settings.register_profile("quick", deadline=None, print_blob=True)
+settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
+settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """The torch module; the test is skipped, saying how to get it, where torch is not installed."""
+    return pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
