@@ -16,13 +16,14 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab lessons test test-long test-real bench check format clean
+.PHONY: help lab lessons test test-long test-numpy1 test-real bench check format clean
 
 help:
 	@echo 'make lab        JupyterLab on the lessons            LAB_ARGS="--no-browser --port 8899"'
 	@echo 'make lessons    run every notebook once, with times  LESSONS_ARGS="03 --save"'
 	@echo 'make test       tests, doctests, notebooks           PYTEST_ARGS="-k mesh -n 2"  NBVAL_ARGS="-k 03"'
 	@echo 'make test-long  the tests that take minutes          PYTEST_ARGS=...'
+	@echo 'make test-numpy1  the tests with NumPy 1.26, which the real ttnn needs (Python 3.10 to 3.12)'
 	@echo 'make test-real  against the real ttnn, on its mock cluster'
 	@echo 'make bench      side by side with the peers          BENCH_ARGS=...'
 	@echo 'make check      format, lint, types (make format mends what can be mended)'
@@ -41,6 +42,9 @@ test: $(READY)
 
 test-long: $(READY)
 	$(PY) -m pytest -m long --hypothesis-profile=long -o faulthandler_timeout=3600 $(PYTEST_ARGS)
+
+test-numpy1: .venv/numpy1
+	PYTHONPATH=.venv/numpy1 $(PY) -m pytest $(PYTEST_ARGS)
 
 test-real: $(READY)
 	$(PY) tests/real/run.py $(REAL_ARGS)
@@ -80,4 +84,9 @@ $(READY): pyproject.toml
 # .venv/with-torch, .venv/with-bench: the same with an extra of pyproject.toml
 .venv/with-%: $(READY)
 	$(PIP) --editable '.[test,$*]'
+	@touch $@
+
+# An older NumPy laid over the one of the environment
+.venv/numpy1: $(READY)
+	$(PIP) --no-deps --upgrade --target $@ 'numpy==1.26.*'
 	@touch $@

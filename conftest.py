@@ -1,6 +1,7 @@
 """What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip."""
 
 import os
+import pathlib
 
 import pytest
 from hypothesis import settings
@@ -11,7 +12,8 @@ collect_ignore = ["tests/conformance/run.py", "tests/real"]
 # The tests are about the simulator in its default state, also where there is a card or the shell has settings.
 for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:
     del os.environ[name]
-os.environ["TTKIT_BACKEND"] = "sim"
+if pathlib.Path("/dev/tenstorrent").exists():
+    os.environ["TTKIT_BACKEND"] = "sim"
 
 settings.register_profile("quick", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
