@@ -215,7 +215,11 @@ def _check_links(asked: str, mesh: MeshDevice, axis: int | None, num_links: int 
         fail(asked, f"num_links must be greater than 0, got {num_links}")
     if num_links > have:
         ends = f"{mesh._ids[0]} and {mesh._ids[min(1, len(mesh._ids) - 1)]}"
-        fail(asked, f"Requested link index {have} is out of bounds. {have} ethernet channels available to forward b/w src and dst {ends}", f"num_links of at most {have}")
+        fail(
+            asked,
+            f"Requested link index {have} is out of bounds. {have} ethernet channels available to forward b/w src and dst {ends}",
+            f"num_links of at most {have}",
+        )
 
 
 @operation("all_reduce")

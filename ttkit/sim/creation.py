@@ -36,7 +36,12 @@ def _host_array(data: Any, asked: str) -> tuple[np.ndarray, str]:
         if name == "bfloat16":
             array = data.astype(np.float32)
     else:
-        fail(asked, f"incompatible function arguments: {type(data).__name__} is neither a torch tensor nor a NumPy array", "torch.tensor(...) or np.array(...)", TypeError)
+        fail(
+            asked,
+            f"incompatible function arguments: {type(data).__name__} is neither a torch tensor nor a NumPy array",
+            "torch.tensor(...) or np.array(...)",
+            TypeError,
+        )
     if name not in FROM_HOST:
         fail(asked, f"unsupported host type {name}; known: {', '.join(FROM_HOST)}", "x.float() or x.astype(np.float32) first")
     return array, name
@@ -54,7 +59,12 @@ def tensor_from(
 ) -> Tensor:
     """The road of every host array into a tensor: choose the type, cut it over the mesh, round it, put it on the device."""
     array, name = _host_array(data, asked)
-    for value, kind, what in ((dtype, DataType, "dtype"), (layout, Layout, "layout"), (device, MeshDevice, "device"), (memory_config, MemoryConfig, "memory_config")):
+    for value, kind, what in (
+        (dtype, DataType, "dtype"),
+        (layout, Layout, "layout"),
+        (device, MeshDevice, "device"),
+        (memory_config, MemoryConfig, "memory_config"),
+    ):
         if value is not None and not isinstance(value, kind):
             fail(asked, f"incompatible function arguments: {what}={value!r} is not a {kind.__name__}", f"a ttnn.{kind.__name__}", TypeError)
     dtype = dtype or FROM_HOST[name]
@@ -139,7 +149,8 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
         joined = composer.join(tensor, asked)
         return np.array(joined, order="C") if np.may_share_memory(joined, array) else joined
     if tensor.grid.size > 1:
-        rule = f"Can't convert a tensor distributed on {MeshShape(tensor.grid.mesh_shape)!r} mesh to row-major logical tensor. Supply a mesh composer to concatenate multi-device shards."
+        rule = f"Can't convert a tensor distributed on {MeshShape(tensor.grid.mesh_shape)!r} mesh to row-major logical tensor."
+        rule += " Supply a mesh composer to concatenate multi-device shards."
         fail(asked, rule, "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)")
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
@@ -241,7 +252,13 @@ def _same_place(tensor: Tensor, dtype: DataType, layout: Layout, memory_config: 
 
 @operation("typecast")
 def typecast(
-    input_tensor: Tensor, dtype: DataType, output_dtype: DataType | None = None, *, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None
+    input_tensor: Tensor,
+    dtype: DataType,
+    output_dtype: DataType | None = None,
+    *,
+    memory_config: Any = None,
+    output_tensor: Tensor | None = None,
+    sub_core_grids: Any = None,
 ) -> Tensor:
     """The same values in another element type."""
     wanted = output_dtype or dtype
@@ -269,7 +286,11 @@ def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor, cq_id
     if host_tensor.mesh is not None or device_tensor.mesh is None:
         fail(asked, "the first tensor must be on the host and the second on a device")
     if host_tensor.shard_shape != device_tensor.shard_shape or host_tensor.dtype is not device_tensor.dtype or host_tensor.layout is not device_tensor.layout:
-        fail(asked, "Host tensor has different shape, dtype or layout than the device tensor", "the same mapper, dtype and layout as the device tensor was made with")
+        fail(
+            asked,
+            "Host tensor has different shape, dtype or layout than the device tensor",
+            "the same mapper, dtype and layout as the device tensor was made with",
+        )
     placed = to_device(host_tensor, device_tensor.mesh)
     if placed.grid is not device_tensor.grid:
         fail(asked, "the tensors cover different chips", "the same mapper as the device tensor was made with")
@@ -299,7 +320,9 @@ def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device:
         device.check_open(asked)
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
     lead = (1,) * len(grid.shape)
-    one = dtypes.convert(np.full((), value, np.float64 if isinstance(value, float) else np.int64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype)
+    one = dtypes.convert(
+        np.full((), value, np.float64 if isinstance(value, float) else np.int64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype
+    )
     return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=lambda: np.full(lead + shape, one, one.dtype))
 
 
@@ -333,7 +356,11 @@ def _into(target: Tensor, made: Tensor) -> Tensor:
 
 @operation("empty")
 def empty(
-    shape: Sequence[int], dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.ROW_MAJOR, device: Any = None, memory_config: MemoryConfig = DRAM_MEMORY_CONFIG
+    shape: Sequence[int],
+    dtype: DataType = DataType.BFLOAT16,
+    layout: Layout = Layout.ROW_MAJOR,
+    device: Any = None,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
 ) -> Tensor:
     """A tensor whose values mean nothing; the simulator gives zeros."""
     return _filled(shape, 0.0, dtype, layout, device, memory_config, f"empty({shape})")
@@ -344,7 +371,7 @@ def _like(tensor: Tensor, value: float | None, dtype: Any, layout: Any, memory_c
         on_mesh(name, tensor)
     dtype, layout = dtype or tensor.dtype, layout or tensor.layout
     lead = (1,) * len(tensor.grid.shape)
-    one = dtypes.convert(np.float32([value or 0]), dtype)[0]
+    one = dtypes.convert(np.array([value or 0], np.float32), dtype)[0]
     make = lambda: np.full(lead + tensor.shard_shape, one, one.dtype)  # noqa: E731
     return new_tensor(None, dtype, layout, tensor.grid, tensor.topology, tensor.mesh, memory_config, shape=tensor.shard_shape, make=make)
 
@@ -391,7 +418,15 @@ def _random(shape: Any, device: Any, dtype: DataType, layout: Layout, memory_con
         (child,) = _streams.spawn(1)
         generator = np.random.default_rng(child)
     values = draw(generator, shape)
-    return tensor_from(values.astype(np.float32), dtype, layout=layout, device=device, memory_config=memory_config, mesh_mapper=mapper or replicate_tensor_to_mesh_mapper(device), asked=asked)
+    return tensor_from(
+        values.astype(np.float32),
+        dtype,
+        layout=layout,
+        device=device,
+        memory_config=memory_config,
+        mesh_mapper=mapper or replicate_tensor_to_mesh_mapper(device),
+        asked=asked,
+    )
 
 
 @operation("rand")

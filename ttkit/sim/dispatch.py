@@ -106,7 +106,11 @@ def on_mesh(name: str, *tensors: Tensor, letters: str = "ABC") -> MeshDevice:
         if tensor._array is None:
             fail(describe(name, tensors), f"Input Tensor {letter} is not allocated", "use it before ttnn.deallocate")
         if mesh is not None and tensor.mesh is not mesh:
-            fail(describe(name, tensors), f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}", "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)")
+            fail(
+                describe(name, tensors),
+                f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}",
+                "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)",
+            )
         mesh = tensor.mesh
     if not mesh.is_open:  # type: ignore[union-attr]
         mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
@@ -136,7 +140,11 @@ def result(
         array = dtypes.convert(array, dtype, owned=owned, foreign=not owned)
     if output is not None:
         if output.shard_shape != array.shape[len(like.grid.shape) :]:
-            fail("output_tensor", f"the result has shape {list(array.shape[len(like.grid.shape):])}, the output tensor {list(output.shard_shape)}", "an output of that shape")
+            fail(
+                "output_tensor",
+                f"the result has shape {list(array.shape[len(like.grid.shape) :])}, the output tensor {list(output.shard_shape)}",
+                "an output of that shape",
+            )
         if output.dtype is not dtype:
             array = dtypes.convert(array, output.dtype)
         output.rebind(array)
@@ -158,7 +166,8 @@ def merged(grid: Grid, *topologies: TensorTopology) -> TensorTopology:
     """
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
-    shape, placements = [1] * rank, [REPLICATE] * rank
+    shape = [1] * rank
+    placements: list[Placement] = [REPLICATE] * rank
     claimed: set[Placement] = set()
     for topology in topologies:
         if len(topology._shape) == rank:
@@ -167,7 +176,7 @@ def merged(grid: Grid, *topologies: TensorTopology) -> TensorTopology:
                 if placement != REPLICATE and placement not in claimed:
                     claimed.add(placement)
                     if placements[axis] == REPLICATE:
-                        placements[axis] = placement  # type: ignore[call-overload]
+                        placements[axis] = placement
     return TensorTopology(MeshShape(shape), placements, grid.coords)  # type: ignore[arg-type]
 
 

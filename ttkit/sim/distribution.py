@@ -116,7 +116,8 @@ class CppTensorToMesh:
             size, parts = array.shape[dim], over[axis]
             if size % parts:
                 piece = -(-size // parts)
-                rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of {parts} devices, got {size - piece * (parts - 1)} on the last one"
+                rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of {parts} devices"
+                rule += f", got {size - piece * (parts - 1)} on the last one"
                 fail(asked, rule, f"a size that {parts} divides; nothing is padded")
         split: list[int] = []
         order: list[int] = []
@@ -174,7 +175,11 @@ class CppMeshToTensor:
         have = {c: i for i, c in enumerate(grid.coords)}
         for coordinate in self._coords:
             if len(coordinate) != len(grid.mesh_shape) or any(c >= n for c, n in zip(coordinate, grid.mesh_shape, strict=True)):
-                fail(asked, f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape {MeshShape(grid.mesh_shape)!r}", "a composer of the tensor's own mesh")
+                fail(
+                    asked,
+                    f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape {MeshShape(grid.mesh_shape)!r}",
+                    "a composer of the tensor's own mesh",
+                )
         places = [have[c] for c in self._coords if c in have]
         if len(over) == 1:
             over = (len(places),)
@@ -383,4 +388,3 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
         fail(asked, f"Found a tensor shard at duplicate coordinate: {coords}")
     by_place = sorted(tensors, key=lambda t: t.grid.coords[0])
     return _combine(by_place, grid_over(tuple(mesh.shape), tuple(sorted(coords))), mesh, asked)
-

@@ -243,10 +243,11 @@ def round_(
     return unary("round", input_tensor, lambda x: np.round(x, decimals or 0), memory_config, output_tensor)
 
 
-def _clip(name: str, tensor: Tensor, low: Any, high: Any, memory_config: Any, output: Tensor | None) -> Tensor:
+def _clip(name: str, tensor: Any, low: Any, high: Any, memory_config: Any, output: Tensor | None) -> Tensor:
     if low is None and high is None:
         fail(describe(name, (tensor,)), "Only one of 'min' or 'max' can be None. Please provide one value", "min=0.0, for example")
-    for value, function in ((low, np.maximum), (high, np.minimum)):
+    limits: tuple[tuple[Any, Callable[[Array, Array], Array]], ...] = ((low, np.maximum), (high, np.minimum))
+    for value, function in limits:
         if value is not None:
             tensor = binary(name, tensor, value, function, None, memory_config, None)
     return tensor if output is None else result(tensor, tensor.array, owned=False, output=output)
@@ -289,7 +290,12 @@ def _logaddexp(a: Array, b: Array) -> Array:
     return np.logaddexp(a, b).astype(F)
 
 
-ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "rsub": lambda a, b: np.subtract(b, a)}
+ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "rsub": lambda a, b: np.subtract(b, a),
+}
 COMPARISON: dict[str, Callable[[Array, Array], Array]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
@@ -307,10 +313,18 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: str) -> None:
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
-        fail(asked, f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and {list(b[-2:])} differ and none is 1", "equal shapes, or 1 where one repeats")
+        fail(
+            asked,
+            f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and {list(b[-2:])} differ and none is 1",
+            "equal shapes, or 1 where one repeats",
+        )
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
-            fail(asked, f"Broadcasting rule violation at dimension index {dim} (output rank {rank}), dim a: {a[dim]}, dim b: {b[dim]}", "equal sizes, or 1 where one repeats")
+            fail(
+                asked,
+                f"Broadcasting rule violation at dimension index {dim} (output rank {rank}), dim a: {a[dim]}, dim b: {b[dim]}",
+                "equal sizes, or 1 where one repeats",
+            )
 
 
 def aligned(tensors: tuple[Tensor, ...], asked: Callable[[], str]) -> tuple[Tensor, list[Array]]:
@@ -359,7 +373,12 @@ def binary(
     else:
         like, other = (a, b) if isinstance(a, Tensor) else (b, a)
         if not is_number(other):
-            fail(describe(name, (a, b)), f"incompatible function arguments: {type(other).__name__} is neither a ttnn.Tensor nor a number", "ttnn.from_torch(...) it first", TypeError)
+            fail(
+                describe(name, (a, b)),
+                f"incompatible function arguments: {type(other).__name__} is neither a ttnn.Tensor nor a number",
+                "ttnn.from_torch(...) it first",
+                TypeError,
+            )
         on_mesh(name, like)  # type: ignore[arg-type]
         check_types(name, like)  # type: ignore[arg-type]
         scalar = _scalar(name, like, other)  # type: ignore[arg-type]
@@ -394,7 +413,9 @@ def _scalar(name: str, tensor: Tensor, value: float) -> Any:
         return F(value)
     info = np.iinfo(kind)
     if float(value) != int(value) or not info.min <= value <= info.max:
-        rule = f"Binary operation BinaryOpType::{OP_TYPES.get(name, name.upper())} with a DataType::{tensor.dtype.name} tensor cannot represent the scalar {value}"
+        rule = (
+            f"Binary operation BinaryOpType::{OP_TYPES.get(name, name.upper())} with a DataType::{tensor.dtype.name} tensor cannot represent the scalar {value}"
+        )
         fail(describe(name, (tensor, value)), f"{rule}: only a finite integer within its range", "ttnn.typecast the tensor to a float type")
     return kind.type(value)
 
@@ -415,7 +436,8 @@ def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bo
         sub_device_id: Any = None,
     ) -> Tensor:
         return binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor, input_tensor_a_activations, input_tensor_b_activations, activations
+            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
+            input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
     return _named(name, call, f"{name} of two tensors, or of a tensor and a number; sizes of 1 repeat.")
@@ -434,7 +456,8 @@ def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callab
         input_tensor_b_activations: Any = [],  # noqa: B006
     ) -> Tensor:
         return binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor, input_tensor_a_activations, input_tensor_b_activations, activations
+            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
+            input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
     return _named(name, call, f"{name} of two tensors, or of a tensor and a number; sizes of 1 repeat.")
@@ -464,13 +487,14 @@ def divide(
     """a / b; rounding_mode "floor" or "trunc" makes it whole. Integers give float32 when no rounding is asked for."""
     if rounding_mode not in (None, "floor", "trunc"):
         fail(describe("divide", (input_tensor_a, input_tensor_b)), f"Incorrect rounding mode {rounding_mode!r} (expected None, 'trunc', or 'floor')")
-    rounded = {None: lambda q: q, "floor": np.floor, "trunc": np.trunc}[rounding_mode]
+    rounded: Any = {None: lambda q: q, "floor": np.floor, "trunc": np.trunc}[rounding_mode]
     like = input_tensor_a if isinstance(input_tensor_a, Tensor) else input_tensor_b
     if isinstance(like, Tensor) and like.dtype not in dtypes.FLOATS and rounding_mode is None:
         dtype = dtype or DataType.FLOAT32
     function = _floats(lambda a, b: rounded(np.divide(a, b)))
     return binary(
-        "divide", input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor, input_tensor_a_activations, input_tensor_b_activations, activations
+        "divide", input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
+        input_tensor_a_activations, input_tensor_b_activations, activations,
     )  # fmt: skip
 
 
@@ -564,7 +588,7 @@ def where(
     taken = iter(arrays[1:])
     yes, no = (next(taken) if isinstance(v, Tensor) else v for v in (true_value, false_value))
     dtype = next((v.dtype for v in (true_value, false_value) if isinstance(v, Tensor)), predicate.dtype)
-    values = np.where(arrays[0] != 0, yes, no).astype(dtypes.numpy_dtype(dtype), copy=False)
+    values: Array = np.where(arrays[0] != 0, yes, no).astype(dtypes.numpy_dtype(dtype), copy=False)
     topology = merged(like.mesh.grid, *(t.topology for t in tensors))
     return result(like, values, dtype=dtype, topology=topology, memory_config=memory_config, output=output_tensor)
 

@@ -164,7 +164,8 @@ class MemoryConfig:
     def __repr__(self) -> str:
         return (
             f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},buffer_type=BufferType::{self.buffer_type.name},"
-            f"shard_spec={'std::nullopt' if self.shard_spec is None else self.shard_spec},nd_shard_spec=std::nullopt,created_with_nd_shard_spec=0,per_core_allocation=0,range_lockstep_allocation=0)"
+            f"shard_spec={'std::nullopt' if self.shard_spec is None else self.shard_spec},nd_shard_spec=std::nullopt,created_with_nd_shard_spec=0,"
+            "per_core_allocation=0,range_lockstep_allocation=0)"
         )
 
 

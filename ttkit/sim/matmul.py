@@ -18,7 +18,7 @@ from ttkit.sim.tensor import Tensor
 LOOP_PAYS_FROM = 1 << 20  # multiply-adds of one product from which a loop of 2-D products beats a stacked one
 
 
-def product(a: np.ndarray, b: np.ndarray, lead: int) -> np.ndarray:
+def product(a: Any, b: Any, lead: int) -> np.ndarray:
     """The matrix product over the last two axes; the first `lead` axes of both run over the chips and repeat where they are 1.
 
     Example:
@@ -31,8 +31,8 @@ def product(a: np.ndarray, b: np.ndarray, lead: int) -> np.ndarray:
     a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
     if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
-        right = b.reshape(b.shape[-2:])
-        return (a.reshape(-1, a.shape[-1]) @ right).reshape(a.shape[:-1] + right.shape[-1:])
+        only = b.reshape(b.shape[-2], b.shape[-1])
+        return (a.reshape(-1, a.shape[-1]) @ only).reshape(a.shape[:-1] + (b.shape[-1],))
     if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOP_PAYS_FROM:
         return np.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -67,12 +67,26 @@ def _check(name: str, a: Tensor, b: Tensor, shape_a: tuple[int, ...], shape_b: t
 
 
 def _matmul(
-    name: str, a: Tensor, b: Tensor, bias: Tensor | None, transpose_a: bool, transpose_b: bool, memory_config: Any, dtype: DataType | None, act: Any, output: Any
+    name: str,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    transpose_a: bool,
+    transpose_b: bool,
+    memory_config: Any,
+    dtype: DataType | None,
+    act: Any,
+    output: Any,
 ) -> Tensor:
     operands = (a, b) if bias is None else (a, b, bias)
     for tensor in operands:
         if not isinstance(tensor, Tensor):
-            fail(describe(name, operands), f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
+            fail(
+                describe(name, operands),
+                f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor",
+                "ttnn.from_torch(...) it first",
+                TypeError,
+            )
     if a.mesh is None:
         fail(describe(name, operands), "Operand to matmul must be on device", "ttnn.to_device(tensor, mesh)")
     for tensor in operands:
@@ -108,7 +122,9 @@ def _matmul(
         values = activation(act, describe(name, operands))(values)
     if vector:
         values = values.reshape(values.shape[:lead] + shape[:-2] + shape[-1:])
-    topology = a.topology if all(t.topology is a.topology for t in operands) and like.grid is a.mesh.grid else merged(a.mesh.grid, *(t.topology for t in operands))
+    topology = (
+        a.topology if all(t.topology is a.topology for t in operands) and like.grid is a.mesh.grid else merged(a.mesh.grid, *(t.topology for t in operands))
+    )
     return result(like, values, dtype=dtype or a.dtype, topology=topology, memory_config=memory_config, output=output)
 
 
@@ -116,7 +132,11 @@ def _check_bias(name: str, operands: tuple[Tensor, ...], bias: Tensor, shape: tu
     asked = describe(name, operands)
     width, wanted = bias.padded[-1], -(-shape[-1] // 32) * 32
     if width != wanted:
-        fail(asked, f"Unsupported bias shape: padded last dimension of bias, {width}, not equal to second input's padded last dimension, {wanted}.", "shard the bias like the columns of the weight")
+        fail(
+            asked,
+            f"Unsupported bias shape: padded last dimension of bias, {width}, not equal to second input's padded last dimension, {wanted}.",
+            "shard the bias like the columns of the weight",
+        )
     rows = bias.shard_shape[:-1]
     if any(n != 1 and n != m for n, m in zip(rows[::-1], shape[-2::-1], strict=False)):
         fail(asked, f"Broadcast error: Invalid dimension: bias {list(bias.shard_shape)} against result {list(shape)}", "a bias of one row")

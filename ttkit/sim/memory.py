@@ -49,7 +49,12 @@ class Allocation:
             free = total - used[device]
             if nbytes > free:
                 rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; {used[device]:,} of {total:,} are in use, {free:,} are free"
-                fail(f"allocate on {mesh!r}", rule, "shard the tensor over more chips, deallocate what is no longer needed, or use a narrower dtype", OutOfMemoryError)
+                fail(
+                    f"allocate on {mesh!r}",
+                    rule,
+                    "shard the tensor over more chips, deallocate what is no longer needed, or use a narrower dtype",
+                    OutOfMemoryError,
+                )
 
     def free(self) -> None:
         """Give the bytes back; a second call does nothing."""

@@ -74,7 +74,7 @@ class MeshDevice:
         self.system = system
         self.parent = parent
         self.is_open = True
-        self.fabric = parent.fabric if parent else _fabric[0]
+        self.fabric: FabricConfig = parent.fabric if parent else _fabric[0]
         self._ids, self._shape = ids, shape
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
@@ -200,7 +200,9 @@ class MeshDevice:
             rows, columns = ({w[axis] for w in where} for axis in (0, 1))
             box = sorted(where)
             if len(rows) * len(columns) != len(box) or shape not in ((len(rows), len(columns)), (len(columns), len(rows))):
-                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a physically connected mesh grid with the {len(box)} opened devices"
+                rule = (
+                    f"Request to reshape to {new_shape!r}, but it is not possible to form a physically connected mesh grid with the {len(box)} opened devices"
+                )
                 fail(asked, rule, "open the shape directly")
             if shape != (len(rows), len(columns)):
                 box.sort(key=lambda w: w[::-1])
@@ -313,7 +315,7 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
         rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [(r, 0) for r in range(rows - 2, 0, -1)]
     if length > len(rim) or start not in rim:
         rim = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
-    first = rim.index(start)
+    first = rim.index(start)  # type: ignore[arg-type]
     return (rim[(first + i) % len(rim)] for i in range(length))
 
 
@@ -349,8 +351,8 @@ def open_mesh_device(
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
             fail(asked, f"incompatible function arguments: {value!r} is not a {kind.__name__}", f"ttnn.{kind.__name__}(2, 4)", TypeError)
-    for value in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
-        integer(value, asked, 0)
+    for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
+        integer(number, asked, 0)
     ids = integers(physical_device_ids, asked)
     if ids:
         if mesh_shape is None:
@@ -375,7 +377,8 @@ def _place(system: System, shape: Coordinate, start: Coordinate, asked: str) -> 
     if size == 0:
         fail(asked, f"Requested mesh shape {MeshShape(shape)!r} has zero devices (mesh_size=0). MeshShape must have at least one device.")
     if size > system.num_devices:
-        rule = f"Requested mesh shape {MeshShape(shape)!r} requires {size} devices, but only {system.num_devices} devices are available in the system mesh {whole!r}."
+        rule = f"Requested mesh shape {MeshShape(shape)!r} requires {size} devices, but only {system.num_devices} devices are available"
+        rule += f" in the system mesh {whole!r}."
         fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
     if len(shape) != len(system.shape) or len(start) != len(system.shape):
         fail(asked, f"Requested mesh shape {MeshShape(shape)!r}, offset and system mesh {whole!r} must have the same number of dimensions")

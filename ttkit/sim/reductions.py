@@ -54,7 +54,11 @@ def _fold(name: str, tensor: Tensor, dim: Dims, keepdim: bool, function: Callabl
     array = _ready(name, tensor)
     axes = _axes(name, tensor, dim)
     if tensor.dtype is DataType.BFLOAT4_B:
-        fail(describe(name, (tensor,)), "Only FLOAT32, BFLOAT16, BFLOAT8_B, and UINT32 are supported for generic reduction - got DataType::BFLOAT4_B", "ttnn.typecast")
+        fail(
+            describe(name, (tensor,)),
+            "Only FLOAT32, BFLOAT16, BFLOAT8_B, and UINT32 are supported for generic reduction - got DataType::BFLOAT4_B",
+            "ttnn.typecast",
+        )
     if name in ("mean", "std", "var") and tensor.dtype not in dtypes.FLOATS:
         fail(describe(name, (tensor,)), f"ttnn.{name} does not support integer inputs - got DataType::{tensor.dtype.name}", "ttnn.typecast")
     lead = len(tensor.grid.shape)
@@ -193,5 +197,3 @@ def cumsum(
     array = np.flip(input.array, axis) if reverse_order else input.array
     sums = np.cumsum(array, axis, dtype=array.dtype)
     return result(input, np.flip(sums, axis) if reverse_order else sums, dtype=dtype, memory_config=memory_config, output=out)
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +24,11 @@ def axis_of(tensor: Tensor, dim: int, asked: str, rule: str = "Index is out of b
     rank = len(tensor.shard_shape)
     dim = integer(dim, asked)
     if not -rank <= dim < rank:
-        fail(asked, f"{rule} {rank - 1} however is {dim}" if rule.endswith("and") else f"{rule} [{-rank}, {rank - 1}], but got {dim})", f"a dim from {-rank} to {rank - 1}")
+        fail(
+            asked,
+            f"{rule} {rank - 1} however is {dim}" if rule.endswith("and") else f"{rule} [{-rank}, {rank - 1}], but got {dim})",
+            f"a dim from {-rank} to {rank - 1}",
+        )
     return dim % rank
 
 
@@ -223,7 +228,9 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
             gone.append(dim)
         else:
             fail(asked, f"Invalid slice type: {part!r}", "numbers, slices and ...", TypeError)
-        starts.append(lo), ends.append(hi), steps.append(step)
+        starts.append(lo)
+        ends.append(hi)
+        steps.append(step)
     picked = slice_(tensor, starts, ends, steps)
     if not gone:
         return picked
@@ -249,7 +256,7 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *
     cuts = np.cumsum([0, *sizes])
     return [
         moved("split", input_tensor, array[(slice(None),) * (lead + axis) + (slice(int(a), int(b)),)], memory_config)
-        for a, b in zip(cuts, cuts[1:], strict=False)
+        for a, b in itertools.pairwise(cuts)
     ]  # fmt: skip
 
 
@@ -320,7 +327,7 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
     """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
     _checked("squeeze", input_tensor, host=True)
     asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
-    wanted = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    wanted: Any = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     rule = "Dimension out of range (expected to be in range of"
     axes = {axis_of(input_tensor, d, asked, rule) for d in wanted}
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
@@ -413,7 +420,13 @@ def to_memory_config(tensor: Tensor, memory_config: Any, dtype: DataType | None 
 
 @operation("tilize")
 def tilize(
-    input_tensor: Tensor, *, memory_config: Any = None, dtype: DataType | None = None, use_multicore: bool = True, use_low_perf: bool = False, sub_core_grids: Any = None
+    input_tensor: Tensor,
+    *,
+    memory_config: Any = None,
+    dtype: DataType | None = None,
+    use_multicore: bool = True,
+    use_low_perf: bool = False,
+    sub_core_grids: Any = None,
 ) -> Tensor:
     """A row-major tensor in tiles; its last two sizes must be multiples of 32."""
     _checked("tilize", input_tensor)

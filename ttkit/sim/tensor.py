@@ -44,7 +44,31 @@ class Tensor:
         data: a NumPy array or torch tensor; or a list of numbers together with `shape`.
     """
 
-    __slots__ = ("_allocation", "_array", "_number", "dtype", "grid", "layout", "mesh", "padded", "plain_memory_config", "shard_shape", "topology", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "_allocation",
+        "_array",
+        "_number",
+        "dtype",
+        "grid",
+        "layout",
+        "mesh",
+        "padded",
+        "plain_memory_config",
+        "shard_shape",
+        "topology",
+    )
+    _allocation: Allocation | None
+    _array: np.ndarray | None
+    _number: int
+    dtype: DataType
+    grid: Grid
+    layout: Layout
+    mesh: Any  # a MeshDevice; None on the host
+    padded: tuple[int, ...]
+    plain_memory_config: MemoryConfig
+    shard_shape: tuple[int, ...]
+    topology: TensorTopology
     __hash__ = object.__hash__
 
     def __new__(cls, data: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -193,7 +217,11 @@ class Tensor:
 
     def _lone(self) -> np.ndarray:
         if self.grid.size > 1:
-            fail("read one buffer", f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}", "ttnn.get_device_tensors(tensor)")
+            fail(
+                "read one buffer",
+                f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}",
+                "ttnn.get_device_tensors(tensor)",
+            )
         return next(self.shards())
 
     def item(self) -> float | int:
@@ -208,12 +236,12 @@ class Tensor:
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same elements in another shape."""
-        from ttkit.sim.ttnn import reshape
+        from ttkit.sim.shaping import reshape
 
         return reshape(self, shape[0] if len(shape) == 1 else list(shape))
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(self.shard_shape[0]))
+        return (self[i] for i in range(self.shard_shape[0]))  # type: ignore[index]
 
     def __bool__(self) -> bool:
         return True

@@ -211,8 +211,8 @@ def _operators() -> None:
         setattr(Tensor, f"__r{word}__", swap(table[name]))
     for word in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(Tensor, f"__{word}__", lambda a, b, f=table[word]: f(a, b))
-    Tensor.__matmul__ = lambda a, b: matmul(a, b)  # type: ignore[attr-defined]
-    Tensor.__getitem__ = _get_item  # type: ignore[attr-defined]
+    setattr(Tensor, "__matmul__", lambda a, b: matmul(a, b))  # noqa: B010
+    setattr(Tensor, "__getitem__", _get_item)  # noqa: B010
 
 
 _operators()

@@ -313,7 +313,7 @@ class TensorTopology:
     def __init__(self, distribution_shape: MeshShape, placements: Sequence[Placement], mesh_coords: Sequence[MeshCoordinate]):
         self._shape = tuple(distribution_shape)
         self._placements = tuple(placements)
-        self._coords = tuple(c if type(c) is tuple else tuple(c) for c in mesh_coords)
+        self._coords = tuple(map(tuple, mesh_coords))
         self._hash = hash((self._shape, self._placements, self._coords))
 
     def distribution_shape(self) -> MeshShape:
