@@ -22,11 +22,11 @@ class OutOfMemoryError(TTKitError):
     """A chip's DRAM cannot hold what was asked."""
 
 
-def fail(asked: str, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
+def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
     """Raise `kind` with a message of the one form that the kit uses.
 
     Args:
-        asked: the call, with shapes and mesh.
+        asked: the call, with shapes and mesh; anything that prints as one.
         rule: what must hold, with the numbers that broke it; holds ttnn's own phrase where ttnn has one.
         cure: what to try; left out where there is nothing to add.
         kind: the exception class.

@@ -207,7 +207,7 @@ def reduce_scatter(
     return _made(input_tensor, scattered(summed(input_tensor, axes), input_tensor, axes, at), label, memory_config, output_tensor, rounded=False)
 
 
-def _check_links(asked: str, mesh: MeshDevice, axis: int | None, num_links: int | None) -> None:
+def _check_links(asked: object, mesh: MeshDevice, axis: int | None, num_links: int | None) -> None:
     if num_links is None:
         return
     have = mesh.system.links_per_pair

@@ -25,7 +25,7 @@ FROM_HOST = {
 }  # fmt: skip
 
 
-def _host_array(data: Any, asked: str) -> tuple[np.ndarray, str]:
+def _host_array(data: Any, asked: object) -> tuple[np.ndarray, str]:
     """A NumPy view of a torch tensor or array, and the name of its type."""
     if type(data).__module__.partition(".")[0] == "torch" and hasattr(data, "detach"):
         name = str(data.dtype).removeprefix("torch.")
@@ -55,7 +55,7 @@ def tensor_from(
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: Any = None,
-    asked: str = "from_torch",
+    asked: object = "from_torch",
 ) -> Tensor:
     """The road of every host array into a tensor: choose the type, cut it over the mesh, round it, put it on the device."""
     array, name = _host_array(data, asked)
@@ -90,7 +90,7 @@ def tensor_from(
     return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=cut.shape[len(grid.shape) :], make=values)
 
 
-def _on(device: MeshDevice, grid: Any, asked: str) -> Any:
+def _on(device: MeshDevice, grid: Any, asked: object) -> Any:
     """The same chips as part of `device`, which must have them all."""
     shape = tuple(device.shape)
     if grid.mesh_shape == shape:
@@ -307,7 +307,7 @@ def copy_device_to_host_tensor(device_tensor: Tensor, host_tensor: Tensor, block
     host_tensor.rebind(device_tensor.full_array().reshape(host_tensor.grid.shape + host_tensor.shard_shape))
 
 
-def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, asked: str) -> Tensor:
+def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, asked: object) -> Tensor:
     shape = integers(shape, asked, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
     if dtype in dtypes.BLOCK_FLOATS:
@@ -405,11 +405,11 @@ def empty_like(tensor: Tensor, *, dtype: Any = None, layout: Any = None, device:
 _streams = np.random.SeedSequence(0)
 
 
-def _random(shape: Any, device: Any, dtype: DataType, layout: Layout, memory_config: Any, seed: int | None, mapper: Any, draw: Any, asked: str) -> Tensor:
+def _random(shape: Any, device: Any, dtype: DataType, layout: Layout, memory_config: Any, seed: int | None, mapper: Any, draw: Any, asked: object) -> Tensor:
     global _streams
     shape = integers(shape, asked, 0)
     if not isinstance(device, MeshDevice):
-        fail(asked, f"incompatible function arguments: {device!r} is not a MeshDevice", f"{asked.partition('(')[0]}(shape, mesh)", TypeError)
+        fail(asked, f"incompatible function arguments: {device!r} is not a MeshDevice", f"{str(asked).partition('(')[0]}(shape, mesh)", TypeError)
     if mapper is not None and not isinstance(mapper, CppTensorToMesh):
         mapper = create_mesh_mapper(device, mapper) if isinstance(mapper, MeshMapperConfig) else as_mapper(mapper, asked)
     if seed:

@@ -78,10 +78,20 @@ def _watched(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwa
     return result
 
 
-def describe(name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> str:
-    """A call in one line: tensors by shape, dtype and mesh."""
+class describe:
+    """A call in one line, tensors by shape, dtype and mesh; written out only when an error message needs it."""
 
-    def show(value: Any) -> str:
+    __slots__ = ("args", "kwargs", "name")
+
+    def __init__(self, name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None):
+        self.name, self.args, self.kwargs = name, args, kwargs or {}
+
+    def __str__(self) -> str:
+        shown = [self._show(a) for a in self.args] + [f"{k}={self._show(v)}" for k, v in self.kwargs.items()]
+        return f"{self.name}({', '.join(shown)})"
+
+    @staticmethod
+    def _show(value: Any) -> str:
         if isinstance(value, Tensor):
             where = f" on {'x'.join(map(str, value.mesh.shape))}" if value.mesh is not None else " on host"
             return f"{list(value.shard_shape)} {value.dtype.name}{where}"
@@ -89,9 +99,6 @@ def describe(name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | Non
             return f"array {list(value.shape)} {value.dtype}"
         text = repr(value)
         return text if len(text) <= 40 else text[:37] + "..."
-
-    shown = [show(a) for a in args] + [f"{k}={show(v)}" for k, v in (kwargs or {}).items()]
-    return f"{name}({', '.join(shown)})"
 
 
 def on_mesh(name: str, *tensors: Tensor, letters: str = "ABC") -> MeshDevice:
@@ -180,7 +187,7 @@ def merged(grid: Grid, *topologies: TensorTopology) -> TensorTopology:
     return TensorTopology(MeshShape(shape), placements, grid.coords)  # type: ignore[arg-type]
 
 
-def common_grid(tensors: Sequence[Tensor], asked: Callable[[], str]) -> tuple[Tensor, list[np.ndarray]]:
+def common_grid(tensors: Sequence[Tensor], asked: Callable[[], object]) -> tuple[Tensor, list[np.ndarray]]:
     """The operand that covers the fewest chips, and all operands' arrays on its chips."""
     like = min(tensors, key=lambda t: t.grid.size)
     grid = like.grid

@@ -44,13 +44,13 @@ def _devices(distribution: Coordinate, mesh: Coordinate, offset: Coordinate | No
     return tuple(itertools.islice(np.ndindex(*mesh), math.prod(distribution)))
 
 
-def _mesh_shape(mesh: MeshDevice | MeshShape, asked: str) -> Coordinate:
+def _mesh_shape(mesh: MeshDevice | MeshShape, asked: object) -> Coordinate:
     if not isinstance(mesh, (MeshDevice, MeshShape)):
         fail(asked, f"incompatible function arguments: {mesh!r} is neither a MeshDevice nor a MeshShape", kind=TypeError)
     return tuple(mesh.shape if isinstance(mesh, MeshDevice) else mesh)
 
 
-def _check_dims(dims: Sequence[int], rank: int, asked: str) -> list[int]:
+def _check_dims(dims: Sequence[int], rank: int, asked: object) -> list[int]:
     """`dims` as numbers from 0; each must be a dimension of a tensor of this rank, and none may come twice."""
     if any(not -rank <= d < rank for d in dims):
         fail(asked, f"Invalid dimension index; got dims: {{{', '.join(map(str, dims))}}}, tensor dimension: {rank}", f"dims from {-rank} to {rank - 1}")
@@ -60,13 +60,13 @@ def _check_dims(dims: Sequence[int], rank: int, asked: str) -> list[int]:
     return plain
 
 
-def _check_size(over: Coordinate, shape: Coordinate, asked: str) -> None:
+def _check_size(over: Coordinate, shape: Coordinate, asked: object) -> None:
     if math.prod(over) > math.prod(shape):
         rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device shape size {MeshShape(shape)!r}"
         fail(asked, rule, "a mesh_shape_override of at most that many devices")
 
 
-def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: str) -> Coordinate | None:
+def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: object) -> Coordinate | None:
     """The offset as a tuple; None where it is the corner."""
     if offset is None or not any(offset):
         return None
@@ -83,7 +83,7 @@ def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordi
 class CppTensorToMesh:
     """A mapper: cuts a host tensor into one shard for each device. Made by `create_mesh_mapper` and its relatives."""
 
-    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshMapperConfig, asked: str):
+    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshMapperConfig, asked: object):
         self._config = config
         self._mesh = mesh if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = _mesh_shape(mesh, asked)
@@ -98,7 +98,7 @@ class CppTensorToMesh:
         """The configuration that the mapper was made from."""
         return self._config
 
-    def place(self, array: np.ndarray, asked: str) -> tuple[np.ndarray, Grid, TensorTopology]:
+    def place(self, array: np.ndarray, asked: object) -> tuple[np.ndarray, Grid, TensorTopology]:
         """Cut `array`: the leading axes over the grid, 1 where replicated, then the shard's axes (a view where it can be)."""
         placements, over = self._config.placements, list(self._distribution)
         shards = {axis: p.dim for axis, p in enumerate(placements) if isinstance(p, PlacementShard)}
@@ -158,7 +158,7 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
 class CppMeshToTensor:
     """A composer: joins the shards of a tensor. Made by `create_mesh_composer` and its relatives."""
 
-    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig, asked: str, *, line: bool = False):
+    def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig, asked: object, *, line: bool = False):
         self._config = config
         shape = _mesh_shape(mesh, asked)
         over = (math.prod(shape),) if line else tuple(config._shape) if config._shape is not None else shape
@@ -169,7 +169,7 @@ class CppMeshToTensor:
         self._mesh_shape, self._over = shape, over
         self._coords = _devices(over, shape, _check_offset(config._offset, over, shape, asked))
 
-    def join(self, tensor: Tensor, asked: str) -> np.ndarray:
+    def join(self, tensor: Tensor, asked: object) -> np.ndarray:
         """One array out of the composer's shards: concatenated along dims[i] for mesh axis i."""
         grid, over = tensor.grid, self._over
         have = {c: i for i, c in enumerate(grid.coords)}
@@ -233,7 +233,7 @@ def create_mesh_composer(mesh_device: MeshDevice, config: MeshComposerConfig) ->
     return CppMeshToTensor(mesh_device, config, asked)
 
 
-def _line(mesh: MeshDevice, placement: Any, asked: str) -> CppTensorToMesh:
+def _line(mesh: MeshDevice, placement: Any, asked: object) -> CppTensorToMesh:
     size = math.prod(_mesh_shape(mesh, asked))
     return CppTensorToMesh(mesh, MeshMapperConfig([placement], MeshShape([size])), asked)
 
@@ -281,7 +281,7 @@ def ConcatMesh2dToTensor(mesh_device: MeshDevice, mesh_shape: tuple[int, int], d
     return CppMeshToTensor(mesh_device, MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape)), asked)
 
 
-def as_mapper(mapper: Any, asked: str) -> CppTensorToMesh | None:
+def as_mapper(mapper: Any, asked: object) -> CppTensorToMesh | None:
     """The mapper to use: the given one, else that of the `distribute` block around us."""
     mapper = mapper if mapper is not None else _default_mapper.get()
     if isinstance(mapper, ReplicateTensorToMeshWrapper):
@@ -291,7 +291,7 @@ def as_mapper(mapper: Any, asked: str) -> CppTensorToMesh | None:
     return mapper
 
 
-def as_composer(composer: Any, asked: str) -> CppMeshToTensor | None:
+def as_composer(composer: Any, asked: object) -> CppMeshToTensor | None:
     """The composer to use: the given one, else that of the `distribute` block around us."""
     composer = composer if composer is not None else _default_composer.get()
     if composer is not None and not isinstance(composer, CppMeshToTensor):
@@ -366,7 +366,7 @@ def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor
     return _combine(tensors, grid, None, asked)
 
 
-def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: str) -> Tensor:
+def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object) -> Tensor:
     first = tensors[0]
     if any((t.shard_shape, t.dtype, t.layout) != (first.shard_shape, first.dtype, first.layout) for t in tensors):
         fail(asked, f"All tensor shards must have the same tensor spec, got {[(list(t.shard_shape), t.dtype, t.layout) for t in tensors]}")

@@ -36,12 +36,15 @@ def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
     return elements // 1024 * TILE_BYTES[dtype] if dtype in TILE_BYTES else elements * BYTES[dtype]
 
 
+ONE, HALF, SIXTEEN, UPPER = np.uint32(1), np.uint32(0x7FFF), np.uint32(16), np.uint32(0xFFFF_0000)
+
+
 def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None:
-    np.right_shift(values, 16, out=carry)
-    np.bitwise_and(carry, 1, out=carry)
-    np.add(carry, 0x7FFF, out=carry)
-    np.add(values, carry, out=out)
-    np.bitwise_and(out, 0xFFFF_0000, out=out)
+    np.right_shift(values, SIXTEEN, carry)
+    np.bitwise_and(carry, ONE, carry)
+    np.add(carry, HALF, carry)
+    np.add(values, carry, out)
+    np.bitwise_and(out, UPPER, out)
 
 
 def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
@@ -59,6 +62,9 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     """
     bits = array.view(np.uint32) if array.flags.c_contiguous else np.ascontiguousarray(array).view(np.uint32)
     out = bits if in_place and bits.base is not None and array.flags.writeable else np.empty_like(bits)
+    if bits.size <= BLOCK:
+        _round_block(bits, out, np.empty_like(bits))
+        return out.view(np.float32)
     flat, target = bits.reshape(-1), out.reshape(-1)
 
     def work(low: int, high: int) -> None:

@@ -268,7 +268,7 @@ def clip(input_tensor: Tensor, min: Any = None, max: Any = None, *, memory_confi
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"gelu": gelu_erf, "gelu_approx": gelu_tanh, "sigmoid": sigmoid_of, **PLAIN, **FAST_OR_ACCURATE}
 
 
-def activation(which: Any, asked: str) -> Callable[[Array], Array]:
+def activation(which: Any, asked: object) -> Callable[[Array], Array]:
     """The function that an activation argument means: a name such as "relu", a UnaryOpType, or a UnaryWithParam."""
     kind = which.op_type if isinstance(which, UnaryWithParam) else which
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
@@ -308,7 +308,7 @@ BITWISE: dict[str, Callable[[Array, Array], Array]] = {"bitwise_and": np.bitwise
 OP_TYPES = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER", "logical_xor": "LOGICAL_XOR"}
 
 
-def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: str) -> None:
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
     """Two shard shapes must agree in each dimension, counted from the last, or be 1 there."""
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
@@ -327,7 +327,7 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: str) -> None:
             )
 
 
-def aligned(tensors: tuple[Tensor, ...], asked: Callable[[], str]) -> tuple[Tensor, list[Array]]:
+def aligned(tensors: tuple[Tensor, ...], asked: Callable[[], object]) -> tuple[Tensor, list[Array]]:
     """The operands' arrays, ready for NumPy to broadcast: same grid, same number of shard axes."""
     like, arrays = common_grid(tensors, asked)
     rank = max(len(t.shard_shape) for t in tensors)

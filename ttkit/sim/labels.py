@@ -6,6 +6,7 @@ shard it. A label that the library cannot make sense of (a distribution shape th
 
 from __future__ import annotations
 
+import functools
 import math
 
 from ttkit.sim.dispatch import REPLICATE
@@ -64,6 +65,7 @@ def _covers(old: TensorTopology, mesh: Shape) -> bool:
     return math.prod(old._shape) == math.prod(mesh)
 
 
+@functools.lru_cache(maxsize=4096)
 def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None) -> TensorTopology:
     """After all_gather along `dim`, or (dim None) all_reduce, broadcast and all_broadcast."""
     mesh = grid.mesh_shape
@@ -86,6 +88,7 @@ def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: in
     return _topology(_settled(placements, shape, rank, None), old, grid)
 
 
+@functools.lru_cache(maxsize=4096)
 def scatter(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
     """After reduce_scatter along `dim`."""
     mesh = grid.mesh_shape
@@ -109,6 +112,7 @@ def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int)
     return _topology(_settled(placements, mesh if line else old._shape, rank, axis), old, grid)
 
 
+@functools.lru_cache(maxsize=4096)
 def partition(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
     """After mesh_partition along `dim`: an axis that already shards another dimension is left as it was."""
     mesh = grid.mesh_shape

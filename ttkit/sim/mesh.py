@@ -223,7 +223,7 @@ class MeshDevice:
             elif self in self.parent._submeshes:
                 self.parent._submeshes.remove(self)
 
-    def check_open(self, asked: str) -> None:
+    def check_open(self, asked: object) -> None:
         """Raise where the mesh has been closed."""
         if not self.is_open:
             fail(asked, f"{self!r} is closed", "open a mesh with ttnn.open_mesh_device and put the tensors on it")
@@ -371,7 +371,7 @@ def open_mesh_device(
     return mesh
 
 
-def _place(system: System, shape: Coordinate, start: Coordinate, asked: str) -> Iterator[Coordinate]:
+def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
     """Coordinates in the system of the chips of a mesh of `shape`, in row-major order."""
     size, whole = math.prod(shape), MeshShape(system.shape)
     if size == 0:

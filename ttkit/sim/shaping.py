@@ -19,7 +19,7 @@ from ttkit.sim.tensor import Tensor, new_tensor
 from ttkit.sim.types import Shape, integer, integers
 
 
-def axis_of(tensor: Tensor, dim: int, asked: str, rule: str = "Index is out of bounds for the rank, should be between 0 and") -> int:
+def axis_of(tensor: Tensor, dim: int, asked: object, rule: str = "Index is out of bounds for the rank, should be between 0 and") -> int:
     """`dim` as a number from 0, counted from the end where negative."""
     rank = len(tensor.shard_shape)
     dim = integer(dim, asked)

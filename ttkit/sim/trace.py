@@ -62,7 +62,7 @@ class _Capture:
 _traces: dict[MeshTraceId, _Capture] = {}
 
 
-def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: str) -> _Capture:
+def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> _Capture:
     mesh_device.check_open(asked)
     if trace_id not in _traces or _traces[trace_id].mesh is not mesh_device:
         fail(asked, f"{trace_id!r} is no trace of {mesh_device!r}", "the id that begin_trace_capture gave, before release_trace")

@@ -12,7 +12,7 @@ from ttkit.dialect import older_form
 from ttkit.errors import fail
 
 
-def integer(value: Any, what: str, least: int | None = None) -> int:
+def integer(value: Any, what: object, least: int | None = None) -> int:
     """`value` as an int; a float, a string or a negative number where none is taken is a TypeError, as in ttnn's bindings."""
     try:
         number = operator.index(value)
@@ -23,7 +23,7 @@ def integer(value: Any, what: str, least: int | None = None) -> int:
     return number
 
 
-def integers(values: Any, what: str, least: int | None = None) -> tuple[int, ...]:
+def integers(values: Any, what: object, least: int | None = None) -> tuple[int, ...]:
     """A sequence of integers as a tuple; anything else is a TypeError."""
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
         fail(what, f"incompatible function arguments: {values!r} is not a sequence of integers", kind=TypeError)
