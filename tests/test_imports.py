@@ -27,7 +27,7 @@ MAY_IMPORT = {
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.
 MAY_IMPORT_LATE = {"sim": {"visualize"}}
-ON_TOP = {"ttkit", "lessons", "cli", "__main__"}  # may import anything
+ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 
