@@ -128,6 +128,7 @@ from ttkit.sim.mesh import (
 )
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.mesh import SystemMeshDescriptor as _SystemMeshDescriptor
+from ttkit.sim.nn import embedding, geglu, glu, layer_norm, rms_norm, scale_mask_softmax, softmax, softmax_in_place, swiglu
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max

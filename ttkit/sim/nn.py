@@ -1,0 +1,244 @@
+"""Softmax, normalisations, embedding and gated units, on each chip's own shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.sim import blocks, dtypes
+from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.elementwise import gelu_erf, sigmoid_of, silu_of
+from ttkit.sim.enums import DataType, EmbeddingsType, Layout
+from ttkit.sim.tensor import Tensor
+
+F = np.float32
+Array = np.ndarray
+
+
+def _softmax_rows(rows: Array, out: Array) -> None:
+    np.subtract(rows, np.maximum.reduce(rows, -1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out *= np.reciprocal(np.add.reduce(out, -1, keepdims=True))
+
+
+def softmax_of(array: Array, axis: int = -1) -> Array:
+    """Softmax of float32 values along an axis, in blocks of rows."""
+    if axis in (-1, array.ndim - 1):
+        return blocks.rowwise(_softmax_rows, array)
+    return blocks.rowwise(_softmax_rows, array.swapaxes(axis, -1)).swapaxes(axis, -1)
+
+
+def _check_softmax(name: str, tensor: Any) -> None:
+    asked = describe(name, (tensor,))
+    if isinstance(tensor, Tensor) and tensor.mesh is None:
+        fail(asked, "input_tensor.device() == nullptr, No device found, move input_tensor to device", "ttnn.to_device(tensor, mesh)")
+    on_mesh(name, tensor)
+    if tensor.layout is not Layout.TILE:
+        fail(asked, "Inputs to softmax must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    if tensor.dtype not in (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B):
+        fail(asked, f"Input tensor must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::{tensor.dtype.name}", "ttnn.typecast")
+
+
+def _axis(name: str, tensor: Tensor, dim: int) -> int:
+    rank = len(tensor.shard_shape)
+    if not -rank <= dim < rank:
+        fail(describe(name, (tensor, dim)), f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+    return len(tensor.grid.shape) + dim % rank
+
+
+@operation("softmax")
+def softmax(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None, compute_kernel_config: Any = None, numeric_stable: bool = True) -> Tensor:
+    """exp(x) over its sum along `dim` of each shard; always computed from differences to the largest element.
+
+    Raises:
+        TTKitError: no such dim, row-major or integer input.
+    """
+    _check_softmax("softmax", input_tensor)
+    return result(input_tensor, softmax_of(input_tensor.array, _axis("softmax", input_tensor, dim)), memory_config=memory_config)
+
+
+@operation("softmax_in_place")
+def softmax_in_place(
+    input_tensor: Tensor, dim: int = -1, *, program_config: Any = None, compute_kernel_config: Any = None, numeric_stable: bool = True
+) -> Tensor:
+    """`softmax` along the last dimension whose result replaces the tensor's values."""
+    _check_softmax("softmax_in_place", input_tensor)
+    rank = len(input_tensor.shard_shape)
+    if dim % rank != rank - 1 or rank != 4:
+        fail(describe("softmax_in_place", (input_tensor, dim)), f"Invalid dimension: {dim}. Currently softmax inplace supports dim -1 of tensors of rank 4")
+    return result(input_tensor, softmax_of(input_tensor.array), output=input_tensor)
+
+
+@operation("scale_mask_softmax")
+def scale_mask_softmax(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None, *, memory_config: Any = None,
+    is_causal_mask: bool = False, compute_kernel_config: Any = None, numeric_stable: bool = True,
+) -> Tensor:  # fmt: skip
+    """softmax(scale * x + mask) along the last dimension; a mask of one row or one batch repeats."""
+    _check_softmax("scale_mask_softmax", input_tensor)
+    operands = (input_tensor,) if mask is None else (input_tensor, mask)
+    on_mesh("scale_mask_softmax", *operands)
+    like, arrays = common_grid(operands, lambda: describe("scale_mask_softmax", operands))
+    values = arrays[0] if scale is None else arrays[0] * F(scale)
+    if mask is not None:
+        values = values + arrays[1]
+    topology = merged(like.mesh.grid, *(t.topology for t in operands))
+    return result(like, softmax_of(values), dtype=input_tensor.dtype, topology=topology, memory_config=memory_config)
+
+
+def _normalise(
+    name: str, tensor: Tensor, epsilon: float, weight: Tensor | None, bias: Tensor | None, residual: Tensor | None, centre: bool, memory_config: Any
+) -> Tensor:  # fmt: skip
+    operands = tuple(t for t in (tensor, weight, bias, residual) if t is not None)
+    on_mesh(name, *operands, letters="ABCD")
+    asked = describe(name, operands)
+    if tensor.layout is not Layout.TILE:
+        fail(asked, f"ttnn::{name} does not support ROW_MAJOR input tensors. Use TILE layout.", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    if tensor.dtype not in dtypes.FLOATS:
+        fail(asked, f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got: DataType::{tensor.dtype.name}", "ttnn.typecast")
+    width = tensor.shard_shape[-1]
+    for what, vector in (("gamma", weight), ("beta", bias)):
+        if vector is not None and (vector.shard_shape[-1] != width and vector.logical_volume() != width):
+            rule = f"Input and {what} padded widths must match and {what} logical width must be >= input logical width"
+            fail(asked, f"{rule}: {width} and {vector.shard_shape[-1]}", f"shard the {what} like the last dimension of the input")
+    if residual is not None and residual.shard_shape != tensor.shard_shape:
+        rule = f"Input and residual logical and padded shapes must match, got input: {list(tensor.shard_shape)} vs residual: {list(residual.shard_shape)}"
+        fail(asked, rule)
+    like, arrays = common_grid(operands, lambda: asked)
+    taken = iter(arrays)
+    values = next(taken)
+    lead, rank = len(like.grid.shape), len(tensor.shard_shape)
+
+    def row(vector: Tensor | None) -> Array | None:
+        if vector is None:
+            return None
+        array = next(taken)
+        return array.reshape(array.shape[:lead] + (1,) * (rank - 1) + (width,))
+
+    gamma, beta = row(weight), row(bias)
+    if residual is not None:
+        values = values + next(taken)
+    scale, tiny = F(1 / width), F(epsilon)
+
+    def rows(block: Array, out: Array) -> None:
+        if centre:
+            np.subtract(block, np.add.reduce(block, -1, keepdims=True) * scale, out=out)
+        else:
+            np.copyto(out, block)
+        power = np.einsum("ij,ij->i", out, out)
+        power *= scale
+        power += tiny
+        np.sqrt(power, out=power)
+        out *= np.reciprocal(power)[:, None]
+
+    normal = blocks.rowwise(rows, values)
+    if gamma is not None:
+        normal = np.multiply(normal, gamma, out=normal) if _fits(normal, gamma) else normal * gamma
+    if beta is not None:
+        normal = np.add(normal, beta, out=normal) if _fits(normal, beta) else normal + beta
+    topology = merged(like.mesh.grid, *(t.topology for t in operands))
+    return result(like, normal, dtype=tensor.dtype, layout=Layout.TILE, topology=topology, memory_config=memory_config)
+
+
+def _fits(into: Array, other: Array) -> bool:
+    """True where `other` repeats into the shape of `into` without making it longer."""
+    return all(b in (1, a) for a, b in zip(into.shape, other.shape, strict=True))
+
+
+@operation("layer_norm")
+def layer_norm(
+    input_tensor: Tensor, *, epsilon: float = 1e-12, weight: Tensor | None = None, bias: Tensor | None = None,
+    residual_input_tensor: Tensor | None = None, memory_config: Any = None, program_config: Any = None, compute_kernel_config: Any = None,
+    recip_tensor: Any = None,
+) -> Tensor:  # fmt: skip
+    """Each row of the shard less its mean, over its standard deviation, times `weight`, plus `bias`; a residual is added first.
+
+    Args:
+        input_tensor: [..., n].
+        weight, bias: [n] or [1, n].
+
+    Raises:
+        TTKitError: widths that differ.
+    """
+    return _normalise("layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True, memory_config)
+
+
+@operation("rms_norm")
+def rms_norm(
+    input_tensor: Tensor, *, epsilon: float = 1e-12, weight: Tensor | None = None, bias: Tensor | None = None,
+    residual_input_tensor: Tensor | None = None, memory_config: Any = None, program_config: Any = None, compute_kernel_config: Any = None,
+) -> Tensor:  # fmt: skip
+    """Each row of the shard over its root mean square, times `weight`; a residual is added first."""
+    return _normalise("rms_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, False, memory_config)
+
+
+@operation("embedding")
+def embedding(
+    input_tensor: Tensor, weight: Tensor, *, padding_idx: int | None = None, layout: Layout | None = None,
+    embeddings_type: EmbeddingsType = EmbeddingsType.GENERIC, dtype: DataType | None = None, memory_config: Any = None, output_tensor: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Rows of a table: indices [..., s] and weight [vocabulary, n] give [..., s, n], on each chip from its own shards.
+
+    Raises:
+        TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of the table.
+    """
+    on_mesh("embedding", input_tensor, weight)
+    asked = describe("embedding", (input_tensor, weight))
+    if input_tensor.dtype not in (DataType.UINT32, DataType.BFLOAT16):
+        fail(asked, f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}", "dtype=ttnn.uint32")
+    if weight.dtype is not DataType.BFLOAT16:
+        fail(asked, f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype.name}", "dtype=ttnn.bfloat16")
+    front = weight.shard_shape[:-2]
+    if any(n != 1 for n in front):
+        fail(asked, f"First two dimensions for the weights must be 1 but got {' and '.join(map(str, front))}")
+    if weight.layout is Layout.TILE and dtype is not None and layout is Layout.ROW_MAJOR:
+        fail(asked, "Can only typecast output embeddings when producing TILE_LAYOUT output")
+    like, (indices, table) = common_grid((input_tensor, weight), lambda: asked)
+    lead = len(like.grid.shape)
+    rows, width = weight.shard_shape[-2:]
+    numbers = indices.astype(np.int64)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= rows):
+        fail(asked, f"index {int(numbers.max())} is outside of a table of {rows} rows", "indices below the number of rows")
+    flat = table.reshape(table.shape[:lead] + (rows, width))
+    if all(n == 1 for n in table.shape[:lead]):
+        taken = flat.reshape(rows, width)[numbers]
+    else:
+        lengths = np.broadcast_shapes(numbers.shape[:lead], table.shape[:lead])
+        wide = np.broadcast_to(numbers, lengths + numbers.shape[lead:]).reshape(lengths + (-1, 1))
+        taken = np.take_along_axis(np.broadcast_to(flat, lengths + (rows, width)), wide, -2).reshape(lengths + numbers.shape[lead:] + (width,))
+        numbers = np.broadcast_to(numbers, lengths + numbers.shape[lead:])
+    if padding_idx is not None:
+        taken = np.where((numbers == padding_idx)[..., None], F(0), taken)
+    topology = merged(like.mesh.grid, input_tensor.topology, weight.topology)
+    return result(like, taken, dtype=dtype or weight.dtype, layout=layout or weight.layout, topology=topology, memory_config=memory_config, output=output_tensor)
+
+
+def _gated(name: str, tensor: Tensor, dim: int, gate: Any, memory_config: Any) -> Tensor:
+    on_mesh(name, tensor)
+    asked, rank = describe(name, (tensor, dim)), len(tensor.shard_shape)
+    if rank != 4:
+        fail(asked, f"ShapeBase[] index out of range. 3 not in [-4, {rank})", "a tensor of rank 4")
+    if dim not in (-1, 3) or tensor.shard_shape[-1] % 64:
+        fail(asked, "the last dimension is split in two halves of whole tiles", "dim=-1 and a multiple of 64")
+    half = tensor.shard_shape[-1] // 2
+    return result(tensor, tensor.array[..., :half] * gate(tensor.array[..., half:]), memory_config=memory_config)
+
+
+@operation("glu")
+def glu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
+    """The first half of the last dimension times the sigmoid of the second."""
+    return _gated("glu", input_tensor, dim, sigmoid_of, memory_config)
+
+
+@operation("geglu")
+def geglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None, variant: Any = None) -> Tensor:
+    """The first half of the last dimension times the GELU of the second."""
+    return _gated("geglu", input_tensor, dim, gelu_erf, memory_config)
+
+
+@operation("swiglu")
+def swiglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
+    """The first half of the last dimension times the SiLU of the second."""
+    return _gated("swiglu", input_tensor, dim, silu_of, memory_config)
