@@ -347,8 +347,8 @@ def is_number(value: Any) -> bool:
 
 def binary(
     name: str,
-    a: Tensor | float,
-    b: Tensor | float,
+    a: Any,
+    b: Any,
     function: Callable[[Array, Array], Array],
     dtype: DataType | None,
     memory_config: Any,

@@ -212,7 +212,9 @@ def embedding(
     if padding_idx is not None:
         taken = np.where((numbers == padding_idx)[..., None], F(0), taken)
     topology = merged(like.mesh.grid, input_tensor.topology, weight.topology)
-    return result(like, taken, dtype=dtype or weight.dtype, layout=layout or weight.layout, topology=topology, memory_config=memory_config, output=output_tensor)
+    return result(
+        like, taken, dtype=dtype or weight.dtype, layout=layout or weight.layout, topology=topology, memory_config=memory_config, output=output_tensor
+    )
 
 
 def _gated(name: str, tensor: Tensor, dim: int, gate: Any, memory_config: Any) -> Tensor:

@@ -3,7 +3,25 @@
 # ruff: noqa: F401
 from types import SimpleNamespace as _SimpleNamespace
 
+from ttkit.sim import attention as _attention
+from ttkit.sim import backward as _backward
 from ttkit.sim import elementwise as _elementwise
+from ttkit.sim import preprocessing as _preprocessing
+from ttkit.sim.backward import (
+    add_bw,
+    clamp_bw,
+    div_bw,
+    elu_bw,
+    embedding_bw,
+    gelu_bw,
+    leaky_relu_bw,
+    moreh_softmax_backward,
+    mul_bw,
+    pow_bw,
+    softplus_bw,
+    sub_bw,
+    where_bw,
+)
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.creation import (
     arange,
@@ -175,10 +193,32 @@ from ttkit.sim.types import (
     TensorTopology,
 )
 
-globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE)
+globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE | _backward.UNARY)
 sub, mul, div = globals()["subtract"], globals()["multiply"], divide
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
+transformer = _SimpleNamespace(
+    attention_softmax=_attention.attention_softmax,
+    attention_softmax_=_attention.attention_softmax_,
+    concatenate_heads=_attention.concatenate_heads,
+    scaled_dot_product_attention=_attention.scaled_dot_product_attention,
+    split_query_key_value_and_split_heads=_attention.split_query_key_value_and_split_heads,
+)
+experimental = _SimpleNamespace(
+    nlp_concat_heads=_attention.nlp_concat_heads,
+    nlp_create_qkv_heads=_attention.nlp_create_qkv_heads,
+    rotary_embedding=_attention.rotary_embedding,
+    rotary_embedding_llama=_attention.rotary_embedding_llama,
+)
+model_preprocessing = _SimpleNamespace(
+    ParameterDict=_preprocessing.ParameterDict,
+    ParameterList=_preprocessing.ParameterList,
+    preprocess_embedding_weight=_preprocessing.preprocess_embedding_weight,
+    preprocess_layernorm_parameter=_preprocessing.preprocess_layernorm_parameter,
+    preprocess_linear_bias=_preprocessing.preprocess_linear_bias,
+    preprocess_linear_weight=_preprocessing.preprocess_linear_weight,
+    preprocess_model_parameters=_preprocessing.preprocess_model_parameters,
+)
 
 
 def visualize_system_mesh() -> None:
