@@ -97,7 +97,7 @@ def _filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
     return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
 
 
-def colour(group: int, groups: int) -> str:
-    """The colour of a group, as #rrggbb: evenly spaced hues, muted so that dark text reads on them."""
-    red, green, blue = colorsys.hsv_to_rgb(group / groups, 0.48, 0.80)
+def colour(group: int, groups: int, saturation: float = 0.48, value: float = 0.80) -> str:
+    """The colour of a group, as #rrggbb: evenly spaced hues; the defaults are those of ttnn's tables."""
+    red, green, blue = colorsys.hsv_to_rgb(group / groups, saturation, value)
     return f"#{int(red * 255):02x}{int(green * 255):02x}{int(blue * 255):02x}"
