@@ -150,25 +150,29 @@ def same(expected: Any, actual: Any, what: str = "the parallel result equals the
     print(f"yes: {what}" + ("" if values_mean_something() else " (shape only: no kernel runs on a mock cluster)"))
 
 
-EXERCISES: dict[str, Callable[[Any], str]] = {}
+EXERCISES: dict[str, Callable[[Any, Any], str]] = {}
 
 
-def exercise(name: str) -> Callable[[Callable[[Any], str]], Callable[[Any], str]]:
-    """Enter a check into the list of exercises: a function that takes the answer, raises `CheckFailed`, or praises."""
+Check = Callable[[Any, Any], str]
 
-    def enter(function: Callable[[Any], str]) -> Callable[[Any], str]:
+
+def exercise(name: str) -> Callable[[Check], Check]:
+    """Enter a check: a function of the answer and the learner's mesh that raises `CheckFailed`, or praises."""
+
+    def enter(function: Check) -> Check:
         EXERCISES[name] = function
         return function
 
     return enter
 
 
-def check(name: str, answer: Any) -> None:
+def check(name: str, answer: Any, mesh: Any = None) -> None:
     """Check the answer to an exercise, print what was right about it, or raise with what is wrong.
 
     Args:
         name: the exercise, as "02.rows".
         answer: the function or value that the learner wrote.
+        mesh: the open mesh to try it on; the simulator tries other shapes too.
 
     Raises:
         CheckFailed: the answer is not right; the message names the device, index or number.
@@ -180,7 +184,7 @@ def check(name: str, answer: Any) -> None:
         raise CheckFailed(f"there is no exercise {name!r}; there are {', '.join(sorted(EXERCISES))}")
     if answer is None or answer is Ellipsis:
         raise NotDone(f"exercise {name} has no answer yet")
-    print(f"exercise {name}: {EXERCISES[name](answer)}")
+    print(f"exercise {name}: {EXERCISES[name](answer, mesh)}")
 
 
 def require(fine: bool, message: str) -> None:

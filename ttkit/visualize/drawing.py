@@ -32,10 +32,11 @@ class Drawing:
         """A straight line."""
         self._parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"/>')
 
-    def curve(self, x1: float, y1: float, bend: tuple[float, float], x2: float, y2: float, *, colour: str = "var(--wire)", dash: str = "5 3") -> None:
-        """A curve from one point to another, pulled towards `bend`."""
-        path = f"M{x1:g} {y1:g}Q{bend[0]:g} {bend[1]:g} {x2:g} {y2:g}"
-        self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-dasharray="{dash}"/>')
+    def arc(self, start: tuple[float, float], end: tuple[float, float], lift: tuple[float, float], *, colour: str = "var(--wire)") -> None:
+        """A dashed arc that leaves both ends in the direction `lift` and rises by three quarters of it."""
+        (x1, y1), (x2, y2), (dx, dy) = start, end, lift
+        path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
+        self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-dasharray="5 3"/>')
 
     def words(self, x: float, y: float, text: str, *, size: float = 12, colour: str = "var(--ink)", anchor: str = "middle", bold: bool = False) -> None:
         """A line of text; `y` is its base line."""

@@ -58,7 +58,7 @@ def _picture(title: str, rows: int, columns: int, devices: tuple[int, ...], syst
     where = {device: divmod(i, columns) for i, device in enumerate(devices)}
     wires, boards = [], []
     if system is not None:
-        title += f" of a {system.name}" if "mesh" in title else ""
+        title += f" on {system.name}" if title.endswith("mesh") else ""
         for a, b in itertools.combinations(devices, 2):
             if system.linked(a, b):
                 (r1, c1), (r2, c2) = where[a], where[b]
@@ -75,8 +75,9 @@ class MeshDrawing:
 
     def __init__(self, picture: MeshPicture, width: float = CHIP_W, height: float = CHIP_H, title: str = "", foot: str = ""):
         self.picture, self.w, self.h = picture, width, height
-        self.arcs = 26 * (picture.rows == 1 and any(not wire.neighbours for wire in picture.wires))
-        total_w = picture.columns * width + (picture.columns - 1) * GAP + 2 * EDGE
+        self.arcs = (26 if picture.rows == 1 else 10) * any(not w.neighbours and w.a[0] == w.b[0] for w in picture.wires)
+        wide = picture.columns * width + (picture.columns - 1) * GAP + 2 * EDGE
+        total_w = max(wide, 6.2 * max(len(title or picture.title) + 8, len(foot)))
         total_h = picture.rows * height + (picture.rows - 1) * GAP + 2 * EDGE + 14 + self.arcs
         self.drawing = Drawing(total_w, total_h + (16 if foot else 0), title or picture.title)
         self.drawing.box(1, 1, total_w - 2, total_h - 2, edge="var(--frame)", round=12)
@@ -109,10 +110,12 @@ class MeshDrawing:
                 else:
                     self.drawing.line(x1 + self.w / 2 + off, y1 + self.h, x2 + self.w / 2 + off, y2)
         elif r1 == r2:
-            lift = min(y1 - 4, 10 + 0.35 * (x2 - x1)) if self.arcs == 0 else 14 + 24 * (c2 - c1) / self.picture.columns * 1.6
-            self.drawing.curve(x1 + self.w * 0.7, y1, ((x1 + x2 + self.w) / 2, y1 - lift), x2 + self.w * 0.3, y2)
+            lift = 14 + 34 * (c2 - c1) / self.picture.columns if self.picture.rows == 1 else 0.7 * GAP
+            self.drawing.arc((x1 + self.w * 0.65, y1), (x2 + self.w * 0.35, y2), (0, -lift))
+        elif c1 == c2:
+            self.drawing.arc((x1 + self.w, y1 + self.h * 0.75), (x2 + self.w, y2 + self.h * 0.25), (0.7 * GAP, 0))
         else:
-            self.drawing.curve(x1 + self.w, y1 + self.h * 0.7, (x1 + self.w + GAP * 0.8, (y1 + y2 + self.h) / 2), x2 + self.w, y2 + self.h * 0.3)
+            self.drawing.arc((x1 + self.w / 2, y1 + self.h), (x2 + self.w / 2, y2), (0, 0))
 
 
 def draw_mesh(picture: MeshPicture) -> Drawing:
