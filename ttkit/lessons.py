@@ -56,10 +56,10 @@ class Prediction:
             guess = self.guesses[name]
             if guess == fact:
                 verdict = "right"
-            elif guess and fact:
+            elif guess and fact and max(guess, fact) >= 2 * min(guess, fact):
                 verdict = f"{max(guess, fact) / min(guess, fact):.3g} times too {'many' if guess > fact else 'few'}"
             else:
-                verdict = "not the same"
+                verdict = f"off by {abs(guess - fact):,}"
             print(f"{name:<{width}}  you said {guess:,}  it is {fact:,}  {verdict}")
 
 
