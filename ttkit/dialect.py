@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 
 _state = {"strict": os.environ.get("TTKIT_STRICT", "") not in ("", "0")}
@@ -43,5 +44,15 @@ def older_form(form: str, spelling: str) -> bool:
         return False
     if form not in _warned:
         _warned.add(form)
-        warnings.warn(f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}", DialectWarning, stacklevel=4)
+        message = f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        warnings.warn(message, DialectWarning, stacklevel=_levels_to_the_user())
     return True
+
+
+def _levels_to_the_user() -> int:
+    """How far up the stack the first line outside of ttkit is: the line that the warning is about."""
+    here, level = os.path.dirname(__file__), 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -86,7 +86,7 @@ def _grid(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 
 
-_T3000 = System("t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, boards=((0, 4), (1, 5), (3, 7), (2, 6)))
+_T3000 = System("t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, boards=((0, 4), (1, 5), (2, 6), (3, 7)))
 SYSTEMS = {
     system.name: system
     for system in (
@@ -148,7 +148,7 @@ def narrow(system: System, visible: str) -> System:
     """The part of `system` that `TT_VISIBLE_DEVICES=visible` leaves: whole boards, ids renumbered from 0.
 
     The numbers are PCIe devices, one a board; a board brings all of its chips. The chips with a PCIe connector are
-    renumbered first, then the others, each in the order of the boards.
+    renumbered first, then the others, each in the order in which the boards are named.
 
     Raises:
         TTKitError: not a list of numbers, no such board, or boards that are not cabled into a rectangle.
@@ -159,7 +159,7 @@ def narrow(system: System, visible: str) -> System:
     """
     asked = f"TT_VISIBLE_DEVICES={visible!r} on a {system.name}"
     try:
-        wanted = sorted({int(part) for part in visible.split(",")})
+        wanted = list(dict.fromkeys(int(part) for part in visible.split(",")))
     except ValueError:
         fail(asked, "it must be a comma-separated list of PCIe device numbers", f"numbers of 0 to {len(system.boards) - 1}, for example 0,1")
     if any(not 0 <= n < len(system.boards) for n in wanted):
