@@ -1,0 +1,51 @@
+"""Shapes and inputs of the rows: the same numbers for every worker, drawn with the peers' seed in the peers' order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+HIDDEN, FFN, TOKENS = 4544, 18176, 256  # the MLP of Falcon-7B, as in peers/jax_mesh.py
+WIDTH, HEADS, SEQUENCE, BATCH = 768, 12, 1024, 2  # a block of GPT-2 small; the batch is split over 2 rows of chips, the heads over 4 columns
+EPSILON = 1e-5
+KIB = {"4k": 4, "256k": 256, "64m": 65536}  # a collective's bytes over all 8 devices together
+GIB_SHAPE = (16384, 16384)  # float32: 1 GiB
+
+
+def mlp() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w1 [HIDDEN, FFN], w2 [FFN, HIDDEN] and x [TOKENS, HIDDEN]."""
+    rng = np.random.default_rng(0)
+    w1 = rng.standard_normal((HIDDEN, FFN), dtype=np.float32)
+    w1 *= np.float32(0.02)
+    w2 = rng.standard_normal((FFN, HIDDEN), dtype=np.float32)
+    w2 *= np.float32(0.02)
+    return w1, w2, rng.standard_normal((TOKENS, HIDDEN), dtype=np.float32)
+
+
+def collective(size: str) -> np.ndarray:
+    """One row for each of 8 devices, [8, n]: what peers/jax_mesh.py draws for this size."""
+    rng = np.random.default_rng(0)
+    for name, kib in KIB.items():
+        x = rng.standard_normal((8, max(1, kib * 1024 // 32)), dtype=np.float32)
+        if name == size:
+            return x
+    raise KeyError(size)
+
+
+def small() -> tuple[np.ndarray, np.ndarray]:
+    """Two arrays [8 * 32, 32]: one 32 x 32 shard for each of 8 devices."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((256, 32), dtype=np.float32), rng.standard_normal((256, 32), dtype=np.float32)
+
+
+def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """x [BATCH, SEQUENCE, WIDTH] and the block's parameters; weights are [in, out]."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
+
+    params = {name: normal(WIDTH, WIDTH) for name in ("wq", "wk", "wv", "wo")}
+    params |= {name: normal(WIDTH) for name in ("bq", "bk", "bv", "bo")}
+    params |= {"w1": normal(WIDTH, 4 * WIDTH), "b1": normal(4 * WIDTH), "w2": normal(4 * WIDTH, WIDTH), "b2": normal(WIDTH)}
+    params |= {"gain1": 1 + normal(WIDTH), "shift1": normal(WIDTH), "gain2": 1 + normal(WIDTH), "shift2": normal(WIDTH)}
+    return rng.standard_normal((BATCH, SEQUENCE, WIDTH), dtype=np.float32), params

@@ -1,0 +1,1 @@
+"""The rows as each peer does them."""

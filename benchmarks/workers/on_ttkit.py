@@ -1,0 +1,241 @@
+"""ttkit's simulator: ttnn calls as a user writes them, on a 2x4 mesh; collectives over all 8 devices on a 1x8 mesh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+ROWS: dict[str, Callable[[Any], None]] = {}
+
+
+def start_up(bench: Any) -> None:
+    import numpy as np
+
+    import ttkit
+    from ttkit import ttnn
+
+    mesh = opened(ttnn)
+    x = ttkit.from_numpy(np.ones((256, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0))
+    w = ttkit.from_numpy(np.ones((32, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+    y = ttnn.all_gather(ttnn.all_gather(ttnn.matmul(x, w), 0, cluster_axis=1), 0, cluster_axis=0)
+    bench.report(value=float(ttkit.to_numpy(ttnn.get_device_tensors(y)[0]).sum()))
+
+
+def open_galaxy(bench: Any) -> None:
+    """The first mesh of a process, so nothing is in a cache."""
+    import ttkit
+    from ttkit import ttnn
+
+    began = time.perf_counter()
+    ttkit.use_system("galaxy")
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
+    taken = time.perf_counter() - began
+    bench.report(seconds=taken, value=mesh.get_num_devices())
+
+
+def gib_on_32(bench: Any) -> None:
+    import numpy as np
+    from data import GIB_SHAPE
+    from worker import reset_peak, status_mib
+
+    import ttkit
+    from ttkit import ttnn
+
+    ttkit.use_system("galaxy")
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
+    source = np.ones(GIB_SHAPE, np.float32)
+    fair, before = reset_peak(), status_mib("VmRSS")
+    began = time.perf_counter()
+    tensor = ttkit.from_numpy(source, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+    taken, top = time.perf_counter() - began, status_mib("VmHWM")
+    source[0, 0] = 2  # the tensor owns its data
+    value = float(ttkit.to_numpy(ttnn.get_device_tensors(tensor)[31])[0, 0])
+    bench.report(seconds=taken, value=value, added_mib=top - before if fair and top is not None and before is not None else None)
+
+
+ROWS |= {"start-up": start_up, "open-galaxy": open_galaxy, "replicate-1gib": gib_on_32}
+
+
+def opened(ttnn: Any, rows: int = 2, columns: int = 4) -> Any:
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(rows, columns))
+
+
+def placer(ttnn: Any, mesh: Any) -> Callable[..., Any]:
+    """put(array, dim): split along dim over all devices, in tiles; without dim, replicated."""
+    import ttkit
+
+    def put(array: Any, dim: int | None = None, layout: Any = ttnn.TILE_LAYOUT) -> Any:
+        mapper = ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim)
+        return ttkit.from_numpy(array, device=mesh, layout=layout, mesh_mapper=mapper)
+
+    return put
+
+
+def joined(ttnn: Any, mesh: Any, dim: int) -> Callable[[Any], Any]:
+    import ttkit
+
+    return lambda tensor: ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim))
+
+
+def one_device(ttnn: Any) -> Callable[[Any], Any]:
+    import ttkit
+
+    return lambda tensor: ttkit.to_numpy(ttnn.get_device_tensors(tensor)[0])
+
+
+def distribute(sharded: bool) -> Callable[[Any], None]:
+    def row(bench: Any) -> None:
+        import data
+
+        from ttkit import ttnn
+
+        mesh = opened(ttnn)
+        put = placer(ttnn, mesh)
+        w1, w2, x = data.mlp()
+        bench.mark()
+
+        def step() -> Any:
+            placed = (put(x), put(w1, 1), put(w2, 0)) if sharded else (put(x, 0), put(w1), put(w2))
+            ttnn.synchronize_device(mesh)
+            return placed
+
+        bench.serve(step, lambda placed: (joined(ttnn, mesh, 1) if sharded else one_device(ttnn))(placed[1])[:8])
+
+    return row
+
+
+ROWS["distribute-replicate"], ROWS["distribute-shard"] = distribute(False), distribute(True)
+
+
+def mlp(tensor_parallel: bool) -> Callable[[Any], None]:
+    def row(bench: Any) -> None:
+        import data
+
+        from ttkit import ttnn
+
+        mesh = opened(ttnn)
+        put = placer(ttnn, mesh)
+        tanh = ttnn.GeluVariant.Tanh
+        bench.mark()
+        w1, w2, x = data.mlp()
+        x, w1 = (put(x), put(w1, 1)) if tensor_parallel else (put(x, 0), put(w1))
+        w2 = put(w2, 0) if tensor_parallel else put(w2)
+
+        def step() -> Any:
+            y = ttnn.linear(ttnn.gelu(ttnn.linear(x, w1), variant=tanh), w2)
+            if tensor_parallel:
+                y = ttnn.all_reduce(y)
+            ttnn.synchronize_device(mesh)
+            return y
+
+        bench.serve(step, one_device(ttnn) if tensor_parallel else joined(ttnn, mesh, 0))
+
+    return row
+
+
+ROWS["mlp-dp"], ROWS["mlp-tp"] = mlp(False), mlp(True)
+
+
+def collective(kind: str, size: str) -> Callable[[Any], None]:
+    def row(bench: Any) -> None:
+        import data
+
+        from ttkit import ttnn
+
+        mesh = opened(ttnn, 1, 8)
+        put = placer(ttnn, mesh)
+        bench.mark()
+        if kind == "all-gather-columns":
+            x = put(data.collective(size).reshape(1024, -1), 0)
+        else:
+            x = put(data.collective(size), 0, ttnn.ROW_MAJOR_LAYOUT)
+        call = {
+            "all-gather": lambda: ttnn.all_gather(x, 0, cluster_axis=1),
+            "all-gather-columns": lambda: ttnn.all_gather(x, 1, cluster_axis=1),
+            "all-reduce": lambda: ttnn.all_reduce(x, cluster_axis=1),
+            "reduce-scatter": lambda: ttnn.reduce_scatter(x, 1, cluster_axis=1),
+        }[kind]
+
+        def step() -> Any:
+            y = call()
+            ttnn.synchronize_device(mesh)
+            return y
+
+        bench.serve(step, joined(ttnn, mesh, 1) if kind == "reduce-scatter" else one_device(ttnn))
+
+    return row
+
+
+ROWS |= {f"{kind}-{size}": collective(kind, size) for kind in ("all-gather", "all-reduce", "reduce-scatter") for size in ("4k", "256k", "64m")}
+ROWS["all-gather-columns-64m"] = collective("all-gather-columns", "64m")
+
+
+def gpt2_block(bench: Any) -> None:
+    """The two rows of the mesh take a sequence each, its four columns a quarter of the heads and of the MLP each."""
+    import data
+
+    import ttkit
+    from ttkit import ttnn
+
+    mesh = opened(ttnn)
+    bench.mark()
+    shard, replicate = ttnn.PlacementShard, ttnn.PlacementReplicate()
+
+    def put(array: Any, *placements: Any) -> Any:
+        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+        return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+    x, params = data.gpt2_block()
+    x = put(x[:, None], shard(0), replicate)  # [1, 1, SEQUENCE, WIDTH] on a device
+    p = {}
+    for name, value in params.items():
+        value = value[None] if value.ndim == 1 else value
+        split = shard(1) if name in ("wq", "wk", "wv", "bq", "bk", "bv", "w1", "b1") else shard(0) if name in ("wo", "w2") else replicate
+        p[name] = put(value, replicate, split)
+    del params
+    heads, size = data.HEADS // 4, data.WIDTH // data.HEADS
+    tanh = ttnn.GeluVariant.Tanh
+
+    def split_heads(t: Any) -> Any:
+        return ttnn.permute(ttnn.reshape(t, (1, data.SEQUENCE, heads, size)), (0, 2, 1, 3))
+
+    def step() -> Any:
+        a = ttnn.layer_norm(x, epsilon=data.EPSILON, weight=p["gain1"], bias=p["shift1"])
+        q, k, v = (split_heads(ttnn.linear(a, p["w" + n], bias=p["b" + n])) for n in "qkv")
+        o = ttnn.transformer.scaled_dot_product_attention(q, k, v, is_causal=True)
+        o = ttnn.reshape(ttnn.permute(o, (0, 2, 1, 3)), (1, 1, data.SEQUENCE, heads * size))
+        h = ttnn.add(x, ttnn.add(ttnn.all_reduce(ttnn.linear(o, p["wo"]), cluster_axis=1), p["bo"]))
+        a = ttnn.layer_norm(h, epsilon=data.EPSILON, weight=p["gain2"], bias=p["shift2"])
+        up = ttnn.gelu(ttnn.linear(a, p["w1"], bias=p["b1"]), variant=tanh)
+        y = ttnn.add(h, ttnn.add(ttnn.all_reduce(ttnn.linear(up, p["w2"]), cluster_axis=1), p["b2"]))
+        ttnn.synchronize_device(mesh)
+        return y
+
+    def read(y: Any) -> Any:
+        both = ttkit.to_numpy(y, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1])))
+        return both[:, 0]
+
+    bench.serve(step, read)
+
+
+ROWS["gpt2-block"] = gpt2_block
+
+
+def small(kind: str) -> Callable[[Any], None]:
+    def row(bench: Any) -> None:
+        import data
+
+        from ttkit import ttnn
+
+        mesh = opened(ttnn, 1, 8)
+        put = placer(ttnn, mesh)
+        a, b = (put(v, 0) for v in data.small())
+        step = {"add": lambda: ttnn.add(a, b), "matmul": lambda: ttnn.matmul(a, b), "all-gather": lambda: ttnn.all_gather(a, 1, cluster_axis=1)}[kind]
+        bench.serve(step, one_device(ttnn) if kind == "all-gather" else joined(ttnn, mesh, 0))
+
+    return row
+
+
+ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather")}
