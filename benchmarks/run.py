@@ -276,7 +276,7 @@ def conditions(versions: dict[str, str], dropped: list[str], load: float) -> dic
         "python": platform.python_version(),
         **versions,
         "dtype": "float32",
-        "shapes": "MLP 4544 -> 18176 -> 4544, 256 tokens, GELU by tanh, mesh 2x4; collectives: bytes over all 8 devices; GPT-2 block 768 wide, 12 heads, 2 x 4 devices",
+        "shapes": "MLP 4544 -> 18176 -> 4544, 256 tokens, GELU by tanh, mesh 2x4; collectives: bytes over all devices; GPT-2 block 768 wide, 12 heads, mesh 2x4",
         "left out of the workers' environment": dropped,
     }
 

@@ -9,10 +9,10 @@ if sys.argv[1] == "numpy":
 elif sys.argv[2] == "import-ttkit":
     import ttkit as loaded
 else:
-    import numpy
+    import numpy  # noqa: F401
 
     began = time.perf_counter()
-    from ttkit import ttnn as loaded
+    from ttkit import ttnn as loaded  # noqa: F401
 
 taken = time.perf_counter() - began
 import json  # noqa: E402

@@ -7,7 +7,6 @@ what is done and the harness only holds the clock.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

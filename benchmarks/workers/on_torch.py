@@ -65,11 +65,11 @@ def distribute(sharded: bool) -> Callable[[Any], None]:
         w1, w2, x = (torch.from_numpy(a) for a in data.mlp())
         S, R = placing.Shard, placing.Replicate()
         bench.mark()
-        # Without clone, replicas would be the caller's own memory.
-        put = lambda a, p: placing.distribute_tensor(a.clone(), mesh, [p])  # noqa: E731
+        put = lambda a, p: placing.distribute_tensor(a, mesh, [p])  # noqa: E731
         if sharded:
             bench.serve(lambda: (put(x, R), put(w1, S(1)), put(w2, S(0))), lambda t: whole(t[1])[:8])
-        bench.serve(lambda: (put(x, S(0)), put(w1, R), put(w2, R)), lambda t: whole(t[1])[:8])
+        # clone(): a replicated tensor would be the caller's own memory.
+        bench.serve(lambda: (put(x, S(0)), put(w1.clone(), R), put(w2.clone(), R)), lambda t: whole(t[1])[:8])
 
     return row
 
@@ -160,8 +160,7 @@ def small(kind: str) -> Callable[[Any], None]:
 
         torch, placing, mesh = ranks()
         a, b = (placing.distribute_tensor(torch.from_numpy(v), mesh, [placing.Shard(0)]) for v in data.small())
-        local = lambda t: torch.ops.aten.alias(t.to_local())  # noqa: E731
-        a, b = local(a), local(b)
+        a, b = a.to_local(), b.to_local()
         if kind == "all-gather":
             split = placing.DTensor.from_local(a, mesh, [placing.Shard(1)], run_check=False)
             bench.serve(lambda: split.redistribute(mesh, [placing.Replicate()]), whole)
