@@ -1,0 +1,161 @@
+"""Random programs on the simulator and on the naive one: every device must hold the same at the end."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import ttnn
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from naive import Naive  # noqa: E402
+
+MESHES = [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4), (4, 2), (1, 8), (8, 1)]
+SIZE = 24  # divides by every mesh axis above, by 8 and by 3
+
+
+def numbers(seed, *shape):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32) / 4
+
+
+def compare(tensor, naive):
+    coords = tensor.grid.coords
+    assert set(coords) == set(naive.parts)
+    for coordinate, shard in zip(coords, ttnn.get_device_tensors(tensor)):
+        have = ttkit.to_numpy(shard)
+        np.testing.assert_allclose(have, naive.parts[coordinate], rtol=1e-4, atol=1e-4, err_msg=f"at {coordinate}")
+
+
+def place(mesh, kind, seed):
+    """A [24, 24] tensor on both, by a kind of distribution."""
+    shape, values = tuple(mesh.shape), numbers(seed, SIZE, SIZE)
+    if kind == "everywhere":
+        mapper, naive = ttnn.ReplicateTensorToMesh(mesh), Naive.everywhere(shape, values)
+    elif kind in ("line0", "line1"):
+        dim = int(kind[-1])
+        mapper, naive = ttnn.ShardTensorToMesh(mesh, dim), Naive.line(shape, values, dim)
+    else:
+        dims = {"r": None, "0": 0, "1": 1}
+        placements = [dims[k] for k in kind]
+        config = ttnn.MeshMapperConfig([ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in placements])
+        mapper, naive = ttnn.create_mesh_mapper(mesh, config), Naive.placed(shape, values, placements)
+    return ttkit.from_numpy(values, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper), naive
+
+
+def shape_of(naive):
+    return next(iter(naive.parts.values())).shape
+
+
+STEPS = ["add", "multiply", "add_", "gather", "reduce", "scatter", "partition", "transpose", "matmul", "relu", "sum", "concat", "send", "scalar"]
+KINDS = ["everywhere", "line0", "line1", "rr", "r0", "r1", "0r", "1r", "01", "10"]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(MESHES),
+    st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 99)), min_size=2, max_size=3),
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5), st.integers(0, 5), st.integers(0, 1), st.integers(0, 1)), min_size=3, max_size=12),
+    st.booleans(),
+)
+def test_random_programs(shape, starts, steps, submesh):
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    system = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
+    mesh = system.create_submesh(ttnn.MeshShape(*shape)) if submesh else system
+    try:
+        pool = [place(mesh, kind, seed) for kind, seed in starts]
+        for step, i, j, dim, axis in steps:
+            a, b = pool[i % len(pool)], pool[j % len(pool)]
+            made = apply(mesh, step, a, b, dim, axis)
+            if made is not None:
+                pool.append(made)
+        for tensor, naive in pool:
+            compare(tensor, naive)
+    finally:
+        system.close()
+
+
+def apply(mesh, step, a, b, dim, axis):
+    """One step on both simulators; None where it does not apply to these operands."""
+    (t, n), (u, o) = a, b
+    along = tuple(mesh.shape)[axis]
+    equal = shape_of(n) == shape_of(o) and set(n.parts) == set(o.parts)
+    if step == "add" and equal:
+        return ttnn.add(t, u), n.each(np.add, o)
+    if step == "multiply" and equal:
+        return ttnn.multiply(t, u), n.each(np.multiply, o)
+    if step == "add_" and equal and t is not u:
+        ttnn.add_(t, u)
+        n.parts = n.each(np.add, o).parts
+        return None
+    if step == "concat" and equal:
+        return ttnn.concat([t, u], dim), n.each(lambda x, y: np.concatenate([x, y], dim), o)
+    if step == "matmul" and shape_of(n)[1] == shape_of(o)[0] and set(n.parts) == set(o.parts):
+        return ttnn.matmul(t, u), n.each(np.matmul, o)
+    if step == "relu":
+        return ttnn.relu(t), n.each(lambda x: np.maximum(x, 0))
+    if step == "scalar":
+        return ttnn.subtract(ttnn.multiply(t, 0.5), 1.0), n.each(lambda x: x * 0.5 - 1)
+    if step == "sum":
+        return ttnn.sum(t, dim, keepdim=True), n.each(lambda x: x.sum(dim, keepdims=True))
+    if step == "transpose":
+        return ttnn.transpose(t, 0, 1), n.each(np.transpose)
+    if along == 1 or len(n.parts) < mesh.get_num_devices():
+        return None
+    if step == "gather" and shape_of(n)[dim] < 200:
+        return ttnn.all_gather(t, dim, cluster_axis=axis), n.all_gather(dim, axis)
+    if step == "reduce":
+        return ttnn.multiply(ttnn.all_reduce(t, cluster_axis=axis), 0.25), n.all_reduce(axis).each(lambda x: x * 0.25)
+    if step == "scatter" and shape_of(n)[dim] % along == 0:
+        return ttnn.reduce_scatter(t, dim, cluster_axis=axis), n.reduce_scatter(dim, axis)
+    if step == "partition" and shape_of(n)[dim] % along == 0:
+        flat = ttnn.to_layout(t, ttnn.ROW_MAJOR_LAYOUT)
+        return ttnn.to_layout(ttnn.mesh_partition(flat, dim, axis), ttnn.TILE_LAYOUT), n.partition(dim, axis)
+    if step == "send":
+        sender = [0] * len(mesh._shape)
+        receiver = list(sender)
+        receiver[axis] = along - 1
+        return ttnn.point_to_point(t, ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)), n.send(tuple(sender), tuple(receiver))
+    return None
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(MESHES), st.sampled_from(KINDS), st.lists(st.sampled_from(["relu", "scalar", "transpose", "sum"]), min_size=1, max_size=5))
+def test_a_trace_replays_on_new_inputs(shape, kind, steps):
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
+    try:
+        tensor, naive = place(mesh, kind, 1)
+        again, expected = place(mesh, kind, 2)
+        host = ttnn.from_device(again)
+        trace = ttnn.begin_trace_capture(mesh)
+        result = tensor
+        for step in steps:
+            result, naive = apply(mesh, step, (result, naive), (result, naive), 0, 0)
+        ttnn.end_trace_capture(mesh, trace)
+        compare(result, naive)
+        ttnn.copy_host_to_device_tensor(host, tensor)
+        compare(result, naive)
+        ttnn.execute_trace(mesh, trace)
+        for step in steps:
+            _, expected = apply(mesh, step, (again, expected), (again, expected), 0, 0)
+            again, _ = apply(mesh, step, (again, expected), (again, expected), 0, 0)
+        compare(result, expected)
+        ttnn.release_trace(mesh, trace)
+    finally:
+        mesh.close()
+
+
+def test_a_rectangle_of_the_mesh():
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    values = numbers(3, 6, 8)
+    config = ttnn.MeshMapperConfig(
+        [ttnn.PlacementShard(0), ttnn.PlacementShard(1)], mesh_shape_override=ttnn.MeshShape(2, 2), mesh_offset_override=ttnn.MeshCoordinate(0, 1)
+    )
+    tensor = ttkit.from_numpy(values, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.create_mesh_mapper(mesh, config))
+    whole = ttkit.from_numpy(values[:3, :4], device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+    total = ttnn.add(tensor, whole)
+    for coordinate, shard in zip(total.grid.coords, ttnn.get_device_tensors(total)):
+        r, c = coordinate[0], coordinate[1] - 1
+        np.testing.assert_allclose(ttkit.to_numpy(shard), values[3 * r : 3 * r + 3, 4 * c : 4 * c + 4] + values[:3, :4])
