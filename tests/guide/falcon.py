@@ -1,6 +1,5 @@
 """A small stand-in for the Falcon MLP: the guide's module, and a torch model of the same names to compare with."""
 
-
 from ttkit import ttnn
 
 HIDDEN, WIDE = 128, 512

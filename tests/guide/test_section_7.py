@@ -7,7 +7,7 @@ import ttkit
 from ttkit import ttnn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from falcon import FalconMLP, inputs, torch_model  # noqa: E402
+from falcon import FalconMLP, inputs, torch_model
 
 
 def test_tensor_parallel_on_eight_devices(torch):

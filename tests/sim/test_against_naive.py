@@ -11,7 +11,7 @@ import ttkit
 from ttkit import ttnn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from naive import Naive  # noqa: E402
+from naive import Naive
 
 MESHES = [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4), (4, 2), (1, 8), (8, 1)]
 SIZE = 24  # divides by every mesh axis above, by 8 and by 3

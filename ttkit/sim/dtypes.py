@@ -95,7 +95,7 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     shared = exponents.max(-1, keepdims=True)
     mantissa = np.where(exponents > 0, (raw & 0x7FFFFF) | 0x800000, 0).astype(np.int64)
     shift = np.minimum(shared - exponents, 63) + (24 - bits)
-    shift = np.minimum(shift, 62)
+    shift = np.minimum(shift, 62).astype(np.int64)  # NumPy 1.26 would shift in 32 bits
     low = mantissa & ((np.int64(1) << shift) - 1)
     half = np.int64(1) << (shift - 1)
     kept = mantissa >> shift

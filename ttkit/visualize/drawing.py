@@ -45,7 +45,8 @@ class Drawing:
 
     def svg(self) -> str:
         """The picture as SVG."""
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}" role="img"><title>{escape(self.title)}</title>'
+        box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"><title>{escape(self.title)}</title>'
         return head + "".join(self._parts) + "</svg>"
 
     def html(self) -> str:

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
+
+Three parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
+and 3 give there what the tests expect here; and the call tapes of all lessons are replayed: acceptance, shape, dtype,
+layout and placement must match. Values are not compared: no kernel runs on a mock cluster.
+
+Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+REAL = pathlib.Path(os.environ.get("TTKIT_REAL_TTNN") or ROOT / ".real")
+
+
+def python_for_ttnn() -> str | None:
+    """A Python that ttnn has a wheel for."""
+    for name in ("python3.12", "python3.10"):
+        candidates = [shutil.which(name), *map(str, sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}")))]
+        for path in candidates:
+            if path and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
+                return path
+    return None
+
+
+def main() -> int:
+    if not (REAL / "env.sh").exists():
+        if python_for_ttnn() is None:
+            print("skipped: the real ttnn needs CPython 3.12 or 3.10, and neither is here")
+            return 0
+        subprocess.run([sys.executable, HERE / "setup_mock.py", REAL], check=True)
+    tapes = REAL / "tapes.json"
+    subprocess.run([sys.executable, HERE / "record.py", tapes], check=True, cwd=ROOT)
+    lines = [line.removeprefix("export ") for line in (REAL / "env.sh").read_text().splitlines()]
+    settings = dict(word.split("=", 1) for word in lines[0].split())
+    environment = {**os.environ, **settings, "PYTHONPATH": ""}
+    done = subprocess.run(
+        [REAL / "venv/bin/python", HERE / "replay.py", tapes, REAL / "report.json"], env=environment, cwd=REAL, capture_output=True, text=True
+    )
+    if not (REAL / "report.json").exists():
+        print(done.stdout[-3000:], done.stderr[-3000:])
+        return 1
+    report = json.loads((REAL / "report.json").read_text())
+    for line in report["lines"]:
+        print(line)
+    return 1 if report["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

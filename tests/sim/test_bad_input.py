@@ -1,0 +1,118 @@
+"""Bad input gets an error of the kit's form, never a NumPy traceback."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import TTKitError, ttnn
+
+
+@pytest.fixture
+def mesh():
+    return ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+
+
+@pytest.fixture
+def tensor(mesh):
+    return ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
+
+
+def host():
+    return ttkit.from_numpy(np.ones((32, 64), np.float32))
+
+
+BAD = [
+    ("float64", lambda m, t: ttkit.from_numpy(np.zeros(2)), TTKitError, "unsupported host type float64"),
+    ("a list", lambda m, t: ttnn.from_torch([1, 2]), TypeError, "list"),
+    ("a string as dtype", lambda m, t: ttkit.from_numpy(np.ones(2, np.float32), dtype="x"), TypeError, "dtype='x'"),
+    ("host operand", lambda m, t: ttnn.add(t, host()), TTKitError, "Input tensor B must be on device, got storage type"),
+    ("host gelu", lambda m, t: ttnn.gelu(host()), TTKitError, "must be on device"),
+    ("host collective", lambda m, t: ttnn.all_reduce(host(), cluster_axis=1), TTKitError, "Mesh device is required for all_reduce"),
+    ("array operand", lambda m, t: ttnn.add(t, np.ones((32, 64))), TypeError, "ndarray"),
+    ("freed", lambda m, t: (ttnn.deallocate(t), ttnn.add(t, t)), TTKitError, "Input Tensor A is not allocated"),
+    ("wrong sum", lambda m, t: ttnn.matmul(t, t), TTKitError, "width=64 height=32"),
+    ("row-major", lambda m, t: ttnn.matmul(ttnn.to_layout(t, ttnn.ROW_MAJOR_LAYOUT), t), TTKitError, "must be tilized"),
+    ("broadcast", lambda m, t: ttnn.add(t, t[:16, :]), TTKitError, "Invalid subtile broadcast type"),
+    ("no such dim", lambda m, t: ttnn.softmax(t, dim=2), TTKitError, "Dimension out of range"),
+    ("reshape", lambda m, t: ttnn.reshape(t, [5, 5]), TTKitError, "Invalid arguments to reshape"),
+    ("negative size", lambda m, t: ttnn.zeros([-1, 2], device=m), TypeError, "-1"),
+    ("float size", lambda m, t: ttnn.zeros([1.5, 2], device=m), TypeError, "1.5"),
+    ("huge size", lambda m, t: ttnn.zeros([2**40, 2**20], device=m), TTKitError, "Out of Memory"),
+    ("beyond 64 bits", lambda m, t: ttnn.zeros([2**70], device=m), TypeError, "not an integer"),
+    ("axis", lambda m, t: ttnn.all_gather(t, 0, cluster_axis=2), TTKitError, "index out of range"),
+    ("gather dim", lambda m, t: ttnn.all_gather(t, 2, cluster_axis=1), TTKitError, "for 2D input tensor"),
+    ("keyword", lambda m, t: ttnn.all_gather(t, 0, axis=1), TypeError, "axis"),
+    ("links", lambda m, t: ttnn.reduce_scatter(t, 1, cluster_axis=1, num_links=9), TTKitError, "2 ethernet channels available"),
+    ("ring", lambda m, t: ttnn.reduce_scatter(t[:, :63], 1, cluster_axis=1), TTKitError, "must be divisible by ring_size"),
+    ("no index", lambda m, t: ttnn.embedding(ttkit.from_numpy(np.full((1, 4), 99, np.uint32), device=m), ttnn.typecast(t, ttnn.bfloat16)), TTKitError, "index 99"),
+    ("tuple coordinate", lambda m, t: m.get_device_id((0, 0)), TypeError, "MeshCoordinate"),
+    ("outside", lambda m, t: m.get_device_id(ttnn.MeshCoordinate(2, 0)), TTKitError, "Device ID requested for MeshCoord"),
+    ("slice", lambda m, t: ttnn.slice(t, [0, 0], [99, 1]), TTKitError, "Ends 99 must be less than or equal"),
+    ("layout", lambda m, t: ttkit.from_numpy(np.ones((2, 2), np.float32), dtype=ttnn.bfloat8_b, layout=ttnn.ROW_MAJOR_LAYOUT), TTKitError, "Layout must be Layout::TILE"),
+    ("fabric while open", lambda m, t: ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D), TTKitError, "not allowed while devices are still open"),
+    ("system", lambda m, t: ttkit.use_system("t9000"), TTKitError, "no system has that name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "kind", "phrase"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_the_error_says_what_and_why(mesh, tensor, make, kind, phrase):
+    with pytest.raises(kind) as error:
+        make(mesh, tensor)
+    assert phrase in str(error.value)
+    assert "Traceback" not in str(error.value)
+
+
+def test_closed_meshes_and_foreign_tensors(mesh, tensor):
+    row, other = mesh.create_submeshes(ttnn.MeshShape(1, 4))
+    a, b = (ttkit.from_numpy(np.ones((32, 32), np.float32), device=m, layout=ttnn.TILE_LAYOUT) for m in (row, other))
+    with pytest.raises(TTKitError, match="different meshes"):
+        ttnn.add(a, b)
+    mesh.close()
+    for call in (
+        lambda: ttnn.add(tensor, tensor),
+        lambda: mesh.create_submesh(ttnn.MeshShape(1, 1)),
+        lambda: ttkit.from_numpy(np.ones(2, np.float32), device=mesh),
+    ):
+        with pytest.raises(TTKitError, match="is closed"):
+            call()
+
+
+def test_a_collective_needs_a_fabric():
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    tensor = ttkit.from_numpy(np.ones((32, 64), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
+    with pytest.raises(TTKitError, match="un-initialized fabric context"):
+        ttnn.all_reduce(tensor, cluster_axis=1)
+
+
+placements = st.one_of(st.none(), st.integers(-4, 4))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from([(1, 1), (1, 4), (2, 2), (2, 4), (4, 2), (2, 3)]),
+    st.lists(st.integers(0, 9), min_size=0, max_size=4),
+    st.lists(placements, min_size=0, max_size=3),
+    st.one_of(st.none(), st.lists(st.integers(1, 9), min_size=1, max_size=3)),
+)
+def test_a_mapper_places_or_says_why_not(shape, size, dims, override):
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(*shape))
+    try:
+        array = np.arange(int(np.prod(size)), dtype=np.float32).reshape(size)
+        config = ttnn.MeshMapperConfig(
+            [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims], ttnn.MeshShape(override) if override else None
+        )
+        try:
+            tensor = ttkit.from_numpy(array, device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config))
+        except TTKitError as error:
+            assert ": " in str(error)
+            return
+        shards = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
+        assert len({s.shape for s in shards}) == 1 and tuple(tensor.shape) == shards[0].shape
+        if array.size:
+            assert set(np.concatenate([s.ravel() for s in shards]).tolist()) == set(array.ravel().tolist())
+    finally:
+        mesh.close()

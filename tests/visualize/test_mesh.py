@@ -1,0 +1,73 @@
+"""Pictures of meshes: no cable that there is not, none missing, each chip once."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import ttnn
+from ttkit.hardware import SYSTEMS
+from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+
+SHAPES = {
+    "t3000": [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (1, 3)],
+    "galaxy": [(8, 4), (4, 8), (2, 4), (1, 16)],
+    "galaxy_torus": [(8, 4), (1, 4)],
+    "n300": [(1, 2)],
+}
+
+
+@pytest.fixture(autouse=True)
+def back_to_the_default():
+    yield
+    ttkit.use_system(None)
+
+
+def check(picture, system):
+    assert len(set(picture.devices)) == len(picture.devices) == picture.rows * picture.columns
+    at = {picture.place(i): d for i, d in enumerate(picture.devices)}
+    drawn = {frozenset((at[w.a], at[w.b])) for w in picture.wires}
+    cabled = {frozenset(pair) for pair in system.links()}
+    assert drawn == {pair for pair in cabled if pair <= set(picture.devices)}
+    for wire in picture.wires:
+        assert wire.links == system.links_per_pair
+        assert wire.neighbours == (abs(wire.a[0] - wire.b[0]) + abs(wire.a[1] - wire.b[1]) == 1)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_whole_systems(name):
+    picture = system_picture(SYSTEMS[name])
+    check(picture, SYSTEMS[name])
+    assert draw_mesh(picture).svg().count(">device ") == SYSTEMS[name].num_devices
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_meshes_and_submeshes(data):
+    name = data.draw(st.sampled_from(sorted(SHAPES)))
+    ttkit.use_system(name)
+    with ttnn.open_mesh_device(ttnn.MeshShape(*data.draw(st.sampled_from(SHAPES[name])))) as mesh:
+        check(mesh_picture(mesh), mesh.system)
+        rows, columns = mesh.shape
+        height, width = data.draw(st.integers(1, rows)), data.draw(st.integers(1, columns))
+        top, left = data.draw(st.integers(0, rows - height)), data.draw(st.integers(0, columns - width))
+        submesh = mesh.create_submesh(ttnn.MeshShape(height, width), ttnn.MeshCoordinate(top, left))
+        check(mesh_picture(submesh), mesh.system)
+
+
+def test_a_picture_is_the_same_text_each_time_and_follows_the_theme():
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        first = mesh._repr_html_()
+        assert first == mesh._repr_html_()
+        assert "prefers-color-scheme:dark" in first and 'data-jp-theme-light="false"' in first
+
+
+def test_without_a_known_system_no_cable_is_drawn():
+    class Unknown:
+        shape = (2, 2)
+
+        def get_device_ids(self):
+            return [0, 1, 2, 3]
+
+    picture = mesh_picture(Unknown())
+    assert not picture.wires and "not known" in draw_mesh(picture).svg()
