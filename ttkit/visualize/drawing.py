@@ -90,7 +90,9 @@ class Drawing:
         weight = ' font-weight="600"' if bold else ""
         self._parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>')
 
-    def lines(self, x: float, y: float, texts: Sequence[str], *, size: float = 12, step: float = 13, colour: str = "var(--ink)", anchor: str = "middle") -> None:
+    def lines(
+        self, x: float, y: float, texts: Sequence[str], *, size: float = 12, step: float = 13, colour: str = "var(--ink)", anchor: str = "middle"
+    ) -> None:
         """Lines of text one under the other."""
         for i, text in enumerate(texts):
             self.words(x, y + i * step, text, size=size, colour=colour, anchor=anchor)
@@ -123,12 +125,22 @@ def width_of(text: str, size: float, bold: bool = False) -> float:
 
 
 def wrap(text: str, room: float, size: float, most: int = 3) -> list[str]:
-    """Text in at most `most` lines, none wider than `room` in this size, broken at spaces; what does not fit ends in an ellipsis.
+    """Text in as few lines as `room` allows, about equally long, broken at spaces; what does not fit ends in an ellipsis.
 
     Example:
-        >>> wrap("[:, :, 128:256, 256:384]", 90, 10)
+        >>> wrap("[:, :, 128:256, 256:384]", 110, 10)
         ['[:, :, 128:256,', '256:384]']
     """
+    lines = _broken(text, room, size)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
+    elif len(lines) > 1:
+        narrower = (_broken(text, room * part / 20, size) for part in range(8, 20))
+        lines = next((found for found in narrower if len(found) == len(lines)), lines)
+    return [_cut(line, room, size) for line in lines]
+
+
+def _broken(text: str, room: float, size: float) -> list[str]:
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()
@@ -136,9 +148,7 @@ def wrap(text: str, room: float, size: float, most: int = 3) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-    if len(lines) > most:
-        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
-    return [_cut(line, room, size) for line in lines]
+    return lines
 
 
 def _cut(line: str, room: float, size: float) -> str:

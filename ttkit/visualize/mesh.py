@@ -11,7 +11,7 @@ from ttkit.visualize.drawing import Drawing, width_of, wrap
 from ttkit.visualize.placement import Coordinate, grid_of
 
 CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
-GAP, NARROW_GAP, EDGE = 36, 28, 26
+GAP, NARROW_GAP, EDGE = 36, 24, 26
 WIRE_STEP, WRAP_STEP = 5, 3  # between the lines of one pair of chips
 TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15  # heights: the title, the host's label, a board's margin, a line under the picture
 LONGEST = 8  # a line of more chips is folded
@@ -115,9 +115,7 @@ class MeshDrawing:
         host: what the outline is.
     """
 
-    def __init__(
-        self, picture: MeshPicture, width: float | None = None, height: float = CHIP_H, title: str = "", foot: Sequence[str] = (), host: str = "host"
-    ):
+    def __init__(self, picture: MeshPicture, width: float | None = None, height: float = CHIP_H, title: str = "", foot: Sequence[str] = (), host: str = "host"):
         rows, columns = picture.drawn
         self.picture, self.h = picture, height
         self.w = width or (CHIP_W if columns <= 6 else NARROW_W)
@@ -127,7 +125,8 @@ class MeshDrawing:
         self.above += BOARD * bool(picture.boards)
         frame_h = LABEL + self.above + rows * height + (rows - 1) * self.gap_y + EDGE
         title = title or picture.title
-        total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, 320)
+        notes_w = max((width_of(sentence, 11) for sentence in foot), default=0) + 8
+        total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
         under = [line for sentence in foot for line in wrap(sentence, total_w - 6, 11, 4)]
         self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under), title)
         self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.visualize.drawing import INK, Drawing, tone, width_of, wrap
-from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of
+from ttkit.visualize.mesh import MeshDrawing, picture_of
 from ttkit.visualize.placement import Cell, Placed, placed
 
-MAP = 44  # side of the small map of the last two dimensions
-SIZE, STEP = 10.5, 13  # of the words in a chip, and from line to line
+MAP, SLIVER = 44, 2.5  # side of the small map of the last two dimensions, and the least that is seen of a slice
+NAME, SIZE, STEP = 11, 10.5, 13  # sizes of the words in a chip, and from line to line
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,14 @@ class Style:
         return self.width - 10 - self.beside * (MAP + 12)
 
 
-def _style(rows: int, columns: int) -> Style:
-    if rows >= 4 and columns <= 4:
-        return Style(186, True)
-    return Style(138 if columns <= 6 else 112, False)
+def _style(picture: Placed, names: list[str], rows: int, columns: int) -> Style:
+    """As wide as the longest slice, within limits: a line that is wider still is broken. Names are never broken."""
+    beside = rows >= 4 and columns <= 4
+    least, most = (160, 206) if beside else (124, 168 if columns <= 4 else 140) if columns <= 6 else (100, 112)
+    texts = [picture.slice_text(c) for c in picture.cells] + [f"shard {list(c.shape)}" for c in picture.cells if c.shape is not None]
+    around = 11 + beside * (MAP + 12)
+    longest, name = max((width_of(text, SIZE) for text in texts), default=0), max(width_of(text, NAME, bold=True) for text in names)
+    return Style(max(min(max(longest + around, least), most), name + around), beside)
 
 
 def draw_tensor(tensor: Any) -> Drawing:
@@ -42,8 +46,9 @@ def draw_tensor(tensor: Any) -> Drawing:
         chips = picture_of("mesh", picture.mesh_shape, tuple(mesh.get_device_ids()), getattr(mesh, "system", None))
     else:
         chips = picture_of("host", picture.mesh_shape, tuple(range(len(picture.cells))), None)
-    style = _style(*chips.drawn)
-    words = [_words(picture, chips, i, style) for i in range(len(picture.cells))]
+    names = [chips.label(i) if cell.device is None else f"device {cell.device} {chips.label(i)}" for i, cell in enumerate(picture.cells)]
+    style = _style(picture, names, *chips.drawn)
+    words = _words(picture, names, style)
     tallest = max(map(len, words))
     height = max(MAP + 16, STEP * tallest + 14) if style.beside else MAP + STEP * tallest + 22
     title = f"tensor {list(picture.whole)} · {kind} · {'on device' if mesh is not None else 'in host memory'}"
@@ -74,13 +79,15 @@ def _notes(tensor: Any, picture: Placed) -> list[str]:
     return [text]
 
 
-def _words(picture: Placed, chips: MeshPicture, index: int, style: Style) -> list[str]:
-    """The lines in a chip: which it is, its slice, its shard's shape."""
-    cell = picture.cells[index]
-    name = chips.label(index) if cell.device is None else f"device {cell.device}  {chips.label(index)}"
-    if cell.shape is None:
-        return [name, "no shard"]
-    return [name, *wrap(picture.slice_text(cell), style.room, SIZE), *wrap(f"shard {list(cell.shape)}", style.room, SIZE, 2)]
+def _words(picture: Placed, names: list[str], style: Style) -> list[list[str]]:
+    """The lines in each chip: which it is, its slice, its shard's shape; the same line at the same height in all."""
+    slices = [wrap(picture.slice_text(cell), style.room, SIZE) if cell.shape is not None else ["no shard"] for cell in picture.cells]
+    most = max(map(len, slices))
+    words = []
+    for name, cell, lines in zip(names, picture.cells, slices):
+        shape = wrap(f"shard {list(cell.shape)}", style.room, SIZE, 2) if cell.shape is not None else []
+        words.append([name, *lines, *[""] * (most - len(lines)), *shape])
+    return words
 
 
 def _chip(frame: MeshDrawing, picture: Placed, cell: Cell, words: list[str], tallest: int, style: Style, x: float, y: float) -> None:
@@ -91,15 +98,15 @@ def _chip(frame: MeshDrawing, picture: Placed, cell: Cell, words: list[str], tal
         drawing.stripes(x, y, frame.w, frame.h)
     ink = "var(--soft)" if empty else INK
     if empty:
-        drawing.words(x + frame.w / 2, y + 16, words[0], size=11, colour=ink)
+        drawing.words(x + frame.w / 2, y + 16, words[0], size=NAME, colour=ink)
         drawing.words(x + frame.w / 2, y + frame.h / 2 + 10, words[1], size=SIZE, colour=ink)
     elif style.beside:
         _map(drawing, picture, cell, x + 8, y + (frame.h - MAP) / 2)
         left, top = x + MAP + 16, y + (frame.h - STEP * tallest) / 2 + 10
-        drawing.words(left, top, words[0], size=11, colour=ink, anchor="start", bold=True)
+        drawing.words(left, top, words[0], size=NAME, colour=ink, anchor="start", bold=True)
         drawing.lines(left, top + STEP, words[1:], size=SIZE, step=STEP, colour=ink, anchor="start")
     else:
-        drawing.words(x + frame.w / 2, y + 16, words[0], size=11, colour=ink, bold=True)
+        drawing.words(x + frame.w / 2, y + 16, words[0], size=NAME, colour=ink, bold=True)
         _map(drawing, picture, cell, x + (frame.w - MAP) / 2, y + 22)
         drawing.lines(x + frame.w / 2, y + MAP + 36, words[1:], size=SIZE, step=STEP, colour=ink)
 
@@ -111,4 +118,5 @@ def _map(drawing: Drawing, picture: Placed, cell: Cell, left: float, top: float)
     spans += [(a, b, n) for (a, b), n in zip((cell.ranges or ())[-2:], picture.whole[-2:])]
     if all(n for _, _, n in spans):
         (r0, r1), (c0, c1) = ((MAP * a / n, MAP * b / n) for a, b, n in spans)
-        drawing.box(left + c0, top + r0, max(c1 - c0, 1), max(r1 - r0, 1), fill="#3d4a5c", edge="none", round=0)
+        w, h = max(c1 - c0, SLIVER), max(r1 - r0, SLIVER)
+        drawing.box(left + min(c0, MAP - w), top + min(r0, MAP - h), w, h, fill="#3d4a5c", edge="none", round=0)
