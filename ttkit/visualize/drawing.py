@@ -76,7 +76,7 @@ class Drawing:
         points = ((x2, y2), (bx - uy * head / 2, by + ux * head / 2), (bx + uy * head / 2, by - ux * head / 2))
         self._parts.append(f'<polygon points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}" fill="{colour}"/>')
 
-    def stripes(self, x: float, y: float, w: float, h: float, *, colour: str = "rgba(255,255,255,.55)", step: float = 13, width: float = 5) -> None:
+    def stripes(self, x: float, y: float, w: float, h: float, *, colour: str = "rgba(255,255,255,.45)", step: float = 12, width: float = 4.2) -> None:
         """Slanted stripes over a rectangle."""
         path, at = "", -h + step / 2
         while at < w:  # each stripe runs from (at, h) up to (at + h, 0), cut at both sides

@@ -85,9 +85,15 @@ def _words(picture: Placed, names: list[str], style: Style) -> list[list[str]]:
     most = max(map(len, slices))
     words = []
     for name, cell, lines in zip(names, picture.cells, slices):
-        shape = wrap(f"shard {list(cell.shape)}", style.room, SIZE, 2) if cell.shape is not None else []
+        shape = _shape_lines(cell.shape, style.room) if cell.shape is not None else []
         words.append([name, *lines, *[""] * (most - len(lines)), *shape])
     return words
+
+
+def _shape_lines(shape: tuple[int, ...], room: float) -> list[str]:
+    lines = wrap(f"shard {list(shape)}", room, SIZE, 2)
+    alone = str(list(shape))
+    return ["shard", alone] if len(lines) == 2 and width_of(alone, SIZE) <= room else lines
 
 
 def _chip(frame: MeshDrawing, picture: Placed, cell: Cell, words: list[str], tallest: int, style: Style, x: float, y: float) -> None:
@@ -95,7 +101,7 @@ def _chip(frame: MeshDrawing, picture: Placed, cell: Cell, words: list[str], tal
     fill = "var(--empty)" if cell.group is None else tone(cell.group)
     drawing.box(x, y, frame.w, frame.h, fill=fill, dash="4 3" if cell.device is None else "")
     if cell.group in picture.unequal:
-        drawing.stripes(x, y, frame.w, frame.h)
+        drawing.stripes(x + 3, y + 3, frame.w - 6, frame.h - 6)
     ink = "var(--soft)" if empty else INK
     if empty:
         drawing.words(x + frame.w / 2, y + 16, words[0], size=NAME, colour=ink)
