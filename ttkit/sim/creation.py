@@ -16,7 +16,7 @@ from ttkit.sim.distribution import CppTensorToMesh, as_composer, as_mapper, crea
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
 from ttkit.sim.mesh import MeshDevice, grid_over
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshCoordinate, MeshMapperConfig, MeshShape, TensorTopology, integer, integers
+from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshMapperConfig, MeshShape, TensorTopology, integer, integers
 
 # What ttnn makes of a host type when no dtype is given.
 FROM_HOST = {
@@ -82,12 +82,23 @@ def tensor_from(
     cut, grid, topology = (array[None, None], grid_over((1, 1)), LONE) if mapper is None else mapper.place(array, asked)
     if device is not None:
         grid = _on(device, grid, asked)
+        if not grid.whole and _converted_on_device(name, dtype, layout):
+            topology = TensorTopology(topology.distribution_shape(), topology.placements(), list(MeshCoordinateRange(device.shape)))
 
     def values() -> np.ndarray:
         converted = dtypes.convert(cut, dtype)
         return np.array(converted, order="C") if np.may_share_memory(converted, array) else converted
 
     return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=cut.shape[len(grid.shape) :], make=values)
+
+
+def _converted_on_device(source: str, dtype: DataType, layout: Layout) -> bool:
+    """True where ttnn uploads first and converts there: like any operation, that leaves a topology that names every device."""
+    if dtype not in (DataType.BFLOAT16, DataType.FLOAT32):
+        return False
+    if source in ("float32", "bfloat16"):
+        return layout is Layout.TILE or FROM_HOST[source] is not dtype
+    return layout is Layout.TILE and source in ("float16", "int64")
 
 
 def _on(device: MeshDevice, grid: Any, asked: object) -> Any:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from html import escape
 from typing import Any
 
+from ttkit import backend
+from ttkit.errors import fail
 from ttkit.visualize.drawing import Drawing
 from ttkit.visualize.memory import MemoryReport, draw_memory, memory
-from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
 
 __all__ = [
@@ -28,10 +32,16 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def _show(drawing: Drawing) -> None:
-    from IPython.display import HTML, display
+def _show(drawing: Drawing, text: str) -> None:
+    """Show a figure; a page that cannot, shows the text."""
+    from IPython.display import display
 
-    display(HTML(drawing.html()))
+    display({"text/html": drawing.html(), "text/plain": text}, raw=True)
+
+
+def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
+    if not all(hasattr(thing, name) for name in names):
+        fail(f"{call}({type(thing).__name__})", f"that is not {what}", f"{what}: {call}(...)", TypeError)
 
 
 def mesh_html(mesh: Any) -> str:
@@ -40,45 +50,66 @@ def mesh_html(mesh: Any) -> str:
 
 
 def tensor_html(tensor: Any) -> str:
-    """A tensor's picture as HTML."""
-    return draw_tensor(tensor).html()
+    """A tensor's picture as HTML; its text where it cannot be drawn, so that a notebook always shows something."""
+    try:
+        return draw_tensor(tensor).html()
+    except Exception:
+        return f"<pre>{escape(repr(tensor))}</pre>"
 
 
-def visualize_mesh_device(mesh: Any) -> None:
+def visualize_mesh_device(mesh_device: Any) -> None:
     """Show a mesh: its chips, ids and coordinates, and the cables between them; on a terminal as ttnn prints it."""
-    if in_notebook():
-        return _show(draw_mesh(mesh_picture(mesh)))
-    from ttkit.visualize.tables import visualize_mesh_device as table
+    if not in_notebook():
+        return backend.load().visualize_mesh_device(mesh_device)
+    from ttkit.visualize.tables import as_text, mesh_table
 
-    return table(mesh)
+    _has(mesh_device, ("shape", "get_device_ids"), "visualize_mesh_device", "an open mesh")
+    return _show(draw_mesh(mesh_picture(mesh_device)), _text(lambda: as_text(mesh_table(mesh_device))))
 
 
 def visualize_system_mesh() -> None:
     """Show the whole machine; on a terminal as ttnn prints it."""
-    from ttkit import backend
+    if not in_notebook():
+        return backend.load().visualize_system_mesh()
+    from ttkit.visualize.tables import as_text, system_table
 
-    if in_notebook() and backend.is_simulated():
+    return _show(draw_mesh(_machine()), _text(lambda: as_text(system_table())))
+
+
+def _machine() -> MeshPicture:
+    if backend.is_simulated():
         from ttkit.hardware import current_system
 
-        return _show(draw_mesh(system_picture(current_system())))
-    from ttkit.visualize.tables import visualize_system_mesh as table
-
-    return table()
+        return system_picture(current_system())
+    ttnn = backend.load()
+    system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
+    ids = tuple(system.get_device_id(c) for c in ttnn.MeshCoordinateRange(system.shape()))
+    shape = tuple(system.shape())
+    return picture_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids, None)
 
 
 def visualize_tensor(tensor: Any) -> None:
     """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
-    if in_notebook():
-        return _show(draw_tensor(tensor))
-    from ttkit.visualize.tables import visualize_tensor as table
+    if not in_notebook():
+        return backend.load().visualize_tensor(tensor)
+    from ttkit.visualize.tables import as_text, tensor_table
 
-    return table(tensor)
+    _has(tensor, ("tensor_topology", "shape"), "visualize_tensor", "a ttnn tensor")
+    return _show(draw_tensor(tensor), _text(lambda: as_text(tensor_table(tensor))))
+
+
+def _text(make: Callable[[], str]) -> str:
+    """A table's text; nothing where ttnn has no table, as for a mesh of three axes."""
+    try:
+        return make()
+    except Exception:
+        return ""
 
 
 def visualize_memory(mesh: Any) -> None:
     """Show how full each chip's memory is."""
     report = memory(mesh)
     if in_notebook():
-        return _show(draw_memory(report))
+        return _show(draw_memory(report), repr(report))
     print(report)
     return None

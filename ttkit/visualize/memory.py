@@ -9,7 +9,7 @@ from ttkit import backend
 from ttkit.errors import fail
 from ttkit.visualize.drawing import Drawing
 
-BAR_W, BAR_H, STEP = 420, 14, 22
+BAR_W, BAR_H, STEP, MARGIN = 420, 14, 22, 225
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,41 @@ def memory(mesh: Any) -> MemoryReport:
     return MemoryReport(repr(mesh), mesh.system.chip.dram_bytes, {device: used[device] for device in mesh.get_device_ids()})
 
 
-def _short(nbytes: int) -> str:
+def _short(nbytes: float) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes} B"
+    return f"{nbytes:g} B"
+
+
+def _scale(report: MemoryReport) -> int:
+    """What the bars' end stands for: the whole memory, or a round number above the fullest chip where all are nearly empty."""
+    fullest = max(report.used.values(), default=0)
+    if not fullest or fullest > report.total / 50:
+        return report.total
+    power = 10 ** (len(str(fullest)) - 1)
+    return min(n * power for n in (2, 5, 10, 20) if n * power > 1.2 * fullest)
 
 
 def draw_memory(report: MemoryReport) -> Drawing:
-    """A bar for each chip; the scale ends at the fullest chip where all are nearly empty."""
-    fullest = max(report.used.values(), default=0)
-    scale = report.total if fullest > report.total / 50 else max(fullest, 1)
-    drawing = Drawing(BAR_W + 260, STEP * len(report.used) + 52, "memory")
-    drawing.words(4, 18, f"DRAM in use on {report.mesh}", size=13, anchor="start", bold=True)
-    for i, (device, used) in enumerate(report.used.items()):
-        y = 30 + i * STEP
-        drawing.words(78, y + 11, f"device {device}", size=12, anchor="end")
-        drawing.box(88, y, BAR_W, BAR_H, fill="var(--empty)", edge="none", round=3)
+    """A bar for each chip, in two columns where chips are many."""
+    devices, scale = list(report.used), _scale(report)
+    columns = 1 if len(devices) <= 16 else 2
+    rows, bar = -(-len(devices) // columns), BAR_W // columns
+    drawing = Drawing(columns * (bar + MARGIN), STEP * rows + 60, f"DRAM in use on {report.mesh}")
+    drawing.words(3, 16, f"DRAM in use on {report.mesh}", size=13, anchor="start", bold=True)
+    for i, device in enumerate(devices):
+        column, row = divmod(i, rows)
+        x, y, used = column * (bar + MARGIN) + 80, 30 + row * STEP, report.used[device]
+        drawing.words(x - 10, y + 11, f"device {device}", size=12, anchor="end")
+        drawing.box(x, y, bar, BAR_H, fill="var(--empty)", edge="var(--frame)", round=3)
         if used:
-            drawing.box(88, y, max(2, BAR_W * used / scale), BAR_H, fill="var(--wire)", edge="none", round=3)
-        drawing.words(96 + BAR_W, y + 11, f"{_short(used)} of {_short(report.total)}", size=12, anchor="start", colour="var(--soft)")
-    drawing.words(88, 30 + len(report.used) * STEP + 12, f"a full bar is {_short(scale)}", size=11, anchor="start", colour="var(--soft)")
+            drawing.box(x, y, max(2, bar * used / scale), BAR_H, fill="var(--wire)", edge="none", round=3)
+        drawing.words(x + bar + 8, y + 11, f"{_short(used)} of {_short(report.total)}", size=12, anchor="start", colour="var(--soft)")
+    note = (
+        "The bars end at the whole memory of a chip."
+        if scale == report.total
+        else f"The bars end at {_short(scale)}: nearly all of the {_short(report.total)} is free."
+    )
+    drawing.words(3, 30 + rows * STEP + 16, note, size=11, anchor="start", colour="var(--soft)")
     return drawing

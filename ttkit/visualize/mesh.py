@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.visualize.drawing import Drawing
+from ttkit.visualize.drawing import Drawing, width_of, wrap
 from ttkit.visualize.placement import Coordinate, grid_of
 
-CHIP_W, CHIP_H, GAP, EDGE = 104, 58, 36, 26
-WIRE_STEP = 5  # between the lines of one pair of chips
+CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
+GAP, NARROW_GAP, EDGE = 36, 24, 26
+WIRE_STEP, WRAP_STEP = 5, 3  # between the lines of one pair of chips
+TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15  # heights: the title, the host's label, a board's margin, a line under the picture
+LONGEST = 8  # a line of more chips is folded
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Cables between two places of a picture."""
+    """Cables between two places of a mesh."""
 
     a: Coordinate
     b: Coordinate
     links: int
-    neighbours: bool  # next to each other in the picture; others are drawn as a curve
+    neighbours: bool  # next to each other in the mesh
 
 
 @dataclass(frozen=True)
@@ -31,30 +34,58 @@ class MeshPicture:
     title: str
     rows: int
     columns: int
-    devices: tuple[int, ...]  # ids, row by row
+    devices: tuple[int, ...]  # ids, row by row; none for a tensor on the host
     wires: tuple[Wire, ...]
     boards: tuple[tuple[Coordinate, ...], ...]  # boards of several chips whose chips stand side by side
     links_known: bool
+    shape: Coordinate = ()  # the mesh's own shape where it is not rows x columns
+    fold: int = 0  # a long line is drawn in rows of so many chips, there and back
 
     def place(self, index: int) -> Coordinate:
         """Row and column of the chip with this index."""
         return divmod(index, self.columns)
 
+    def label(self, index: int) -> str:
+        """The mesh coordinate of the chip with this index."""
+        coordinate: list[int] = []
+        for n in reversed(self.shape or (self.rows, self.columns)):
+            index, at = divmod(index, n)
+            coordinate.insert(0, at)
+        return f"({', '.join(map(str, coordinate))})"
+
+    def spot(self, place: Coordinate) -> Coordinate:
+        """Where a place is drawn: its row and column, or its place in the folded line."""
+        if not self.fold:
+            return place
+        row, column = divmod(place[0] * self.columns + place[1], self.fold)
+        return row, self.fold - 1 - column if row % 2 else column
+
+    def straight(self, wire: Wire) -> bool:
+        """True where the two chips are drawn next to each other."""
+        return sum(abs(x - y) for x, y in zip(self.spot(wire.a), self.spot(wire.b), strict=True)) == 1
+
+    @property
+    def drawn(self) -> Coordinate:
+        """Rows and columns as drawn."""
+        return (-(-self.rows * self.columns // self.fold), self.fold) if self.fold else (self.rows, self.columns)
+
 
 def mesh_picture(mesh: Any) -> MeshPicture:
     """The data of a mesh's picture; cables are known where the mesh knows its system, as on the simulator."""
-    rows, columns = grid_of(tuple(mesh.shape))
-    devices = tuple(mesh.get_device_ids())
-    return _picture(f"{rows}x{columns} mesh", rows, columns, devices, getattr(mesh, "system", None))
+    shape = tuple(mesh.shape)
+    title = f"{'x'.join(map(str, shape))} mesh"
+    return picture_of(title, shape, tuple(mesh.get_device_ids()), getattr(mesh, "system", None))
 
 
 def system_picture(system: Any) -> MeshPicture:
     """The data of a whole machine's picture."""
     rows, columns = system.shape
-    return _picture(f"{system.name}: {rows}x{columns} chips", rows, columns, tuple(itertools.chain(*system.ids)), system)
+    return picture_of(f"{system.name}: {rows}x{columns} chips", (rows, columns), tuple(itertools.chain(*system.ids)), system)
 
 
-def _picture(title: str, rows: int, columns: int, devices: tuple[int, ...], system: Any) -> MeshPicture:
+def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: Any) -> MeshPicture:
+    """Devices in a grid, with the cables and boards of a system; `system` None: not known."""
+    rows, columns = grid_of(shape)
     where = {device: divmod(i, columns) for i, device in enumerate(devices)}
     wires, boards = [], []
     if system is not None:
@@ -65,72 +96,119 @@ def _picture(title: str, rows: int, columns: int, devices: tuple[int, ...], syst
                 wires.append(Wire(where[a], where[b], system.links_per_pair, abs(r1 - r2) + abs(c1 - c2) == 1))
         for chips in system.boards:
             places = tuple(where[d] for d in chips if d in where)
-            if len(places) == 2 and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1:
+            if len(places) == len(chips) == 2 and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1:
                 boards.append(places)
-    return MeshPicture(title, rows, columns, devices, tuple(wires), tuple(boards), system is not None)
+    own = shape if shape != (rows, columns) else ()
+    picture = MeshPicture(title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own)
+    if 1 in (rows, columns) and rows * columns > LONGEST:  # folded so that as many cables as possible are straight
+        folds = [replace(picture, fold=n) for n in range(LONGEST, 3, -1)]
+        picture = min(folds, key=lambda p: sum(not p.straight(w) for w in p.wires))
+    return picture
 
 
 class MeshDrawing:
-    """The frame that mesh and tensor pictures share: host, boards, cables; the caller fills the chips."""
+    """The frame that mesh and tensor pictures share: title, host, boards, cables; the caller fills the chips.
 
-    def __init__(self, picture: MeshPicture, width: float = CHIP_W, height: float = CHIP_H, title: str = "", foot: str = ""):
-        self.picture, self.w, self.h = picture, width, height
-        self.arcs = (26 if picture.rows == 1 else 10) * any(not w.neighbours and w.a[0] == w.b[0] for w in picture.wires)
-        wide = picture.columns * width + (picture.columns - 1) * GAP + 2 * EDGE
-        total_w = max(wide, 6.2 * max(len(title or picture.title) + 8, len(foot)))
-        total_h = picture.rows * height + (picture.rows - 1) * GAP + 2 * EDGE + 14 + self.arcs
-        self.drawing = Drawing(total_w, total_h + (16 if foot else 0), title or picture.title)
-        self.drawing.box(1, 1, total_w - 2, total_h - 2, edge="var(--frame)", round=12)
-        self.drawing.words(12, 18, "host · " + (title or picture.title), size=12, colour="var(--soft)", anchor="start")
-        if foot:
-            self.drawing.words(4, total_h + 12, foot, size=11, colour="var(--soft)", anchor="start")
+    Args:
+        width, height: of a chip; None takes what suits the number of columns.
+        foot: sentences under the picture.
+        host: what the outline is.
+    """
+
+    def __init__(self, picture: MeshPicture, width: float | None = None, height: float = CHIP_H, title: str = "", foot: Sequence[str] = (), host: str = "host"):
+        rows, columns = picture.drawn
+        self.picture, self.h = picture, height
+        self.w = width or (CHIP_W if columns <= 6 else NARROW_W)
+        self.gap_x, self.gap_y = GAP if columns <= 6 else NARROW_GAP, GAP
+        self.above, self.beside = self._room_for_curves(picture)
+        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * EDGE + self.beside
+        self.above += BOARD * bool(picture.boards)
+        frame_h = LABEL + self.above + rows * height + (rows - 1) * self.gap_y + EDGE
+        title = title or picture.title
+        notes_w = max((width_of(sentence, 11) for sentence in foot), default=0) + 8
+        total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
+        under = [line for sentence in foot for line in wrap(sentence, total_w - 6, 11, 4)]
+        self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under), title)
+        self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)
+        self.drawing.box(1, TITLE, frame_w, frame_h, edge="var(--frame)", round=12)
+        self.drawing.words(12, TITLE + 15, host, size=11, colour="var(--soft)", anchor="start")
+        self.drawing.lines(3, TITLE + frame_h + 17, under, size=11, step=FOOT, colour="var(--soft)", anchor="start")
         for places in picture.boards:
             self._board(places)
         for wire in picture.wires:
             self._wire(wire)
 
+    @staticmethod
+    def _room_for_curves(picture: MeshPicture) -> tuple[float, float]:
+        """Room above a lone row and right of a lone column, and above the first and right of the last of several."""
+        rows, columns = picture.drawn
+        curved = [(picture.spot(w.a), picture.spot(w.b)) for w in picture.wires if not picture.straight(w)]
+        above = (26 if rows == 1 else 12) * any(a[0] == b[0] for a, b in curved)
+        return above, (26 if columns == 1 else 8) * any(a[1] == b[1] for a, b in curved)
+
     def corner(self, place: Coordinate) -> tuple[float, float]:
         """Left and top of the chip at a place."""
-        return EDGE + place[1] * (self.w + GAP), EDGE + 12 + self.arcs + place[0] * (self.h + GAP)
+        row, column = self.picture.spot(place)
+        return 1 + EDGE + column * (self.w + self.gap_x), TITLE + LABEL + self.above + row * (self.h + self.gap_y)
+
+    def fill(self, draw: Callable[[int, float, float], None]) -> Drawing:
+        """Call `draw(index, left, top)` for each chip, and return the finished drawing."""
+        for index in range(self.picture.rows * self.picture.columns):
+            draw(index, *self.corner(self.picture.place(index)))
+        return self.drawing
 
     def _board(self, places: Sequence[Coordinate]) -> None:
         corners = [self.corner(p) for p in places]
-        x, y = min(c[0] for c in corners) - 8, min(c[1] for c in corners) - 8
-        w, h = max(c[0] for c in corners) + self.w + 8 - x, max(c[1] for c in corners) + self.h + 8 - y
+        x, y = min(c[0] for c in corners) - BOARD, min(c[1] for c in corners) - BOARD
+        w, h = max(c[0] for c in corners) + self.w + BOARD - x, max(c[1] for c in corners) + self.h + BOARD - y
         self.drawing.box(x, y, w, h, edge="var(--frame)", round=10, dash="3 3")
 
     def _wire(self, wire: Wire) -> None:
-        (r1, c1), (r2, c2) = sorted((wire.a, wire.b))
-        (x1, y1), (x2, y2) = self.corner((r1, c1)), self.corner((r2, c2))
-        if wire.neighbours:
-            for i in range(wire.links):
-                off = (i - (wire.links - 1) / 2) * WIRE_STEP
-                if r1 == r2:
-                    self.drawing.line(x1 + self.w, y1 + self.h / 2 + off, x2, y2 + self.h / 2 + off)
-                else:
-                    self.drawing.line(x1 + self.w / 2 + off, y1 + self.h, x2 + self.w / 2 + off, y2)
-        elif r1 == r2:
-            lift = 14 + 34 * (c2 - c1) / self.picture.columns if self.picture.rows == 1 else 0.7 * GAP
-            self.drawing.arc((x1 + self.w * 0.65, y1), (x2 + self.w * 0.35, y2), (0, -lift))
-        elif c1 == c2:
-            self.drawing.arc((x1 + self.w, y1 + self.h * 0.75), (x2 + self.w, y2 + self.h * 0.25), (0.7 * GAP, 0))
-        else:
-            self.drawing.arc((x1 + self.w / 2, y1 + self.h), (x2 + self.w / 2, y2), (0, 0))
+        (a, (r1, c1)), (b, (r2, c2)) = sorted(((p, self.picture.spot(p)) for p in (wire.a, wire.b)), key=lambda pair: pair[1])
+        (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
+        rows, columns = self.picture.drawn
+        for i in range(wire.links):
+            off, out = (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP
+            if r1 == r2 and c2 - c1 == 1:
+                self.drawing.line(x1 + self.w, y1 + self.h / 2 + off, x2, y2 + self.h / 2 + off)
+            elif c1 == c2 and r2 - r1 == 1:
+                self.drawing.line(x1 + self.w / 2 + off, y1 + self.h, x2 + self.w / 2 + off, y2)
+            elif r1 == r2:  # above the row; curves over a lone row rise with their length
+                lift = 12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y
+                self.drawing.arc((x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -lift - out))
+            elif c1 == c2:  # right of the column
+                lift = 12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x
+                self.drawing.arc((x1 + self.w, y1 + self.h * 0.8 - out), (x2 + self.w, y2 + self.h * 0.2 + out), (lift + out, 0))
+            else:
+                self.drawing.arc((x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0))
+
+
+def cable_notes(picture: MeshPicture) -> list[str]:
+    """Sentences that say what the lines of a picture mean."""
+    if not picture.links_known:
+        return ["Which chips are cabled is not known here, so no cables are drawn."]
+    notes = []
+    links = sorted({wire.links for wire in picture.wires})
+    if links:
+        each = "Each line is an ethernet link" + (f", {links[0]} for each pair of cabled chips." if len(links) == 1 else ".")
+        curves = " Curves lead to chips that are not drawn next to each other." if not all(map(picture.straight, picture.wires)) else ""
+        notes.append(each + curves)
+    elif len(picture.devices) > 1:
+        notes.append("No two of these chips are cabled.")
+    if picture.fold:
+        notes.append(f"The line is folded: {picture.fold} chips there, {picture.fold} back.")
+    if picture.boards:
+        notes[-1:] = [notes[-1] + " Dotted: one board."] if notes else ["Dotted: one board."]
+    return notes
 
 
 def draw_mesh(picture: MeshPicture) -> Drawing:
     """A mesh as a picture: ids, coordinates, cables, boards."""
-    links = sorted({wire.links for wire in picture.wires})
-    foot = f"{links[0]} ethernet link{'s' if links[0] > 1 else ''} between cabled chips" if links else ""
-    if any(not wire.neighbours for wire in picture.wires):
-        foot += "; dashed: a cable to a chip that is not next to it here"
-    if not picture.links_known:
-        foot = "cables are not known here, so none are drawn"
-    frame = MeshDrawing(picture, foot=foot)
-    for index, device in enumerate(picture.devices):
-        place = picture.place(index)
-        x, y = frame.corner(place)
+    frame = MeshDrawing(picture, foot=cable_notes(picture))
+
+    def chip(index: int, x: float, y: float) -> None:
         frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)")
-        frame.drawing.words(x + frame.w / 2, y + 25, f"device {device}", size=14, bold=True)
-        frame.drawing.words(x + frame.w / 2, y + 44, f"({place[0]}, {place[1]})", size=12, colour="var(--soft)")
-    return frame.drawing
+        frame.drawing.words(x + frame.w / 2, y + 25, f"device {picture.devices[index]}", size=14, bold=True)
+        frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)")
+
+    return frame.fill(chip)

@@ -1,0 +1,194 @@
+"""How pictures look, as far as it can be measured: nothing overlaps or sticks out, words can be read, figures do not interfere."""
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import ttnn
+from ttkit.hardware import SYSTEMS, System
+from ttkit.hardware.chips import WORMHOLE
+from ttkit.visualize.drawing import CLASS, DARK, INK, LIGHT, PALETTE, Drawing, tone, width_of, wrap
+from ttkit.visualize.memory import MemoryReport, draw_memory
+from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.tensor import draw_tensor
+
+SVG = "{http://www.w3.org/2000/svg}"
+MESHES = [
+    ("n150", (1, 1)), ("n300", (1, 2)), ("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("t3000", (8, 1)), ("quietbox_bh", (2, 2)),
+    ("galaxy", (8, 4)), ("galaxy", (4, 8)), ("galaxy", (1, 32)), ("galaxy", (1, 16)), ("galaxy_torus", (8, 4)), ("galaxy_torus", (4, 8)),
+]  # fmt: skip
+
+
+def linear(colour):
+    parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(a, b):
+    low, high = sorted(float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (a, b))
+    return (high + 0.05) / (low + 0.05)
+
+
+def lab(colour):
+    to_lms = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]]
+    to_lab = [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660]]
+    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ linear(colour))
+
+
+def words(root):
+    """Each line of text as (left, right, base line, size, text)."""
+    for text in root.iter(SVG + "text"):
+        size, x = float(text.get("font-size")), float(text.get("x"))
+        width = width_of(text.text or "", size, bold=text.get("font-weight") is not None)
+        left = x - width * {"start": 0, "middle": 0.5, "end": 1}[text.get("text-anchor")]
+        yield left, left + width, float(text.get("y")), size, text.text or ""
+
+
+def boxes(root):
+    return [tuple(float(rect.get(k)) for k in ("x", "y", "width", "height")) for rect in root.iter(SVG + "rect")]
+
+
+def check_layout(drawing):
+    root = ET.fromstring(drawing.svg())
+    for left, right, y, size, text in words(root):
+        assert -1 <= left and right <= drawing.width + 1 and size <= y + 1 and y <= drawing.height, text
+        assert size >= 10, text
+    lines = sorted(words(root), key=lambda w: w[2])
+    for one, other in itertools.combinations(lines, 2):
+        if other[2] - one[2] < min(one[3], other[3]) * 0.9:  # about the same height on the page
+            assert one[1] <= other[0] + 1 or other[1] <= one[0] + 1, (one[4], other[4])
+    for x, y, w, h in boxes(root):
+        assert x >= 0 and y >= 0 and x + w <= drawing.width and y + h <= drawing.height
+    chips = [
+        box
+        for box, rect in zip(boxes(root), root.iter(SVG + "rect"))
+        if rect.get("fill").startswith(("var(--chip", "var(--empty", "#")) and rect.get("rx") == "6"
+    ]
+    for (x1, y1, w1, h1), (x2, y2, w2, h2) in itertools.combinations(chips, 2):
+        assert x1 + w1 < x2 or x2 + w2 < x1 or y1 + h1 < y2 or y2 + h2 < y1
+    for x, y, w, h in chips:  # what is written in a chip stays in it
+        for left, right, base, _, text in words(root):
+            if x < (left + right) / 2 < x + w and y < base - 3 < y + h:
+                assert x <= left and right <= x + w + 1 and base < y + h, text
+    return root, chips
+
+
+@pytest.mark.parametrize("name, shape", MESHES)
+def test_meshes(name, shape):
+    ttkit.use_system(name)
+    with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+        picture = mesh_picture(mesh)
+        root, chips = check_layout(draw_mesh(picture))
+        assert len(chips) == mesh.get_num_devices()
+        assert sum(text.startswith("device ") for *_, text in words(root)) == mesh.get_num_devices()
+        straight = [wire for wire in picture.wires if picture.straight(wire)]
+        assert len(list(root.iter(SVG + "line"))) == sum(wire.links for wire in straight)
+        assert len(list(root.iter(SVG + "path"))) == sum(wire.links for wire in picture.wires) - sum(wire.links for wire in straight)
+
+
+@pytest.mark.parametrize("name, shape", MESHES)
+@pytest.mark.parametrize("tensor_shape, dims", [((1, 1, 1024, 2048), (2, 3)), ((8, 32), (0, 1)), ((32, 2, 1, 1, 3, 65536), (0, 5))])
+def test_tensors(name, shape, tensor_shape, dims):
+    ttkit.use_system(name)
+    with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+        for cut in ([ttnn.PlacementShard(d) for d in dims], [ttnn.PlacementReplicate(), ttnn.PlacementShard(dims[1])]):
+            mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(cut))
+            tensor = ttkit.from_numpy(np.zeros(tensor_shape, np.uint8), device=mesh, mesh_mapper=mapper)
+            _, chips = check_layout(draw_tensor(tensor))
+            assert len(chips) == mesh.get_num_devices()
+
+
+def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
+    tensor = ttkit.from_numpy(np.zeros((6, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    for one in (tensor, tensor.cpu(), ttkit.from_numpy(np.zeros((3, 4), np.float32))):
+        check_layout(draw_tensor(one))
+
+
+@pytest.mark.parametrize("used", [0, 1, 3 * 10**6, 11 * 10**9])
+@pytest.mark.parametrize("chips", [1, 8, 32])
+def test_memory_bars_stay_on_their_tracks(used, chips):
+    report = MemoryReport("a mesh", 12 * 10**9, dict.fromkeys(range(chips), used))
+    drawing = draw_memory(report)
+    root, _ = check_layout(drawing)
+    found = boxes(root)
+    tracks, bars = (found, []) if not used else (found[::2], found[1::2])
+    assert len(tracks) == chips and len(bars) == (chips if used else 0)
+    for track, bar in zip(tracks, bars):
+        assert bar[:2] == track[:2] and 0 < bar[2] < track[2]
+
+
+def test_a_cable_between_any_two_places_is_drawn_once():
+    """A machine whose ids stand out of order has cables in all directions."""
+    machine = System("mixed", WORMHOLE, ((0, 5, 2), (3, 4, 1)), 1)
+    picture = system_picture(machine)
+    assert {frozenset(picture.devices[p[0] * 3 + p[1]] for p in (w.a, w.b)) for w in picture.wires} == {frozenset(pair) for pair in machine.links()}
+    check_layout(draw_mesh(picture))
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_folding_never_moves_two_chips_to_one_spot(name):
+    system = SYSTEMS[name]
+    ttkit.use_system(name)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, system.num_devices)) as mesh:
+        picture = mesh_picture(mesh)
+        spots = [picture.spot(picture.place(i)) for i in range(system.num_devices)]
+        assert len(set(spots)) == len(spots) and all(0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots)
+        for (r1, c1), (r2, c2) in itertools.pairwise(spots):
+            assert abs(r1 - r2) + abs(c1 - c2) == 1
+        assert picture.label(system.num_devices - 1) == f"(0, {system.num_devices - 1})"
+
+
+def test_colours():
+    assert len(set(PALETTE)) == 32 and tone(32) == tone(0)
+    assert min(contrast(colour, INK) for colour in PALETTE) > 4.5
+    near = {n: min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(PALETTE[:n], 2)) for n in (8, 32)}
+    assert near[8] > 0.06 and near[32] > 0.045
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_words_can_be_read_in_both_themes(theme):
+    colours = dict(re.findall(r"--(\w+):(#\w{6})", theme))
+    for ground in ("page", "chip", "empty"):
+        assert contrast(colours["ink"], colours[ground]) > 7 and contrast(colours["soft"], colours[ground]) > 4.5
+    assert contrast(colours["wire"], colours["page"]) > 3 and contrast(colours["wrap"], colours["page"]) > 3
+
+
+def test_figures_do_not_interfere(mesh):
+    html = mesh._repr_html_()
+    assert not re.search(r'\bid="', html)
+    style = re.search(r"<style>(.*?)</style>", html)[1]
+    rules = re.findall(r"[^{}]+(?=\{)", style.replace("@media(prefers-color-scheme:dark)", ""))
+    assert rules and all(f".{CLASS}" in part for rule in rules if rule.strip() for part in rule.split(","))
+
+
+def test_a_file_of_its_own_is_a_whole_picture(mesh):
+    root = ET.fromstring(draw_mesh(mesh_picture(mesh)).standalone())
+    assert root.get("class") == CLASS and root.find(SVG + "style") is not None and root.find(SVG + "title").text == "2x4 mesh on t3000"
+
+
+def test_arrows_and_stripes():
+    drawing = Drawing(100, 60, "a < b & c")
+    drawing.arrow((10, 10), (90, 50))
+    drawing.arrow((5, 5), (5, 5))  # of no length
+    drawing.stripes(20, 10, 40, 30)
+    root = ET.fromstring(drawing.svg())
+    assert root.find(SVG + "title").text == "a < b & c"
+    tip = [tuple(map(float, p.split(","))) for p in root.find(SVG + "polygon").get("points").split()]
+    assert tip[0] == (90, 50) and all(abs(x) <= 100 and abs(y) <= 60 for x, y in tip)
+    ends = re.findall(r"[ML]([\d.]+) ([\d.]+)", root.find(SVG + "path").get("d"))
+    assert ends and all(20 <= float(x) <= 60 and 10 <= float(y) <= 40 for x, y in ends)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=8), st.integers(30, 300), st.integers(1, 4))
+def test_wrapping_keeps_the_words(numbers, room, most):
+    text = str(numbers)
+    lines = wrap(text, room, 10, most)
+    assert 1 <= len(lines) <= most and all(width_of(line, 10) <= room for line in lines)
+    if not any("…" in line for line in lines):
+        assert " ".join(lines) == text
