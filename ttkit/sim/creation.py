@@ -16,7 +16,16 @@ from ttkit.sim.distribution import CppTensorToMesh, as_composer, as_mapper, crea
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
 from ttkit.sim.mesh import MeshDevice, grid_over
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshMapperConfig, MeshShape, TensorTopology, integer, integers
+from ttkit.sim.types import (
+    MeshCoordinate,
+    MeshCoordinateRange,
+    MeshMapperConfig,
+    MeshShape,
+    PlacementReplicate,
+    TensorTopology,
+    integer,
+    integers,
+)
 
 # What ttnn makes of a host type when no dtype is given.
 FROM_HOST = {
@@ -86,7 +95,7 @@ def tensor_from(
             topology = TensorTopology(topology.distribution_shape(), topology.placements(), list(MeshCoordinateRange(device.shape)))
 
     def values() -> np.ndarray:
-        converted = dtypes.convert(cut, dtype)
+        converted = dtypes.convert(cut, dtype, rows=len(grid.shape) if layout is Layout.ROW_MAJOR else None)
         return np.array(converted, order="C") if np.may_share_memory(converted, array) else converted
 
     return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=cut.shape[len(grid.shape) :], make=values)
@@ -248,8 +257,11 @@ def to_layout(
     """The tensor in another layout (and type): only the padding changes, never the values."""
     if not isinstance(layout, Layout):
         fail(describe("to_layout", (tensor, layout)), "incompatible function arguments", "ttnn.TILE_LAYOUT or ttnn.ROW_MAJOR_LAYOUT", TypeError)
-    if layout is tensor.layout and dtype in (None, tensor.dtype):
-        return tensor
+    if layout is tensor.layout and (dtype in (None, tensor.dtype) or tensor.mesh is not None):
+        return tensor  # on a device a type is looked at only when the layout changes
+    if tensor.mesh is not None and layout is Layout.ROW_MAJOR and dtype not in (None, tensor.dtype) and tensor.dtype not in dtypes.BLOCK_FLOATS:
+        rule = "dtype cannot be different from tensor dtype when converting to ROW_MAJOR_LAYOUT on device"
+        fail(describe("to_layout", (tensor, layout, dtype)), rule, "ttnn.typecast(tensor, dtype) first")
     if tensor.dtype in dtypes.BLOCK_FLOATS and layout is Layout.ROW_MAJOR and dtype in (None, *dtypes.BLOCK_FLOATS):
         dtype = DataType.BFLOAT16  # block floats exist in tiles only; untilizing widens them
     return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
@@ -374,7 +386,15 @@ def empty(
     memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
 ) -> Tensor:
     """A tensor whose values mean nothing; the simulator gives zeros."""
-    return _filled(shape, 0.0, dtype, layout, device, memory_config, f"empty({shape})")
+    asked = f"empty({shape})"
+    if not isinstance(device, MeshDevice):
+        fail(asked, f"incompatible function arguments: device={device!r} is not a MeshDevice", "empty(shape, device=mesh)", TypeError)
+    if dtype in dtypes.BLOCK_FLOATS and layout is Layout.ROW_MAJOR:
+        fail(asked, f"Only TILE layout is supported for {dtype.name} dtype!", "layout=ttnn.TILE_LAYOUT")
+    made = _filled(shape, 0.0, dtype, layout, device, memory_config, asked)
+    axes = len(tuple(device.shape))  # unlike zeros, it speaks of each axis of the mesh
+    made.topology = TensorTopology(device.shape, [PlacementReplicate()] * axes, device.grid.coords)  # type: ignore[arg-type]
+    return made
 
 
 def _like(tensor: Tensor, value: float | None, dtype: Any, layout: Any, memory_config: Any, name: str) -> Tensor:

@@ -7,6 +7,7 @@ representable in the narrower type, so that NumPy computes on them at full speed
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -91,21 +92,54 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     padded[..., :width] = array
     blocks = padded.reshape(*array.shape[:-1], -1, 16)
     raw = blocks.view(np.uint32)
-    exponents = ((raw >> 23) & 0xFF).astype(np.int32)
+    exponents = ((raw >> np.uint32(23)) & np.uint32(0xFF)).astype(np.int32)
     shared = exponents.max(-1, keepdims=True)
-    mantissa = np.where(exponents > 0, (raw & 0x7FFFFF) | 0x800000, 0).astype(np.int64)
-    shift = np.minimum(shared - exponents, 63) + (24 - bits)
-    shift = np.minimum(shift, 62).astype(np.int64)  # NumPy 1.26 would shift in 32 bits
-    low = mantissa & ((np.int64(1) << shift) - 1)
-    half = np.int64(1) << (shift - 1)
-    kept = mantissa >> shift
+    mantissa = np.where(exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)).astype(np.int32)
+    mantissa >>= np.minimum(shared - exponents, 31)  # what leaves on the right is lost before the rounding
+    kept = mantissa >> (24 - bits)
+    low, half = mantissa & ((1 << (24 - bits)) - 1), 1 << (23 - bits)
     kept += (low > half) | ((low == half) & (kept & 1 == 1))
     kept = np.minimum(kept, (1 << bits) - 1)
     value = np.ldexp(kept.astype(np.float64), shared - 127 - (bits - 1))
-    return np.copysign(value, blocks).astype(np.float32).reshape(padded.shape)[..., :width] + np.float32(0)
+    value[value < np.finfo(np.float32).tiny] = 0
+    value[value > 2.0**128] = np.nan  # the exponent of infinity, and a fraction
+    with np.errstate(over="ignore"):
+        rounded = np.copysign(value, blocks).astype(np.float32)
+    return rounded.reshape(padded.shape)[..., :width] + np.float32(0)
 
 
-def convert(array: np.ndarray, dtype: DataType, *, owned: bool = False, foreign: bool = True) -> np.ndarray:
+LANES = {DataType.UINT8: 8, DataType.UINT16: 4, DataType.UINT32: 8}  # elements that the host converts at a time
+
+
+def _integers(array: np.ndarray, dtype: DataType, rows: int | None) -> np.ndarray:
+    """Floats as integers: truncated, and what does not fit becomes what the host's instructions make of it.
+
+    Through int32, where everything out of range is the least number; small types saturate, uint32 wraps. The rest of a row-major
+    shard that does not fill a vector wraps.
+    """
+    whole = np.trunc(array)
+    fits = np.abs(whole) < 2.0**63
+    wide = np.where(fits, whole, 0).astype(np.int64)
+    narrow = np.where(fits & (wide >= -(2**31)) & (wide < 2**31), wide, -(2**31))
+    target: Any = NUMPY[dtype]
+    if dtype not in LANES:
+        return narrow.astype(target)
+    wrapped = (wide if dtype is DataType.UINT32 else narrow).astype(target)
+    if array.dtype == np.float16:
+        return wide.astype(target)
+    if dtype is DataType.UINT32:
+        out = np.where((wide >= 2**31) & (wide < 2**32), wide, narrow).astype(target)
+    else:
+        out = np.clip(narrow, 0, np.iinfo(target).max).astype(target)
+    if rows is not None and array.size:
+        shards = math.prod(array.shape[:rows])
+        tail = array.size // shards % LANES[dtype]
+        if tail:
+            out.reshape(shards, -1)[:, -tail:] = wrapped.reshape(shards, -1)[:, -tail:]
+    return out
+
+
+def convert(array: np.ndarray, dtype: DataType, *, owned: bool = False, foreign: bool = True, rows: int | None = None) -> np.ndarray:
     """`array` as values that `dtype` can hold, in the NumPy type that the simulator keeps them in.
 
     Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.
@@ -115,12 +149,12 @@ def convert(array: np.ndarray, dtype: DataType, *, owned: bool = False, foreign:
         dtype: the element type wanted.
         owned: the array is a temporary that may be overwritten.
         foreign: the values may hold a NaN that no arithmetic of ours made.
+        rows: for a row-major tensor, how many leading axes count its shards.
     """
     target = numpy_dtype(dtype)
     if array.dtype != target:
         if array.dtype.kind == "f" and target is not np.float32:
-            with np.errstate(invalid="ignore"):
-                array = np.trunc(array).astype(np.int64)
+            return _integers(array, dtype, rows)
         array = array.astype(target)
         owned = True
     if dtype is DataType.BFLOAT16:

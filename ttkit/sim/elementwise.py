@@ -96,6 +96,10 @@ def _test(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: function(x).astype(x.dtype)
 
 
+def _bitwise_not(x: Array) -> Array:
+    return ~x if x.dtype.kind != "f" else (~x.view(np.int32)).view(F)
+
+
 def _mish(x: Array) -> Array:
     return x * np.tanh(_softplus(x))
 
@@ -109,7 +113,7 @@ PLAIN: dict[str, Callable[[Array], Array]] = {
     "exp2": np.exp2, "expm1": np.expm1, "cbrt": np.cbrt, "erfc": lambda x: 1 - erf_of(x), "identity": lambda x: x.copy(),
     "relu6": lambda x: np.clip(x, 0, 6), "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1), "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
     "log_sigmoid": lambda x: -_softplus(-x), "softsign": lambda x: x / (1 + np.abs(x)), "tanhshrink": lambda x: x - np.tanh(x),
-    "isnan": _test(np.isnan), "isinf": _test(np.isinf), "isfinite": _test(np.isfinite), "logical_not": _test(np.logical_not), "bitwise_not": lambda x: ~x,
+    "isnan": _test(np.isnan), "isinf": _test(np.isinf), "isfinite": _test(np.isfinite), "logical_not": _test(np.logical_not), "bitwise_not": _bitwise_not,
     "eqz": _test(lambda x: x == 0), "nez": _test(lambda x: x != 0), "gtz": _test(lambda x: x > 0), "ltz": _test(lambda x: x < 0),
     "gez": _test(lambda x: x >= 0), "lez": _test(lambda x: x <= 0), "rad2deg": np.rad2deg, "deg2rad": np.deg2rad,
 }  # fmt: skip
@@ -120,18 +124,27 @@ FAST_OR_ACCURATE: dict[str, Callable[[Array], Array]] = {
     "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": _mish, "tanh": _ufunc(np.tanh),
 }  # fmt: skip
 
-KEEPS_INTEGERS = {"neg", "abs", "relu", "square", "sign", "identity", "isnan", "isinf", "isfinite", "logical_not", "bitwise_not"} | {
-    "eqz", "nez", "gtz", "ltz", "gez", "lez", "relu6", "floor", "ceil", "trunc"
-}  # fmt: skip
+ANY_TYPE = {"abs", "relu", "relu6", "identity"}
+INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
+# which integer types an operation of one operand takes: all in ANY_TYPE, these here, and none elsewhere
+TAKES = dict.fromkeys(("square", "eqz", "nez", "logical_not"), INTEGERS) | {"bitwise_not": INTEGERS[:2], "leaky_relu": (*INTEGERS[1:], DataType.UINT8)}
+TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), INTEGERS[:1])
+
+
+def check_unary_dtype(name: str, tensor: Tensor) -> None:
+    """An operation of one operand takes floats, and only the integer types of the table above."""
+    if tensor.dtype in dtypes.FLOATS or name in ANY_TYPE or tensor.dtype in TAKES.get(name, ()):
+        return
+    rule = f"Unary: UnaryOpType::{name.upper()} does not support integer input dtype DataType::{tensor.dtype.name}"
+    fail(describe(name, (tensor,)), rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
 
 
 def unary(name: str, tensor: Tensor, function: Callable[[Array], Array], memory_config: Any, output: Tensor | None) -> Tensor:
     """The body of every operation of one operand."""
     on_mesh(name, tensor)
-    array = tensor.array
-    if array.dtype.kind != "f" and name not in KEEPS_INTEGERS:
-        array = array.astype(F)
-    return result(tensor, function(array), memory_config=memory_config, output=output)
+    if tensor.dtype not in dtypes.FLOATS:
+        check_unary_dtype(name, tensor)
+    return result(tensor, function(tensor.array), memory_config=memory_config, output=output)
 
 
 def _enter_plain(name: str, function: Callable[[Array], Array]) -> Callable[..., Tensor]:

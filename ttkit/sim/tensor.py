@@ -21,14 +21,14 @@ _numbers = itertools.count(1)
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two.
+    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two; row-major has at least one.
 
     Example:
         >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
         ((32, 32), (3, 64, 64))
     """
     if layout is not Layout.TILE:
-        return shape
+        return shape or (1,)
     shape = (1,) * (2 - len(shape)) + shape
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
