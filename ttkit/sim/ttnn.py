@@ -10,14 +10,15 @@ from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim.backward import (
     add_bw,
     clamp_bw,
+    concat_bw,
     div_bw,
     elu_bw,
     embedding_bw,
     gelu_bw,
     leaky_relu_bw,
-    moreh_softmax_backward,
     mul_bw,
     pow_bw,
+    rsub_bw,
     softplus_bw,
     sub_bw,
     where_bw,
@@ -146,7 +147,20 @@ from ttkit.sim.mesh import (
 )
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.mesh import SystemMeshDescriptor as _SystemMeshDescriptor
-from ttkit.sim.nn import embedding, geglu, glu, layer_norm, rms_norm, scale_mask_softmax, softmax, softmax_in_place, swiglu
+from ttkit.sim.moreh import moreh_layer_norm, moreh_layer_norm_backward, moreh_softmax_backward
+from ttkit.sim.nn import (
+    embedding,
+    geglu,
+    glu,
+    layer_norm,
+    reglu,
+    rms_norm,
+    scale_mask_softmax,
+    scale_mask_softmax_in_place,
+    softmax,
+    softmax_in_place,
+    swiglu,
+)
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max
@@ -215,6 +229,8 @@ model_preprocessing = _SimpleNamespace(
     ParameterList=_preprocessing.ParameterList,
     preprocess_embedding_weight=_preprocessing.preprocess_embedding_weight,
     preprocess_layernorm_parameter=_preprocessing.preprocess_layernorm_parameter,
+    default_preprocessor=_preprocessing.default_preprocessor,
+    make_parameter_dict=_preprocessing.make_parameter_dict,
     preprocess_linear_bias=_preprocessing.preprocess_linear_bias,
     preprocess_linear_weight=_preprocessing.preprocess_linear_weight,
     preprocess_model_parameters=_preprocessing.preprocess_model_parameters,
