@@ -66,7 +66,8 @@ def scaled_dot_product_attention(
 
     def grouped(x: Array, n: int) -> Array:
         """[..., heads, s, d] as [..., key heads, n, s, d], so that a key head repeats over its query heads."""
-        return x.reshape(x.shape[: lead + 1] + (x.shape[lead + 1] // n, n) + x.shape[lead + 2 :])
+        front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
+        return x.reshape((*front, many // n, n, *back))
 
     shared = heads // groups
     q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
