@@ -73,10 +73,10 @@ def scaled_dot_product_attention(
     q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
     mask = None if attn_mask is None else grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
     values = _attend(q, k, v, mask, F(1 / math.sqrt(size) if scale is None else scale), is_causal, sliding_window_size or 0)
-    values = values.reshape(values.shape[: lead + 1] + (heads,) + values.shape[-2:])
+    values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
     if output_concat_heads:
         joined = values.swapaxes(-3, -2)
-        values = joined.reshape(joined.shape[: lead + 1] + (1, joined.shape[-3], heads * size))
+        values = joined.reshape((*joined.shape[: lead + 1], 1, joined.shape[-3], heads * size))
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology, memory_config=memory_config)
 
 
