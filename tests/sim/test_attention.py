@@ -79,9 +79,9 @@ def test_making_heads(mesh, put, check, torch, dtype, kind, transpose, groups):
     made = ttnn.transformer.split_query_key_value_and_split_heads(x, num_heads=4, num_kv_heads=groups, transpose_key=transpose)
     assert isinstance(made, tuple)
     check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
-    x = put(mesh, (2, 1, 40, sum(sizes) * 16), kind, dtype)
+    x = put(mesh, (2, 1, 40, sum(sizes) * 32), kind, dtype)
     made = ttnn.experimental.nlp_create_qkv_heads(x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose)
-    check(made, lambda x: cut(torch, x, sizes, 16, transpose), x)
+    check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
 
 
 @pytest.mark.parametrize("kinds", [("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
@@ -129,6 +129,11 @@ def test_rotary_by_halves(mesh, put, check, torch, dtype, kinds, token):
         return x * cos[..., rows, :] + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
 
     check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
+
+
+def test_rotary_keeps_the_rank(wide, put):
+    x, cache = put(wide, (3, 32, 64)), put(wide, (1, 1, 32, 64))
+    assert list(ttnn.experimental.rotary_embedding(x, cache, cache).shape) == [3, 32, 64]
 
 
 def test_rotary_gives_whole_tiles(wide, put, torch):
@@ -185,6 +190,7 @@ REFUSED = {
     "split size": (lambda p: SPLIT(p((2, 32, 288)), num_heads=2), "Invalid head size: 48"),
     "nlp width": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 160)), num_heads=3), "Unsupported input shape"),
     "nlp dim 1": (lambda p: X.nlp_create_qkv_heads(p((2, 2, 32, 192)), num_heads=2), "is not equal to 1"),
+    "nlp size": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 96)), num_heads=2), "heads of size 16, which ttnn pads"),
     "join rank": (lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))), "Input tensor must have rank 4"),
     "join size": (lambda p: ttnn.transformer.concatenate_heads(p((2, 3, 32, 40))), "Head size must be a multiple of 32 but was found to be 40"),
     "rotary width": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 96), *[(1, 1, 64, 96)] * 2)), r"Input X dimension \(96\) must be either 32"),

@@ -211,6 +211,11 @@ REFUSED = {
     "softmax -1": (lambda p: ttnn.moreh_softmax_backward(p(S), p(S), -1), TypeError, "incompatible function arguments"),
     "norm type": (lambda p: ttnn.moreh_layer_norm(p(S), 1), TTKitError, "only supports bfloat16. Got: DataType::FLOAT32"),
     "norm dims": (lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 0), TTKitError, "normalized_dims should > 0. Got 0"),
+    "norm mean": (
+        lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 1, mean=p((1, 1, 32, 1), dtype=ttnn.bfloat16)),
+        TTKitError,
+        "mean must have logical shape",
+    ),
     "norm rank": (lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 5), TTKitError, r"normalized_dims should <= input rank \(4\). Got: 5"),
 }
 

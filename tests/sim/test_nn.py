@@ -129,6 +129,7 @@ REFUSED = {
     "scale alone": (lambda p: ttnn.scale_mask_softmax(p((1, 1, 32, 64)), 0.5), "Scale value must not be set when mask is not present"),
     "mask batch": (lambda p: ttnn.scale_mask_softmax(p((2, 1, 32, 64)), 0.5, p((1, 1, 32, 64))), "batch sizes must match, got input: 2 vs mask: 1"),
     "mask heads": (lambda p: ttnn.scale_mask_softmax(p((1, 2, 32, 64)), 0.5, p((1, 2, 32, 64))), "intermediate dimension 1 must be 1, got: 2"),
+    "mask rank": (lambda p: ttnn.scale_mask_softmax(p((32, 64)), 0.5, p((32, 64))), "batch sizes must match, got input: 1 vs mask: 32"),
     "gamma": (lambda p: ttnn.layer_norm(p((32, 64)), weight=p((1, 96))), "gamma padded widths must match"),
     "gamma rows": (lambda p: ttnn.rms_norm(p((32, 64)), weight=p((64,), layout=ROWS)), "Gamma's last padded dim needs to equal tile width"),
     "residual": (lambda p: ttnn.layer_norm(p((32, 64)), residual_input_tensor=p((64, 64))), "Input and residual logical and padded shapes must match"),

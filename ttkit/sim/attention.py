@@ -222,6 +222,10 @@ def nlp_create_qkv_heads(
     if len(input.shard_shape) != 4 or input.shard_shape[1] != 1:
         rule = f"Unsupported input shape {list(input.shard_shape)}: the input sequence length (dimension 1) is not equal to 1"
         fail(describe(name, (input,)), rule, "[batch, 1, sequence, width]")
+    parts = num_heads + 2 * (num_kv_heads or num_heads) if input_kv is None else num_heads
+    if input.shard_shape[-1] % parts == 0 and input.shard_shape[-1] // parts % 32:
+        rule = f"heads of size {input.shard_shape[-1] // parts}, which ttnn pads to a multiple of 32, are not simulated"
+        fail(describe(name, (input,), {"num_heads": num_heads}), rule, "a head size that is a multiple of 32, or shard by whole heads")
     return _qkv(name, input, input_kv, num_heads, num_kv_heads, transpose_k_heads, memory_config)
 
 
@@ -323,6 +327,7 @@ def rotary_embedding(
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     if length % 32:  # ttnn makes whole tiles of it
         values = np.concatenate([values, np.zeros(values.shape[:-2] + (-length % 32, size), F)], -2)
+    values = values.reshape(values.shape[: len(like.grid.shape)] + input_tensor.shard_shape[:-2] + values.shape[-2:])
     topology = merged(like.mesh.grid, *(t.topology for t in operands))
     return result(like, values, dtype=input_tensor.dtype, topology=topology, memory_config=memory_config)
 

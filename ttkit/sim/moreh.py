@@ -54,8 +54,9 @@ def _check(name: str, operands: tuple[Tensor, ...], tensor: Tensor, dims: int, a
 
 
 def _check_parameter(what: str, tensor: Tensor | None, shape: tuple[int, ...], asked: object) -> None:
-    """A tensor of the values of `shape`, maybe with ones before it."""
-    if tensor is not None and tuple(tensor.shard_shape[-len(shape) :]) != shape and tensor.logical_volume() != int(np.prod(shape)):
+    """A tensor of `shape`, maybe with ones before it."""
+    rank = len(shape)
+    if tensor is not None and (tensor.shard_shape[-rank:] != shape or any(n != 1 for n in tensor.shard_shape[:-rank])):
         fail(asked, f"{what} must have logical shape {list(shape)}. Got {list(tensor.shard_shape)}.")
 
 

@@ -86,7 +86,7 @@ def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor 
         if scale is not None:
             fail(asked, "Scale value must not be set when mask is not present", "ttnn.softmax(ttnn.multiply(x, scale))")
         return result(tensor, softmax_of(tensor.array), memory_config=memory_config, output=output)
-    ours, theirs = tensor.padded, mask.padded
+    ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded  # ttnn sees the input, but not the mask, as of rank 4
     if ours[-1] != theirs[-1]:
         fail(asked, f"Input and mask inner dimensions must match, got input: {ours[-1]} vs mask: {theirs[-1]}")
     if ours[0] != theirs[0]:
@@ -96,6 +96,7 @@ def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor 
             fail(asked, f"Mask intermediate dimension {i} must be 1, got: {length}. This path requires head-uniform masks", "ttnn.add it before ttnn.softmax")
     like, (values, added) = aligned((tensor, mask), lambda: asked)
     scores = (values if scale is None else values * F(scale)) + added
+    scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
     topology = merged(like.mesh.grid, tensor.topology, mask.topology)
     return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, memory_config=memory_config, output=output)
 
