@@ -3,6 +3,7 @@
 import pytest
 
 from ttkit import ttnn
+from ttkit.dialect import strict
 from ttkit.errors import TTKitError
 
 B16 = ttnn.bfloat16
@@ -27,6 +28,12 @@ def test_causal(mesh, put, check, torch, kinds, length, groups):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, groups, length, 32), kinds[1], B16) for _ in range(2))
     check(SDPA(q, k, v), by_torch(torch, 4, groups, is_causal=True), q, k, v)
+
+
+def test_causal_in_float32_outside_of_strict(wide, put, check, torch):
+    strict(False)  # a card takes no float32, and tests run strict
+    q, k, v = (put(wide, (1, 2, 300, 32), kind) for kind in ("S0R", "RR", "RS0"))
+    check(SDPA(q, k, v), by_torch(torch, 2, 2, is_causal=True), q, k, v)
 
 
 @PAIRS

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned
@@ -52,7 +53,7 @@ def scaled_dot_product_attention(
         output_concat_heads: give [batch, 1, queries, heads * size].
 
     Raises:
-        TTKitError: ranks, sizes or head counts that do not fit; float32, row-major; a mask together with `is_causal`.
+        TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict dialect, as on a card; a mask with `is_causal`.
     """
     name = "scaled_dot_product_attention"
     operands = (input_tensor_q, input_tensor_k, input_tensor_v, *([] if attn_mask is None else [attn_mask]))
@@ -85,7 +86,7 @@ def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: boo
     for tensor in (q, k, v):
         if tensor.layout is not Layout.TILE:
             fail(asked, "Inputs to SDPA must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B):
+        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (is_strict() or tensor.dtype is not DataType.FLOAT32):
             rule = f"Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::{tensor.dtype.name}"
             fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
         if tensor.shard_shape[3] % 32:
