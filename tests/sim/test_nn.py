@@ -1,6 +1,8 @@
 """Softmax, normalisations, embedding and gated units against torch, on one chip and on each of eight."""
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from ttkit import ttnn
 from ttkit.errors import TTKitError
@@ -120,6 +122,63 @@ def test_geglu_by_tanh(wide, put, check, torch):
     check(ttnn.geglu(x, variant=ttnn.GeluVariant.Tanh), lambda x: x[..., :64] * torch.nn.functional.gelu(x[..., 64:], approximate="tanh"), x)
 
 
+SHAPES = st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple)
+MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
+
+
+@hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(shape=SHAPES, kinds=st.tuples(MAPPINGS, MAPPINGS), dim=st.integers(-2, 1))
+def test_any_shape(wide, put, check, torch, shape, kinds, dim):
+    x, gamma = put(wide, shape, kinds[0]), put(wide, (1, shape[-1]), kinds[1])
+    check(ttnn.softmax(x, dim), lambda x: x.softmax(dim), x)
+    norm = lambda x, g: torch.nn.functional.layer_norm(x, shape[-1:], g[0], None, 1e-3)  # noqa: E731
+    check(ttnn.layer_norm(x, epsilon=1e-3, weight=gamma), norm, x, gamma, atol=1e-4)
+    root = lambda x, g: x / (x * x).mean(-1, keepdim=True).add(1e-3).sqrt() * g[0]  # noqa: E731
+    check(ttnn.rms_norm(x, epsilon=1e-3, weight=gamma), root, x, gamma)
+
+
+def test_layer_norm_of_rows(wide, put, check, torch):
+    x, residual = put(wide, (2, 33, 64), "S0R", layout=ttnn.ROW_MAJOR_LAYOUT), put(wide, (2, 33, 64), "RS0")
+    out = ttnn.layer_norm(x, residual_input_tensor=residual)
+    assert out.layout is ttnn.ROW_MAJOR_LAYOUT
+    check(out, lambda x, r: torch.nn.functional.layer_norm(x + r, (64,)), x, residual, atol=1e-4)
+
+
+def test_scale_mask_softmax_of_rows_gives_tiles(wide, put, check):
+    x = put(wide, (2, 1, 32, 64), "S0R", layout=ttnn.ROW_MAJOR_LAYOUT)
+    out = ttnn.scale_mask_softmax(x)
+    assert out.layout is ttnn.TILE_LAYOUT
+    check(out, lambda x: x.softmax(-1), x)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 33), (2, 1, 1, 33), (2, 3, 33), (1, 1, 1, 1)], ids=str)
+def test_embedding_of_higher_ranks(mesh, put, check, shape):
+    table, tokens = put(mesh, (8, 32), "RS0", ttnn.bfloat16), put(mesh, shape, "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT)
+    check(ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(shape[0], -1, shape[-1])[:, 0]], tokens, table)
+
+
+@KINDS
+@pytest.mark.parametrize("per_device", [True, False])
+def test_dropout(mesh, put, torch, kind, per_device):
+    x = put(mesh, (64, 96), kind, ttnn.bfloat16, 0.5)
+    drop = ttnn.experimental.dropout
+    made, again, other = (drop(x, 0.25, 2.0, seed, use_per_device_seed=per_device) for seed in (7, 7, 8))
+    seen = set()
+    for before, after, same, differs in zip(*([ttnn.to_torch(p) for p in ttnn.get_device_tensors(t)] for t in (x, made, again, other)), strict=True):
+        assert after.equal(same) and not after.eq(0).equal(differs.eq(0))
+        assert abs(after.eq(0).float().mean() - 0.25) < 0.03
+        assert after.equal(torch.where(after == 0, after, before * 2))
+        seen.add(after.eq(0).numpy().tobytes())
+    assert len(seen) == (mesh.get_num_devices() if per_device else 1)
+
+
+def test_dropout_at_its_ends_and_into_a_tensor(wide, put, check):
+    x, into = put(wide, (2, 32), "S0R", ttnn.bfloat16), put(wide, (2, 32), "S0R", ttnn.bfloat16)
+    check(ttnn.experimental.dropout(x, 0.0, 1.0, 0), lambda x: x, x)
+    assert ttnn.experimental.dropout(x, 1.0, 3.0, 0, output_tensor=into) is into
+    check(into, lambda x: 0 * x, x)
+
+
 T, ROWS = ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
 REFUSED = {
     "dim": (lambda p: ttnn.softmax(p((32, 64)), 7), r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 7\)"),
@@ -127,6 +186,13 @@ REFUSED = {
     "integers": (lambda p: ttnn.softmax(p((32, 64), dtype=ttnn.uint32, low=3)), "must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::UINT32"),
     "in place": (lambda p: ttnn.softmax_in_place(p((1, 1, 32, 64)), dim=0), "Currently softmax inplace supports dim -1"),
     "scale alone": (lambda p: ttnn.scale_mask_softmax(p((1, 1, 32, 64)), 0.5), "Scale value must not be set when mask is not present"),
+    "in place rank": (lambda p: ttnn.softmax_in_place(p((1, 1, 1, 32, 64))), "Tensor rank is greater than 4"),
+    "rms rows": (lambda p: ttnn.rms_norm(p((32, 64), layout=ROWS)), "ttnn::rms_norm does not support ROW_MAJOR input tensors. Use TILE layout"),
+    "norm rows": (lambda p: ttnn.layer_norm(p((32, 50), layout=ROWS)), r"ROW_MAJOR input requires W \(50\) to be a multiple of tile width"),
+    "residual rows": (lambda p: ttnn.layer_norm(p((32, 64)), residual_input_tensor=p((32, 64), layout=ROWS)), "Residual tensor must have TILE layout"),
+    "host table": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32)).cpu()), "Device Operations expect device tensors"),
+    "dropout type": (lambda p: ttnn.experimental.dropout(p((32, 64)), 0.1, 1.0, 0), "requires input and output data types to match"),
+    "dropout rows": (lambda p: ttnn.experimental.dropout(p((32, 64), dtype=ttnn.bfloat16, layout=ROWS), 0.1, 1.0, 0), "to be in Tile layout"),
     "mask batch": (lambda p: ttnn.scale_mask_softmax(p((2, 1, 32, 64)), 0.5, p((1, 1, 32, 64))), "batch sizes must match, got input: 2 vs mask: 1"),
     "mask heads": (lambda p: ttnn.scale_mask_softmax(p((1, 2, 32, 64)), 0.5, p((1, 2, 32, 64))), "intermediate dimension 1 must be 1, got: 2"),
     "mask rank": (lambda p: ttnn.scale_mask_softmax(p((32, 64)), 0.5, p((32, 64))), "batch sizes must match, got input: 1 vs mask: 32"),
@@ -140,6 +206,11 @@ REFUSED = {
     "glu width": (lambda p: ttnn.reglu(p((1, 1, 32, 96))), "Split tensor dimension should be in full tile"),
     "glu rank": (lambda p: ttnn.swiglu(p((1, 32, 128))), r"3 not in \[-4, 3\)"),
 }
+
+
+def test_dropout_refuses_a_negative_seed(wide, put):
+    with pytest.raises(TypeError, match="incompatible function arguments: seed -1"):
+        ttnn.experimental.dropout(put(wide, (32, 64), dtype=ttnn.bfloat16), 0.1, 1.0, -1)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -21,11 +21,13 @@ Grads = list[Tensor | None]
 ROOT = F(math.sqrt(2 / math.pi))
 
 
-def _gelu_slope(x: Array) -> Array:
+def gelu_slope(x: Array) -> Array:
+    """The derivative of GELU."""
     return F(0.5) * (1 + erf_of(x * F(math.sqrt(0.5)))) + x * np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
 
 
-def _gelu_tanh_slope(x: Array) -> Array:
+def gelu_tanh_slope(x: Array) -> Array:
+    """The derivative of GELU's tanh form."""
     t = np.tanh(ROOT * (x + F(0.044715) * x * x * x))
     return F(0.5) * (1 + t) + F(0.5) * x * (1 - t * t) * ROOT * (1 + F(3 * 0.044715) * x * x)
 
@@ -100,7 +102,7 @@ def gelu_bw(
     if isinstance(grad_tensor, Tensor) and isinstance(input_tensor, Tensor) and grad_tensor.shard_shape != input_tensor.shard_shape:
         shapes = f"{list(grad_tensor.shard_shape)} and {list(input_tensor.shard_shape)}"
         fail(asked, f"GELU_BW operation requires grad_output and input to have the same logical shape, but got {shapes}")
-    slope = _gelu_slope if variant is GeluVariant.Accurate else _gelu_tanh_slope
+    slope = gelu_slope if variant is GeluVariant.Accurate else gelu_tanh_slope
     return _through("gelu_bw", grad_tensor, input_tensor, slope, memory_config, input_grad)
 
 
@@ -112,7 +114,7 @@ def softplus_bw(grad_tensor: Tensor, input_tensor: Tensor, *, beta: float = 1.0,
 
 
 @operation("leaky_relu_bw")
-def leaky_relu_bw(grad_tensor: Tensor, input_tensor: Tensor, *, negative_slope: float = 0.01, memory_config: Any = None) -> list[Any]:
+def leaky_relu_bw(grad_tensor: Tensor, input_tensor: Tensor, *, negative_slope: float = 0.009999999776482582, memory_config: Any = None) -> list[Any]:
     """[gradient of leaky ReLU's input]."""
     return _through("leaky_relu_bw", grad_tensor, input_tensor, lambda x: np.where(x > 0, F(1), F(negative_slope)), memory_config, None)
 

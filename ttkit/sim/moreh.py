@@ -1,4 +1,4 @@
-"""Operations of the `moreh_` family that training needs: layer norm with its statistics, and gradients of softmax and layer norm."""
+"""Operations of the `moreh_` family that training needs: softmax and layer norm with its statistics, and their gradients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,74 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
-from ttkit.sim.enums import DataType
+from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.nn import softmax_of
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
+
+
+def _softmax(name: str, tensor: Tensor, dim: int, logarithm: bool, memory_config: Any, output: Tensor | None) -> Tensor:
+    on_mesh(name, tensor)
+    asked = describe(name, (tensor,), {"dim": dim})
+    axis = _axis(asked, tensor, dim)
+    if tensor.layout is not Layout.TILE:
+        fail(asked, "Inputs to softmax must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.FLOAT32):
+        fail(asked, f"Inputs must be of bfloat16, bfloat8_b or float32 type. Received: DataType::{tensor.dtype.name}", "ttnn.typecast")
+    if not logarithm:
+        return result(tensor, softmax_of(tensor.array, axis), memory_config=memory_config, output=output)
+    centred = tensor.array - tensor.array.max(axis, keepdims=True)
+    centred -= np.log(np.exp(centred).sum(axis, keepdims=True))
+    return result(tensor, centred, memory_config=memory_config, output=output)
+
+
+@operation("moreh_softmax")
+def moreh_softmax(
+    input_tensor: Tensor, dim: int, *, output_tensor: Tensor | None = None, op: Any = None, strategy: Any = None, memory_config: Any = None,
+    compute_kernel_config: Any = None,
+) -> Tensor:  # fmt: skip
+    """exp(x) over its sum along `dim` of each shard; dim counts from the first."""
+    return _softmax("moreh_softmax", input_tensor, dim, False, memory_config, output_tensor)
+
+
+@operation("moreh_logsoftmax")
+def moreh_logsoftmax(
+    input_tensor: Tensor, dim: int, *, output_tensor: Tensor | None = None, op: Any = None, strategy: Any = None, memory_config: Any = None,
+    compute_kernel_config: Any = None,
+) -> Tensor:  # fmt: skip
+    """The logarithm of softmax along `dim` of each shard; dim counts from the first."""
+    return _softmax("moreh_logsoftmax", input_tensor, dim, True, memory_config, output_tensor)
+
+
+def _axis(asked: object, tensor: Tensor, dim: int) -> int:
+    rank = len(tensor.shard_shape)
+    if dim < 0:
+        fail(asked, "incompatible function arguments: dim must not be negative", f"dim={dim + rank}", TypeError)
+    if dim >= rank:
+        fail(asked, f"dim {dim} should be less than output tensor rank {rank}")
+    return len(tensor.grid.shape) + dim
+
+
+def _softmax_slope(name: str, output: Tensor, grad: Tensor, dim: int, logarithm: bool, memory_config: Any, into: Tensor | None) -> Tensor:
+    operands = (output, grad)
+    on_mesh(name, *operands)
+    asked = describe(name, operands, {"dim": dim})
+    axis = _axis(asked, output, dim)
+    if is_strict():  # a card takes no float32 here
+        for what, tensor in (("Output_tensor", output), ("Output_tensor_grad", grad)):
+            if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B):
+                fail(asked, f"{what} dtype should be bfloat16 or bfloat8_b", "ttnn.typecast(tensor, ttnn.bfloat16)")
+    if output.shard_shape != grad.shard_shape:
+        fail(asked, "output and gradient must have one shape")
+    like, (y, g) = common_grid(operands, lambda: asked)
+    values = g - np.exp(y) * g.sum(axis, keepdims=True) if logarithm else y * (g - (g * y).sum(axis, keepdims=True))
+    topology = merged(like.mesh.grid, *(t.topology for t in operands))
+    return result(like, values, dtype=output.dtype, topology=topology, memory_config=memory_config, output=into)
 
 
 @operation("moreh_softmax_backward")
@@ -21,20 +82,16 @@ def moreh_softmax_backward(
     memory_config: Any = None, compute_kernel_config: Any = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of softmax's input from its output y and the gradient g: y * (g - sum(g * y)); dim counts from the first."""
-    operands = (output_tensor, output_grad_tensor)
-    on_mesh("moreh_softmax_backward", *operands)
-    asked = describe("moreh_softmax_backward", operands, {"dim": dim})
-    rank = len(output_tensor.shard_shape)
-    if dim < 0:
-        fail(asked, "incompatible function arguments: dim must not be negative", f"dim={dim + rank}", TypeError)
-    if dim >= rank:
-        fail(asked, f"dim {dim} should be less than output tensor rank {rank}")
-    if output_tensor.shard_shape != output_grad_tensor.shard_shape:
-        fail(asked, "output and gradient must have one shape")
-    like, (y, g) = common_grid(operands, lambda: asked)
-    values = y * (g - (g * y).sum(len(like.grid.shape) + dim, keepdims=True))
-    topology = merged(like.mesh.grid, *(t.topology for t in operands))
-    return result(like, values, dtype=output_tensor.dtype, topology=topology, memory_config=memory_config, output=input_grad_tensor)
+    return _softmax_slope("moreh_softmax_backward", output_tensor, output_grad_tensor, dim, False, memory_config, input_grad_tensor)
+
+
+@operation("moreh_logsoftmax_backward")
+def moreh_logsoftmax_backward(
+    output_tensor: Tensor, output_grad_tensor: Tensor, dim: int, *, input_grad_tensor: Tensor | None = None, op: Any = None, strategy: Any = None,
+    memory_config: Any = None, compute_kernel_config: Any = None,
+) -> Tensor:  # fmt: skip
+    """The gradient of log-softmax's input from its output y and the gradient g: g - exp(y) * sum(g); dim counts from the first."""
+    return _softmax_slope("moreh_logsoftmax_backward", output_tensor, output_grad_tensor, dim, True, memory_config, input_grad_tensor)
 
 
 def _over(array: Array, lead: int, shape: tuple[int, ...]) -> Array:

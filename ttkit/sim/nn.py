@@ -30,12 +30,12 @@ def softmax_of(array: Array, axis: int = -1) -> Array:
     return blocks.rowwise(_softmax_rows, array.swapaxes(axis, -1)).swapaxes(axis, -1)
 
 
-def _check_softmax(name: str, tensor: Any) -> None:
+def _check_softmax(name: str, tensor: Any, rows_too: bool = False) -> None:
     asked = describe(name, (tensor,))
     if isinstance(tensor, Tensor) and tensor.mesh is None:
         fail(asked, "input_tensor.device() == nullptr, No device found, move input_tensor to device", "ttnn.to_device(tensor, mesh)")
     on_mesh(name, tensor)
-    if tensor.layout is not Layout.TILE:
+    if tensor.layout is not Layout.TILE and not rows_too:
         fail(asked, "Inputs to softmax must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     if tensor.dtype not in (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B):
         fail(asked, f"Input tensor must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::{tensor.dtype.name}", "ttnn.typecast")
@@ -67,6 +67,8 @@ def softmax_in_place(
     """`softmax` along the last dimension whose result replaces the tensor's values."""
     if isinstance(input_tensor, Tensor):
         rank = len(input_tensor.shard_shape)
+        if rank > 4:
+            fail(describe("softmax_in_place", (input_tensor, dim)), f"Tensor rank is greater than 4: {rank}", "ttnn.reshape to rank 4, or ttnn.softmax")
         if dim % rank != rank - 1 or rank != 4:
             rule = f"Invalid dimension: {dim}. Currently softmax inplace supports dim -1 of tensors of rank 4"
             fail(describe("softmax_in_place", (input_tensor, dim)), rule, "ttnn.softmax")
@@ -75,8 +77,11 @@ def softmax_in_place(
 
 
 def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, memory_config: Any, output: Tensor | None) -> Tensor:
-    """softmax(scale * x + mask) along the last dimension, with ttnn's demands on the mask: the same batch, one for all heads."""
-    _check_softmax(name, tensor)
+    """softmax(scale * x + mask) along the last dimension, with ttnn's demands on the mask: the same batch, one for all heads.
+
+    Row-major values are tilized on the way, but not in place.
+    """
+    _check_softmax(name, tensor, rows_too=output is None)
     operands = (tensor,) if mask is None else (tensor, mask)
     on_mesh(name, *operands)
     asked = describe(name, operands, {"scale": scale})
@@ -85,7 +90,7 @@ def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor 
     if mask is None:
         if scale is not None:
             fail(asked, "Scale value must not be set when mask is not present", "ttnn.softmax(ttnn.multiply(x, scale))")
-        return result(tensor, softmax_of(tensor.array), memory_config=memory_config, output=output)
+        return result(tensor, softmax_of(tensor.array), layout=Layout.TILE, memory_config=memory_config, output=output)
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded  # ttnn sees the input, but not the mask, as of rank 4
     if ours[-1] != theirs[-1]:
         fail(asked, f"Input and mask inner dimensions must match, got input: {ours[-1]} vs mask: {theirs[-1]}")
@@ -98,7 +103,7 @@ def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor 
     scores = (values if scale is None else values * F(scale)) + added
     scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
     topology = merged(like.mesh.grid, tensor.topology, mask.topology)
-    return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, memory_config=memory_config, output=output)
+    return result(like, softmax_of(scores), dtype=tensor.dtype, layout=Layout.TILE, topology=topology, memory_config=memory_config, output=output)
 
 
 @operation("scale_mask_softmax")
@@ -130,9 +135,14 @@ def _normalise(
     asked = describe(name, operands)
     if any(isinstance(t, Tensor) and t.mesh is None for t in operands[1:]) and isinstance(tensor, Tensor) and tensor.mesh is not None:
         fail(asked, "Device Operations expect device tensors as inputs", "ttnn.to_device(tensor, mesh)")
-    on_mesh(name, *operands, letters="ABCD")
-    if tensor.layout is not Layout.TILE:
+    if not centre and isinstance(tensor, Tensor) and tensor.layout is not Layout.TILE:
         fail(asked, f"ttnn::{name} does not support ROW_MAJOR input tensors. Use TILE layout.", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    on_mesh(name, *operands, letters="ABCD")
+    if tensor.layout is not Layout.TILE and tensor.shard_shape[-1] % 32:
+        rule = f"ROW_MAJOR input requires W ({tensor.shard_shape[-1]}) to be a multiple of tile width (32)"
+        fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    if residual is not None and residual.layout is not Layout.TILE:
+        fail(asked, f"Residual tensor must have TILE layout, got: Layout::{residual.layout.name}", "ttnn.to_layout(residual, ttnn.TILE_LAYOUT)")
     if tensor.dtype not in dtypes.FLOATS:
         fail(asked, f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got: DataType::{tensor.dtype.name}", "ttnn.typecast")
     width = tensor.shard_shape[-1]
@@ -182,7 +192,7 @@ def _normalise(
     if beta is not None:
         normal = np.add(normal, beta, out=normal) if _fits(normal, beta) else normal + beta
     topology = merged(like.mesh.grid, *(t.topology for t in operands))
-    return result(like, normal, dtype=tensor.dtype, layout=Layout.TILE, topology=topology, memory_config=memory_config)
+    return result(like, normal, dtype=tensor.dtype, layout=tensor.layout, topology=topology, memory_config=memory_config)
 
 
 def _fits(into: Array, other: Array) -> bool:
@@ -222,13 +232,17 @@ def embedding(
     input_tensor: Tensor, weight: Tensor, *, padding_idx: int | None = None, layout: Layout | None = None,
     embeddings_type: EmbeddingsType = EmbeddingsType.GENERIC, dtype: DataType | None = None, memory_config: Any = None, output_tensor: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Rows of a table: indices [..., s] and weight [vocabulary, n] give [..., s, n], on each chip from its own shards.
+    """Rows of a table: indices [b, s] or [s] and weight [vocabulary, n] give [b, s, n] or [s, n], on each chip from its own shards.
+
+    Indices of a higher rank give [first dimension, last dimension, n], as in ttnn; of dimensions between them, the first index counts.
 
     Raises:
         TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of the table.
     """
-    on_mesh("embedding", input_tensor, weight)
     asked = describe("embedding", (input_tensor, weight))
+    if any(isinstance(t, Tensor) and t.mesh is None for t in (input_tensor, weight)):
+        fail(asked, "Device Operations expect device tensors as inputs", "ttnn.to_device(tensor, mesh)")
+    on_mesh("embedding", input_tensor, weight)
     if input_tensor.dtype not in (DataType.UINT32, DataType.BFLOAT16):
         fail(asked, f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}", "dtype=ttnn.uint32")
     if weight.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B):
@@ -243,6 +257,8 @@ def embedding(
     lead = len(like.grid.shape)
     rows, width = weight.shard_shape[-2:]
     numbers = indices.astype(np.int64)
+    if len(input_tensor.shard_shape) > 2:
+        numbers = numbers[(slice(None),) * (lead + 1) + (0,) * (len(input_tensor.shard_shape) - 2)]
     if numbers.size and (numbers.min() < 0 or numbers.max() >= rows):
         fail(asked, f"index {int(numbers.max())} is outside of a table of {rows} rows", "indices below the number of rows")
     flat = table.reshape(table.shape[:lead] + (rows, width))
@@ -296,3 +312,29 @@ def reglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> 
 def swiglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
     """The first half of the last dimension times the SiLU of the second."""
     return _gated("swiglu", input_tensor, dim, silu_of, memory_config)
+
+
+@operation("experimental.dropout")
+def dropout(
+    input_tensor: Tensor, probability: float, scale: float, seed: int, *, use_per_device_seed: bool = True, memory_config: Any = None,
+    output_tensor: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Zeros with the given probability, the other elements times `scale`; one seed always drops the same places.
+
+    Args:
+        use_per_device_seed: each chip drops other places; without it all chips drop the same.
+    """
+    on_mesh("dropout", input_tensor)
+    asked = describe("dropout", (input_tensor, probability, scale, seed))
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        fail(asked, f"incompatible function arguments: seed {seed!r} is not a whole number from 0 on", kind=TypeError)
+    if input_tensor.dtype is not DataType.BFLOAT16:
+        rule = f"Dropout operation requires input and output data types to match. Input data type: {input_tensor.dtype.name}, output data type: BFLOAT16"
+        fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
+    if input_tensor.layout is not Layout.TILE:
+        fail(asked, "Dropout operation requires tensor to be in Tile layout when working with non-sharded input tensor", "ttnn.to_layout")
+    grid, shape = input_tensor.grid, input_tensor.shard_shape
+    chips = range(grid.size) if use_per_device_seed else range(1)
+    kept = np.stack([np.random.default_rng([int(seed), chip]).random(shape, F) >= F(probability) for chip in chips])
+    kept = kept.reshape((grid.shape if use_per_device_seed else (1,) * len(grid.shape)) + shape)
+    return result(input_tensor, np.where(kept, input_tensor.array * F(scale), F(0)), memory_config=memory_config, output=output_tensor)
