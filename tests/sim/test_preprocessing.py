@@ -98,6 +98,16 @@ def test_distributed_by_a_mapper(wide, torch):
         assert ttnn.to_torch(part).equal(linear.weight.T[:, chip % 4 * 32 :][:, :32].detach().bfloat16())
 
 
+def test_distributed_along_the_width(wide, torch):
+    linear = torch.nn.Linear(32, 256)
+    with ttnn.distribute(ttnn.ShardTensorToMesh(wide, dim=-1)):
+        made = make(linear, device=wide)
+    assert seen(made.weight) == ([32, 32], TILE, ttnn.bfloat16) and seen(made.bias) == ([1, 32], TILE, ttnn.bfloat16)
+    for ours, theirs in ((made.weight, linear.weight.T), (made.bias, linear.bias[None])):
+        for part, wanted in zip(ttnn.get_device_tensors(ours), theirs.detach().bfloat16().split(32, -1), strict=True):
+            assert ttnn.to_torch(part).equal(wanted)
+
+
 def test_linear_on_a_mesh_with_its_parameters(wide, torch, put, check):
     linear = torch.nn.Linear(64, 96)
     made, x = make(linear, device=wide), put(wide, (32, 64), "S0R", ttnn.bfloat16)
