@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.elementwise import aligned
+from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import product
-from ttkit.sim.nn import softmax_of
+from ttkit.sim.nn import scaled_softmax, softmax_of
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
-NEVER = F(-1e9)  # added to a score that must not count
+NEVER = F(-1e9)  # stands for a score that must not count
+BLOCK_ROWS = 256  # queries that are scored at a time
+LOOP_PAYS_FROM = 1 << 14  # scores of one head from which heads one by one beat all heads at once
 
 
 def _four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
@@ -23,7 +28,8 @@ def _four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
     asked = describe(name, tensors)
     for tensor in tensors[:3]:
         if len(tensor.shard_shape) != 4:
-            fail(asked, f"inputs must have rank 4, got {list(tensor.shard_shape)}", "[batch, heads, sequence, head size]")
+            rule = f"inputs must have rank 4, got {list(tensor.shard_shape)}: ShapeBase[] index out of range. 3 not in [-4, {len(tensor.shard_shape)})"
+            fail(asked, rule, "[batch, heads, sequence, head size]")
     like, arrays = common_grid(tensors, lambda: asked)
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
 
@@ -40,44 +46,116 @@ def scaled_dot_product_attention(
     Args:
         input_tensor_q: [batch, heads, queries, size].
         input_tensor_k, input_tensor_v: [batch, key heads, keys, size].
-        attn_mask: added to the scores; only without `is_causal`.
+        attn_mask: [batch or 1, heads or 1, queries, keys], added to the scores; only without `is_causal`.
         scale: 1 / sqrt(size) when left out.
 
+        sliding_window_size: causal, only the last so many keys count; else a window of that size around the query.
+        output_concat_heads: give [batch, 1, queries, heads * size].
+
     Raises:
-        TTKitError: ranks, sizes or head counts that do not fit; a mask together with `is_causal`.
+        TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict dialect, as on a card; a mask with `is_causal`.
     """
     name = "scaled_dot_product_attention"
     operands = (input_tensor_q, input_tensor_k, input_tensor_v, *([] if attn_mask is None else [attn_mask]))
     like, arrays, topology = _four(name, *operands)
-    asked = describe(name, operands)
-    (_, heads, queries, size), (_, groups, keys, other) = input_tensor_q.shard_shape, input_tensor_k.shard_shape
-    if attn_mask is not None and is_causal:
-        fail(asked, "attn_mask must be None when is_causal is true", "is_causal=False, or no mask")
-    if size != other or heads % groups or input_tensor_v.shard_shape != input_tensor_k.shard_shape:
-        fail(
-            asked,
-            f"{heads} query heads of size {size} cannot share {groups} key heads of size {other}",
-            "equal sizes, and key heads that divide the query heads",
-        )
-    if is_causal and queries != keys:
-        fail(asked, f"is_causal needs as many keys as queries: {keys} and {queries}", "is_causal=False with a mask")
-    if attention_sink is not None or cu_window_seqlens is not None or output_concat_heads:
-        fail(asked, "attention sinks, windows by sequence and joined heads are not simulated", "ttnn.transformer.concatenate_heads after it")
+    asked = describe(name, operands, {"is_causal": is_causal})
+    _check_attention(asked, operands, is_causal, sliding_window_size)
+    if attention_sink is not None or cu_window_seqlens is not None:
+        fail(asked, "attention sinks and windows by sequence are not simulated", "is_causal or attn_mask")
+    (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
     lead = len(like.grid.shape)
-    q, k, v = arrays[:3]
-    if heads != groups:
-        k, v = (np.repeat(x, heads // groups, lead + 1) for x in (k, v))
-    scores = product(q * F(1 / math.sqrt(size) if scale is None else scale), k.swapaxes(-1, -2), lead)
-    if is_causal or sliding_window_size:
-        behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
-        hidden = behind < 0 if is_causal else np.zeros_like(behind, bool)
-        if sliding_window_size:
-            hidden |= behind >= sliding_window_size
-        scores = np.where(hidden, NEVER, scores)
-    if attn_mask is not None:
-        scores = scores + arrays[3]
-    values = product(softmax_of(scores), v, lead)
+
+    def grouped(x: Array, n: int) -> Array:
+        """[..., heads, s, d] as [..., key heads, n, s, d], so that a key head repeats over its query heads."""
+        front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
+        return x.reshape((*front, many // n, n, *back))
+
+    shared = heads // groups
+    q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
+    mask = None if attn_mask is None else grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
+    values = _attend(q, k, v, mask, F(1 / math.sqrt(size) if scale is None else scale), is_causal, sliding_window_size or 0)
+    values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
+    if output_concat_heads:
+        joined = values.swapaxes(-3, -2)
+        values = joined.reshape((*joined.shape[: lead + 1], 1, joined.shape[-3], heads * size))
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology, memory_config=memory_config)
+
+
+def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: bool, window: int | None) -> None:
+    q, k, v, *masks = operands
+    for tensor in (q, k, v):
+        if tensor.layout is not Layout.TILE:
+            fail(asked, "Inputs to SDPA must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (is_strict() or tensor.dtype is not DataType.FLOAT32):
+            rule = f"Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::{tensor.dtype.name}"
+            fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
+        if tensor.shard_shape[3] % 32:
+            fail(asked, f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[3]}", "a head size that is a multiple of 32")
+    (batch, heads, queries, _), (_, groups, keys, _) = q.shard_shape, k.shard_shape
+    if is_causal and queries != keys:
+        fail(asked, f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K: {keys}", "is_causal=False with a mask")
+    for what, place in (("batch", 0), ("hidden dim", 3)):
+        if not q.shard_shape[place] == k.shard_shape[place] == v.shard_shape[place]:
+            fail(asked, f"K and V {what} must match. Got K: {k.shard_shape[place]}, V: {v.shard_shape[place]}", f"Q has {q.shard_shape[place]}")
+    if k.shard_shape != v.shard_shape:
+        fail(asked, f"K and V must have one shape. Got K: {list(k.shard_shape)}, V: {list(v.shard_shape)}")
+    if not groups or heads < groups or heads % groups:
+        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must be greater than 0"
+        fail(asked, f"{rule}. Got Q: {heads}, K: {groups}", "shard query and key heads over the same chips")
+    if not masks:
+        return
+    if is_causal:
+        fail(asked, "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true", "is_causal=False, or no mask")
+    mask = masks[0].shard_shape
+    if len(mask) != 4 or mask[0] not in (1, batch):
+        fail(asked, f"Mask batch dim must either be 1 or match Q batch, got {list(mask)}")
+    if mask[1] not in (1, heads):
+        fail(asked, f"Mask num_heads must either be 1 (to be broadcasted across all heads) or must match Q heads dimension, got {mask[1]} and {heads}")
+    if mask[2] != queries:
+        fail(asked, f"Mask sequence length must match Q sequence length, got {mask[2]} and {queries}")
+    if mask[3] != keys:
+        fail(asked, f"Mask sequence length must match K sequence length, got {mask[3]} and {keys}")
+
+
+def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: int) -> Array | None:
+    """Which of the keys first..last the queries low..high must not see; None where they see all."""
+    behind = np.arange(low, high)[:, None] - np.arange(first, last)[None, :]
+    if not causal:
+        return np.abs(behind) > window // 2 if window else None
+    return (behind < 0) | (behind >= window) if window else behind < 0
+
+
+def _attend(q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int) -> Array:
+    """Attention of float32 values [..., s, d]; the axes before them repeat as NumPy's do. Keys that none of a block's queries see are not scored."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2])
+    if queries * keys < LOOP_PAYS_FROM:
+        scores = np.matmul(q * scale, k.swapaxes(-1, -2))
+        hidden = _hidden(0, queries, 0, keys, causal, window)
+        if hidden is not None:
+            scores = np.where(hidden, NEVER, scores)
+        return np.matmul(softmax_of(scores if mask is None else scores + mask), v)
+    out = np.empty(batch + (queries, v.shape[-1]), F)
+    q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
+    mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
+    for low in range(0, queries, BLOCK_ROWS):
+        high = min(low + BLOCK_ROWS, queries)
+        first, last = 0, keys
+        if causal:
+            first, last = max(0, low - window + 1) if window else 0, high
+        hidden = _hidden(low, high, first, last, causal, window)
+        for index in np.ndindex(batch):
+            scores = (q[index][low:high] * scale) @ k[index][first:last].T
+            if mask is not None:
+                scores += mask[index][low:high]
+            if hidden is not None:
+                scores[hidden] = NEVER
+            scores -= np.maximum.reduce(scores, -1, keepdims=True)
+            np.exp(scores, out=scores)
+            total = np.add.reduce(scores, -1, keepdims=True)
+            values = np.matmul(scores, v[index][first:last], out=out[index][low:high])
+            values /= total
+    return out
 
 
 def _heads(array: Array, lead: int, heads: int) -> Array:
@@ -98,7 +176,7 @@ def _qkv(name: str, tensor: Tensor, kv: Tensor | None, heads: int, groups: int |
         if width % (heads + 2 * groups):
             fail(
                 asked,
-                f"the last dimension {width} is not a multiple of {heads} query and 2 x {groups} key and value heads",
+                f"Unsupported input shape: the last dimension {width} is not a multiple of {heads} query and 2 x {groups} key and value heads",
                 "[..., (heads + 2 * key heads) * size]",
             )
         size = width // (heads + 2 * groups)
@@ -125,7 +203,13 @@ def split_query_key_value_and_split_heads(
     """[batch, s, 3 * heads * size] as query and value [batch, heads, s, size] and key, by default transposed, [batch, heads, size, s]."""
     name = "split_query_key_value_and_split_heads"
     if len(input_tensor.shard_shape) != 3:
-        fail(describe(name, (input_tensor,)), f"the input must have rank 3, got {list(input_tensor.shard_shape)}", "[batch, sequence, width]")
+        rule = f"Invalid input tensor: expected 3 dimensions, but found {len(input_tensor.shard_shape)}."
+        fail(describe(name, (input_tensor,)), rule, "[batch, sequence, width]")
+    parts = num_heads + 2 * (num_kv_heads or num_heads) if kv_input_tensor is None else num_heads
+    head_size = input_tensor.shard_shape[-1] // parts
+    if head_size % 32:
+        rule = f"Invalid head size: {head_size}. The head size must be a multiple of the tile width (32)."
+        fail(describe(name, (input_tensor,), {"num_heads": num_heads}), rule, "adjust the dimensions, or shard by whole heads")
     return _qkv(name, input_tensor, kv_input_tensor, num_heads, num_kv_heads, transpose_key, memory_config)
 
 
@@ -134,17 +218,25 @@ def nlp_create_qkv_heads(
     input: Tensor, input_kv: Tensor | None = None, *, num_heads: int, num_kv_heads: int | None = None, transpose_k_heads: bool = True,
     kv_tied: bool = False, memory_config: Any = None, output_tensors: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """[batch, 1, s, (heads + 2 * key heads) * size] as query, key and value of [batch, heads, s, size] each."""
+    """[batch, 1, s, (heads + 2 * key heads) * size] as query, key and value [batch, heads, s, size]; the key by default as [..., size, s]."""
     name = "nlp_create_qkv_heads"
     if len(input.shard_shape) != 4 or input.shard_shape[1] != 1:
-        fail(describe(name, (input,)), f"the input must be [batch, 1, sequence, width], got {list(input.shard_shape)}")
+        rule = f"Unsupported input shape {list(input.shard_shape)}: the input sequence length (dimension 1) is not equal to 1"
+        fail(describe(name, (input,)), rule, "[batch, 1, sequence, width]")
+    parts = num_heads + 2 * (num_kv_heads or num_heads) if input_kv is None else num_heads
+    if input.shard_shape[-1] % parts == 0 and input.shard_shape[-1] // parts % 32:
+        rule = f"heads of size {input.shard_shape[-1] // parts}, which ttnn pads to a multiple of 32, are not simulated"
+        fail(describe(name, (input,), {"num_heads": num_heads}), rule, "a head size that is a multiple of 32, or shard by whole heads")
     return _qkv(name, input, input_kv, num_heads, num_kv_heads, transpose_k_heads, memory_config)
 
 
 def _join(name: str, tensor: Tensor, keep_one: bool, memory_config: Any) -> Tensor:
     on_mesh(name, tensor)
     if len(tensor.shard_shape) != 4:
-        fail(describe(name, (tensor,)), f"the input must have rank 4, got {list(tensor.shard_shape)}", "[batch, heads, sequence, size]")
+        fail(describe(name, (tensor,)), f"Input tensor must have rank 4. Shape: {list(tensor.shard_shape)}", "[batch, heads, sequence, size]")
+    if not keep_one and tensor.shard_shape[-1] % 32:
+        rule = f"Head size must be a multiple of 32 but was found to be {tensor.shard_shape[-1]}."
+        fail(describe(name, (tensor,)), rule, "ttnn.experimental.nlp_concat_heads, or a padded head size")
     batch, heads, length, size = tensor.shard_shape
     lead = tensor.array.shape[: len(tensor.grid.shape)]
     front = (batch, 1, length) if keep_one else (batch, length)
@@ -163,19 +255,15 @@ def nlp_concat_heads(input_tensor: Tensor, *, memory_config: Any = None) -> Tens
     return _join("nlp_concat_heads", input_tensor, True, memory_config)
 
 
-def _attention_softmax(
-    name: str, tensor: Tensor, head_size: int | None, mask: Tensor | None, causal: bool | None, memory_config: Any, output: Tensor | None
-) -> Tensor:
-    operands = (tensor,) if mask is None else (tensor, mask)
-    on_mesh(name, *operands)
-    like, arrays = common_grid(operands, lambda: describe(name, operands))
-    scores = arrays[0] * F(1 / math.sqrt(head_size)) if head_size else arrays[0]
+def _attention_softmax(name: str, tensor: Tensor, head_size: int | None, mask: Tensor | None, memory_config: Any, output: Tensor | None) -> Tensor:
+    scale = 1 / math.sqrt(head_size) if head_size else 1.0
     if mask is not None:
-        scores = scores + arrays[1]
-    if causal and mask is None:
-        scores = np.where(np.triu(np.ones(tensor.shard_shape[-2:], bool), 1), NEVER, scores)
-    topology = merged(like.mesh.grid, *(t.topology for t in operands))
-    return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, memory_config=memory_config, output=output)
+        return scaled_softmax(name, tensor, scale, mask, memory_config, output)
+    if output is not None:
+        rule = "Cannot apply divide by sqrt(head_size) using in-place version when attention_mask is not set."
+        fail(describe(name, (tensor,)), rule, "ttnn.transformer.attention_softmax")
+    on_mesh(name, tensor)
+    return result(tensor, softmax_of(tensor.array * F(scale)), memory_config=memory_config)
 
 
 @operation("transformer.attention_softmax")
@@ -183,8 +271,13 @@ def attention_softmax(
     tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None, program_config: Any = None, causal_mask: bool | None = False,
     memory_config: Any = None,
 ) -> Tensor:  # fmt: skip
-    """softmax(x / sqrt(head_size) + mask) along the last dimension."""
-    return _attention_softmax("attention_softmax", tensor, head_size, attention_mask, causal_mask, memory_config, None)
+    """softmax(x / sqrt(head_size) + mask) along the last dimension.
+
+    Args:
+        attention_mask: [batch, 1, s or 1, keys].
+        causal_mask: says that the mask is a causal one; it does not make one.
+    """
+    return _attention_softmax("attention_softmax", tensor, head_size, attention_mask, memory_config, None)
 
 
 @operation("transformer.attention_softmax_")
@@ -193,7 +286,7 @@ def attention_softmax_(
     memory_config: Any = None,
 ) -> Tensor:  # fmt: skip
     """`attention_softmax` whose result replaces the tensor's values."""
-    return _attention_softmax("attention_softmax_", tensor, head_size, attention_mask, causal_mask, memory_config, tensor)
+    return _attention_softmax("attention_softmax_", tensor, head_size, attention_mask, memory_config, tensor)
 
 
 @operation("experimental.rotary_embedding")
@@ -206,18 +299,38 @@ def rotary_embedding(
         input_tensor: [batch, heads, s, size].
         cos_cache, sin_cache: [1, 1, positions, size].
         token_index: decode one token: row of the caches for all.
+
+    Returns:
+        [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added rows are zero.
     """
-    like, (x, cos, sin), topology = _four("rotary_embedding", input_tensor, cos_cache, sin_cache)
-    length = input_tensor.shard_shape[-2]
-    if cos_cache.shard_shape != sin_cache.shard_shape or cos_cache.shard_shape[-1] != input_tensor.shard_shape[-1] or cos_cache.shard_shape[-2] < length:
-        rule = (
-            f"the caches must be [1, 1, at least {length}, {input_tensor.shard_shape[-1]}], got {list(cos_cache.shard_shape)} and {list(sin_cache.shard_shape)}"
-        )
-        fail(describe("rotary_embedding", (input_tensor,)), rule)
+    operands = (input_tensor, cos_cache, sin_cache)
+    on_mesh("rotary_embedding", *operands)
+    asked = describe("rotary_embedding", operands, {"token_index": token_index})
+    length, size, cache = input_tensor.shard_shape[-2], input_tensor.shard_shape[-1], cos_cache.shard_shape
+    width = input_tensor.padded[-1]
+    if width != 32 and width % 64:
+        rule = f"Input X dimension ({width}) must be either 32 (single tile) or divisible by 64 (rotate_half midpoint must align with a tile boundary)."
+        fail(asked, rule, "another head size, or shard by whole heads")
+    if size != width:
+        fail(asked, f"the halves of a padded last dimension ({size} in {width}) are not simulated", "a head size without padding")
+    if cache != sin_cache.shard_shape:
+        fail(asked, f"Cosine and Sine cache dimensions must match. Cos cache dimensions: {list(cache)}, Sin cache dimensions: {list(sin_cache.shard_shape)}.")
+    if len(cache) != 4 or cache[:2] != (1, 1) or cos_cache.padded[-1] != width:
+        fail(asked, f"Cosine cache dimensions must match input dimensions. Expected (1, 1, {width}), but got {list(cache)}.", "[1, 1, positions, size]")
+    if token_index is not None and cache[2] <= token_index:
+        fail(asked, f"Cosine cache must cover the token index. Token index: {token_index}, Cos cache sequence length: {cache[2]}.")
+    if token_index is None and cache[2] < length:
+        rule = f"Cosine cache must cover the input sequence length. Input sequence length: {length}, Cos cache sequence length: {cache[2]}."
+        fail(asked, rule, "a longer cache, or the sequence sharded")
+    like, (x, cos, sin) = aligned(operands, lambda: asked)
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
-    half = input_tensor.shard_shape[-1] // 2
-    turned = np.concatenate([-x[..., half:], x[..., :half]], -1)
-    return result(like, x * cos[..., rows, :] + turned * sin[..., rows, :], dtype=input_tensor.dtype, topology=topology, memory_config=memory_config)
+    turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
+    values = x * cos[..., rows, :] + turned * sin[..., rows, :]
+    if length % 32:  # ttnn makes whole tiles of it
+        values = np.concatenate([values, np.zeros(values.shape[:-2] + (-length % 32, size), F)], -2)
+    values = values.reshape(values.shape[: len(like.grid.shape)] + input_tensor.shard_shape[:-2] + values.shape[-2:])
+    topology = merged(like.mesh.grid, *(t.topology for t in operands))
+    return result(like, values, dtype=input_tensor.dtype, topology=topology, memory_config=memory_config)
 
 
 @operation("experimental.rotary_embedding_llama")
@@ -225,19 +338,30 @@ def rotary_embedding_llama(
     input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, trans_mat: Tensor, *, is_decode_mode: bool = False, memory_config: Any = None,
     compute_kernel_config: Any = None,
 ) -> Tensor:  # fmt: skip
-    """Positions turned into angles: x cos + (x T) sin, neighbours of the last dimension paired by the 32 x 32 matrix T."""
+    """Positions turned into angles: x cos + (x T) sin, neighbours of the last dimension paired by the 32 x 32 matrix T.
+
+    Args:
+        input_tensor: [batch, heads, s, size]; [1, batch, heads, size] to decode.
+        cos_cache, sin_cache: [1, 1 or heads, positions, size]; [1, batch, 1, size] to decode.
+        trans_mat: [1, 1, 32, 32].
+    """
     operands = (input_tensor, cos_cache, sin_cache, trans_mat)
     like, (x, cos, sin, matrix), topology = _four("rotary_embedding_llama", *operands)
-    size = input_tensor.shard_shape[-1]
-    if size % 32 or trans_mat.shard_shape[-2:] != (32, 32):
-        fail(
-            describe("rotary_embedding_llama", operands),
-            f"the head size {size} must be a multiple of 32 and the matrix 32 x 32, got {list(trans_mat.shard_shape)}",
-        )
-    length, lead = input_tensor.shard_shape[-2], len(like.grid.shape)
+    asked = describe("rotary_embedding_llama", operands)
+    size, length, lead = input_tensor.shard_shape[-1], input_tensor.shard_shape[-2], len(like.grid.shape)
+    if any(t.dtype is not DataType.BFLOAT16 for t in operands):
+        fail(asked, "All input tensors must have dtype = bfloat16", "ttnn.typecast")
+    if trans_mat.shard_shape[-2:] != (32, 32):
+        fail(asked, f"Transformation matrix must have 4th dim equal to TILE_WIDTH, and 3rd too, got {list(trans_mat.shard_shape)}", "[1, 1, 32, 32]")
+    if size % 32:
+        fail(asked, f"the head size {size} must be a multiple of 32")
+    if cos_cache.shard_shape != sin_cache.shard_shape or cos_cache.shard_shape[-1] != size:
+        fail(asked, f"the caches must be [1, 1, positions, {size}], got {list(cos_cache.shard_shape)} and {list(sin_cache.shard_shape)}")
+    if not is_decode_mode and cos_cache.shard_shape[-2] < length:
+        fail(asked, f"the caches have {cos_cache.shard_shape[-2]} positions, the input {length}", "longer caches, or the sequence sharded")
     tiles = x.reshape(x.shape[:-1] + (size // 32, 32))
-    turned = product(tiles, matrix.reshape(matrix.shape[:lead] + (1,) * (len(input_tensor.shard_shape) - 1) + (32, 32)), lead).reshape(
-        np.broadcast_shapes(x.shape[:lead], matrix.shape[:lead]) + x.shape[lead:]
-    )
-    rows = slice(None) if is_decode_mode else slice(0, length)
+    matrix = matrix.reshape(matrix.shape[:lead] + (1,) * (tiles.ndim - lead - 2) + (32, 32))
+    turned = product(tiles, matrix, lead)
+    turned = turned.reshape(turned.shape[:-2] + (size,))
+    rows = slice(0, 1) if is_decode_mode else slice(0, length)
     return result(like, x * cos[..., rows, :] + turned * sin[..., rows, :], dtype=input_tensor.dtype, topology=topology, memory_config=memory_config)

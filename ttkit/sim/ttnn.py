@@ -5,23 +5,28 @@ from types import SimpleNamespace as _SimpleNamespace
 
 from ttkit.sim import attention as _attention
 from ttkit.sim import backward as _backward
+from ttkit.sim import backward_table as _backward_table
+from ttkit.sim import decode as _decode
 from ttkit.sim import elementwise as _elementwise
+from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim.backward import (
     add_bw,
     clamp_bw,
+    concat_bw,
     div_bw,
     elu_bw,
     embedding_bw,
     gelu_bw,
     leaky_relu_bw,
-    moreh_softmax_backward,
     mul_bw,
     pow_bw,
+    rsub_bw,
     softplus_bw,
     sub_bw,
     where_bw,
 )
+from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.creation import (
     arange,
@@ -146,7 +151,28 @@ from ttkit.sim.mesh import (
 )
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.mesh import SystemMeshDescriptor as _SystemMeshDescriptor
-from ttkit.sim.nn import embedding, geglu, glu, layer_norm, rms_norm, scale_mask_softmax, softmax, softmax_in_place, swiglu
+from ttkit.sim.moreh import (
+    moreh_layer_norm,
+    moreh_layer_norm_backward,
+    moreh_logsoftmax,
+    moreh_logsoftmax_backward,
+    moreh_softmax,
+    moreh_softmax_backward,
+)
+from ttkit.sim.moreh_products import moreh_linear, moreh_linear_backward, moreh_matmul, moreh_matmul_backward
+from ttkit.sim.nn import (
+    embedding,
+    geglu,
+    glu,
+    layer_norm,
+    reglu,
+    rms_norm,
+    scale_mask_softmax,
+    scale_mask_softmax_in_place,
+    softmax,
+    softmax_in_place,
+    swiglu,
+)
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max
@@ -193,7 +219,7 @@ from ttkit.sim.types import (
     TensorTopology,
 )
 
-globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE | _backward.UNARY)
+globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
 sub, mul, div = globals()["subtract"], globals()["multiply"], divide
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
@@ -202,9 +228,11 @@ transformer = _SimpleNamespace(
     attention_softmax_=_attention.attention_softmax_,
     concatenate_heads=_attention.concatenate_heads,
     scaled_dot_product_attention=_attention.scaled_dot_product_attention,
+    scaled_dot_product_attention_decode=_decode.scaled_dot_product_attention_decode,
     split_query_key_value_and_split_heads=_attention.split_query_key_value_and_split_heads,
 )
 experimental = _SimpleNamespace(
+    dropout=_nn.dropout,
     nlp_concat_heads=_attention.nlp_concat_heads,
     nlp_create_qkv_heads=_attention.nlp_create_qkv_heads,
     rotary_embedding=_attention.rotary_embedding,
@@ -215,6 +243,8 @@ model_preprocessing = _SimpleNamespace(
     ParameterList=_preprocessing.ParameterList,
     preprocess_embedding_weight=_preprocessing.preprocess_embedding_weight,
     preprocess_layernorm_parameter=_preprocessing.preprocess_layernorm_parameter,
+    default_preprocessor=_preprocessing.default_preprocessor,
+    make_parameter_dict=_preprocessing.make_parameter_dict,
     preprocess_linear_bias=_preprocessing.preprocess_linear_bias,
     preprocess_linear_weight=_preprocessing.preprocess_linear_weight,
     preprocess_model_parameters=_preprocessing.preprocess_model_parameters,

@@ -1,0 +1,216 @@
+"""Attention against torch, on one chip and on each of eight."""
+
+import pytest
+
+from ttkit import ttnn
+from ttkit.dialect import strict
+from ttkit.errors import TTKitError
+
+B16 = ttnn.bfloat16
+KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
+FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+# queries, and keys with values
+PAIRS = pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
+SDPA = ttnn.transformer.scaled_dot_product_attention
+
+
+def by_torch(torch, heads, groups, **options):
+    def reference(q, k, v, mask=None):
+        k, v = (x.repeat_interleave(heads // groups, 1) for x in (k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
+
+    return reference
+
+
+@PAIRS
+@pytest.mark.parametrize("length, groups", [(32, 4), (32, 2), (40, 1), (300, 2)])
+def test_causal(mesh, put, check, torch, kinds, length, groups):
+    q = put(mesh, (2, 4, length, 32), kinds[0], B16)
+    k, v = (put(mesh, (2, groups, length, 32), kinds[1], B16) for _ in range(2))
+    check(SDPA(q, k, v), by_torch(torch, 4, groups, is_causal=True), q, k, v)
+
+
+def test_causal_in_float32_outside_of_strict(wide, put, check, torch):
+    strict(False)  # a card takes no float32, and tests run strict
+    q, k, v = (put(wide, (1, 2, 300, 32), kind) for kind in ("S0R", "RR", "RS0"))
+    check(SDPA(q, k, v), by_torch(torch, 2, 2, is_causal=True), q, k, v)
+
+
+@PAIRS
+@pytest.mark.parametrize("queries, keys", [(32, 64), (160, 320)])
+def test_not_causal(mesh, put, check, torch, kinds, queries, keys):
+    q = put(mesh, (1, 4, queries, 64), kinds[0], B16)
+    k, v = (put(mesh, (1, 2, keys, 64), kinds[1], B16) for _ in range(2))
+    check(SDPA(q, k, v, is_causal=False, scale=0.3), by_torch(torch, 4, 2, scale=0.3), q, k, v)
+
+
+@PAIRS
+@pytest.mark.parametrize("front, length", [((1, 1), 32), ((2, 1), 32), ((1, 4), 32), ((2, 4), 32), ((1, 1), 160), ((2, 4), 160)], ids=str)
+def test_mask(mesh, put, check, torch, kinds, front, length):
+    q = put(mesh, (2, 4, length, 32), kinds[0], B16)
+    k, v = (put(mesh, (2, 2, length, 32), "RR", B16) for _ in range(2))
+    mask = put(mesh, (*front, length, length), kinds[1], B16)
+    check(SDPA(q, k, v, attn_mask=mask, is_causal=False), by_torch(torch, 4, 2), q, k, v, mask)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length, window", [(32, 5), (600, 40), (600, 300)])
+def test_window(wide, put, check, torch, causal, length, window):
+    q, k, v = (put(wide, (1, 2, length, 32), "S0R", B16) for _ in range(3))
+    behind = torch.arange(length)[:, None] - torch.arange(length)
+    seen = (behind >= 0) & (behind < window) if causal else behind.abs() <= window // 2
+    reference = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)  # noqa: E731
+    check(SDPA(q, k, v, is_causal=causal, sliding_window_size=window), reference, q, k, v)
+
+
+def test_joined_heads(wide, put, check, torch):
+    q, k, v = (put(wide, (2, 4, 64, 32), kind, B16) for kind in ("S0R", "RR", "RR"))
+    reference = lambda *x: by_torch(torch, 4, 4, is_causal=True)(*x).transpose(1, 2).reshape(2, 1, 64, 128)  # noqa: E731
+    check(SDPA(q, k, v, output_concat_heads=True), reference, q, k, v)
+
+
+def cut(torch, x, sizes, size, transpose):
+    """The parts of the last dimension as heads, the second transposed when asked."""
+    b, s = x.shape[0], x.shape[-2]
+    q, k, v = (p.reshape(b, s, n, size).transpose(1, 2) for p, n in zip(x.split([n * size for n in sizes], -1), sizes, strict=True))
+    return q, k.transpose(2, 3) if transpose else k, v
+
+
+@FLOATS
+@KINDS
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("groups", [None, 2, 1])
+def test_making_heads(mesh, put, check, torch, dtype, kind, transpose, groups):
+    sizes = (4, groups or 4, groups or 4)
+    x = put(mesh, (2, 40, sum(sizes) * 32), kind, dtype)
+    made = ttnn.transformer.split_query_key_value_and_split_heads(x, num_heads=4, num_kv_heads=groups, transpose_key=transpose)
+    assert isinstance(made, tuple)
+    check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
+    x = put(mesh, (2, 1, 40, sum(sizes) * 32), kind, dtype)
+    made = ttnn.experimental.nlp_create_qkv_heads(x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose)
+    check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
+
+
+@pytest.mark.parametrize("kinds", [("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
+def test_making_heads_of_two_tensors(wide, put, check, torch, kinds):
+    x, kv = put(wide, (2, 1, 32, 128), kinds[0]), put(wide, (2, 1, 32, 128), kinds[1])
+
+    def reference(x, kv):
+        return cut(torch, torch.cat([x, kv], -1), (4, 2, 2), 32, True)
+
+    made = ttnn.experimental.nlp_create_qkv_heads(x, kv, num_heads=4, num_kv_heads=2)
+    for ours, place in zip(made, range(3), strict=True):
+        check(ours, lambda *a, i=place: reference(*a)[i], x, kv)
+
+
+@FLOATS
+@KINDS
+def test_joining_heads(mesh, put, check, dtype, kind):
+    x = put(mesh, (2, 3, 33, 64), kind, dtype)
+    check(ttnn.transformer.concatenate_heads(x), lambda x: x.transpose(1, 2).reshape(2, 33, 192), x)
+    check(ttnn.experimental.nlp_concat_heads(x), lambda x: x.transpose(1, 2).reshape(2, 1, 33, 192), x)
+
+
+@FLOATS
+@PAIRS
+def test_attention_softmax(mesh, put, check, dtype, kinds):
+    x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, 1, 64), kinds[1], dtype)
+    softmax = ttnn.transformer.attention_softmax
+    check(softmax(x, head_size=64), lambda x: (x / 8).softmax(-1), x)
+    check(softmax(x, head_size=64, attention_mask=mask), lambda x, m: (x / 8 + m).softmax(-1), x, mask)
+    if kinds == ("S0R", "RR"):
+        same = ttnn.clone(x)
+        assert ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=mask) is x
+        check(x, lambda x, m: (x / 8 + m).softmax(-1), same, mask)
+
+
+@FLOATS
+@PAIRS
+@pytest.mark.parametrize("token", [None, 5])
+def test_rotary_by_halves(mesh, put, check, torch, dtype, kinds, token):
+    x = put(mesh, (2, 3, 32, 64), kinds[0], dtype)
+    cos, sin = put(mesh, (1, 1, 96, 64), kinds[1], dtype), put(mesh, (1, 1, 96, 64), kinds[1], dtype)
+
+    def reference(x, cos, sin):
+        rows = slice(0, 32) if token is None else slice(token, token + 1)
+        return x * cos[..., rows, :] + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
+
+    check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
+
+
+def test_rotary_keeps_the_rank(wide, put):
+    x, cache = put(wide, (3, 32, 64)), put(wide, (1, 1, 32, 64))
+    assert list(ttnn.experimental.rotary_embedding(x, cache, cache).shape) == [3, 32, 64]
+
+
+def test_rotary_gives_whole_tiles(wide, put, torch):
+    x, cache = put(wide, (1, 3, 20, 64), "S0R"), put(wide, (1, 1, 32, 64))
+    out = ttnn.experimental.rotary_embedding(x, cache, cache)
+    assert list(out.shape) == [1, 3, 32, 64]
+    assert not ttnn.to_torch(ttnn.get_device_tensors(out)[7])[:, :, 20:].any()
+
+
+@PAIRS
+@pytest.mark.parametrize("heads", [1, 3])
+def test_rotary_by_neighbours(mesh, put, check, torch, kinds, heads):
+    x = put(mesh, (2, 3, 32, 64), kinds[0], B16)
+    cos, sin = (put(mesh, (1, heads, 96, 64), kinds[1] if heads == 1 else "RR", B16) for _ in range(2))
+    pairs = torch.zeros(32, 32)
+    pairs[torch.arange(0, 32, 2), torch.arange(1, 32, 2)] = 1
+    pairs[torch.arange(1, 32, 2), torch.arange(0, 32, 2)] = -1
+    matrix = ttnn.from_torch(pairs[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=mesh)
+
+    def reference(x, cos, sin):
+        turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+        return x * cos[..., :32, :] + turned * sin[..., :32, :]
+
+    check(ttnn.experimental.rotary_embedding_llama(x, cos, sin, matrix), reference, x, cos, sin)
+
+
+def test_rotary_by_neighbours_of_one_token(wide, put, check, torch):
+    x, cos, sin = put(wide, (1, 8, 4, 32), "S0R", B16), put(wide, (1, 8, 1, 32), "RR", B16), put(wide, (1, 8, 1, 32), "RS0", B16)
+    eye = ttnn.from_torch(torch.eye(32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
+    out = ttnn.experimental.rotary_embedding_llama(x, cos, sin, eye, is_decode_mode=True)
+    check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
+
+
+def heads(p, *shapes, **options):
+    return [p(shape, dtype=options.get("dtype", B16), layout=options.get("layout", ttnn.TILE_LAYOUT)) for shape in shapes]
+
+
+Q = (1, 4, 64, 32)
+SPLIT, X = ttnn.transformer.split_query_key_value_and_split_heads, ttnn.experimental
+REFUSED = {
+    "rank": (lambda p: SDPA(*heads(p, *[(4, 64, 32)] * 3)), r"3 not in \[-4, 3\)"),
+    "float32": (lambda p: SDPA(*heads(p, Q, Q, Q, dtype=ttnn.float32)), "must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::FLOAT32"),
+    "row-major": (lambda p: SDPA(*heads(p, Q, Q, Q, layout=ttnn.ROW_MAJOR_LAYOUT)), "Inputs to SDPA must be tilized"),
+    "lengths": (lambda p: SDPA(*heads(p, Q, *[(1, 4, 32, 32)] * 2)), "Causal SDPA requires Q and K to have the same sequence length. Got Q: 64, K: 32"),
+    "groups": (lambda p: SDPA(*heads(p, Q, *[(1, 3, 64, 32)] * 2)), "Got Q: 4, K: 3"),
+    "size": (lambda p: SDPA(*heads(p, Q, *[(1, 4, 64, 64)] * 2)), "K and V hidden dim must match. Got K: 64, V: 64"),
+    "batch": (lambda p: SDPA(*heads(p, (2, 4, 64, 32), Q, Q)), "K and V batch must match. Got K: 1, V: 1"),
+    "padded": (lambda p: SDPA(*heads(p, *[(1, 4, 64, 40)] * 3)), "Padding is not supported on the head_dim dimension"),
+    "two masks": (lambda p: SDPA(*heads(p, Q, Q, Q), attn_mask=p((1, 1, 64, 64), dtype=B16)), "is_causal and attn_mask cannot both be present"),
+    "mask heads": (lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 2, 64, 64))), "Mask num_heads must either be 1"),
+    "mask rows": (lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 1, 32, 64))), "Mask sequence length must match Q"),
+    "in place": (lambda p: ttnn.transformer.attention_softmax_(p((1, 2, 32, 32)), head_size=32), "in-place version when attention_mask is not set"),
+    "split rank": (lambda p: SPLIT(p((1, 2, 32, 192)), num_heads=2), "expected 3 dimensions, but found 4"),
+    "split size": (lambda p: SPLIT(p((2, 32, 288)), num_heads=2), "Invalid head size: 48"),
+    "nlp width": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 160)), num_heads=3), "Unsupported input shape"),
+    "nlp dim 1": (lambda p: X.nlp_create_qkv_heads(p((2, 2, 32, 192)), num_heads=2), "is not equal to 1"),
+    "nlp size": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 96)), num_heads=2), "heads of size 16, which ttnn pads"),
+    "join rank": (lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))), "Input tensor must have rank 4"),
+    "join size": (lambda p: ttnn.transformer.concatenate_heads(p((2, 3, 32, 40))), "Head size must be a multiple of 32 but was found to be 40"),
+    "rotary width": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 96), *[(1, 1, 64, 96)] * 2)), r"Input X dimension \(96\) must be either 32"),
+    "rotary caches": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), (1, 1, 64, 64), (1, 1, 32, 64))), "Sine cache dimensions must match"),
+    "rotary short": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 64, 64), *[(1, 1, 32, 64)] * 2)), "must cover the input sequence length"),
+    "rotary token": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), *[(1, 1, 64, 64)] * 2), 99), "must cover the token index. Token index: 99"),
+    "llama type": (lambda p: X.rotary_embedding_llama(*[p((1, 1, 32, 32))] * 4), "All input tensors must have dtype = bfloat16"),
+    "llama matrix": (lambda p: X.rotary_embedding_llama(*heads(p, *[(1, 1, 64, 64)] * 4)), "must have 4th dim equal to TILE_WIDTH"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(wide, put, case):
+    call, message = REFUSED[case]
+    with pytest.raises(TTKitError, match=message):
+        call(lambda *args, **options: put(wide, *args, **options))

@@ -1,0 +1,220 @@
+"""Softmax, normalisations, embedding and gated units against torch, on one chip and on each of eight."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from ttkit import ttnn
+from ttkit.errors import TTKitError
+
+FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
+# of the input and of the parameters: replicas with shards and shards with shards, along one axis and along both
+PAIRS = pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0"), ("RS0", "RS0")], ids="-".join)
+
+
+@FLOATS
+@KINDS
+@pytest.mark.parametrize("dim", [-1, 1, 0])
+def test_softmax(mesh, put, check, dtype, kind, dim):
+    x = put(mesh, (3, 33, 50), kind, dtype)
+    check(ttnn.softmax(x, dim), lambda x: x.softmax(dim), x)
+    check(ttnn.softmax(x, dim=dim, numeric_stable=False), lambda x: x.softmax(dim), x)
+
+
+def test_chips_of_the_tests_differ(wide, put, distinct):
+    assert [distinct(put(wide, (2, 32), kind)) for kind in ("RR", "S0R", "RS0")] == [1, 2, 4]
+    mixed = ttnn.layer_norm(put(wide, (8, 32), "S0R"), weight=put(wide, (1, 32), "RS0"))
+    assert distinct(mixed) == 8
+
+
+def test_softmax_of_huge_values(wide, torch):
+    values = torch.tensor([[1e30, 0.0, -1e30, float("-inf")]])
+    x = ttnn.from_torch(values, dtype=ttnn.float32, layout=ttnn.TILE_LAYOUT, device=wide)
+    assert ttnn.to_torch(ttnn.get_device_tensors(ttnn.softmax(x))[0]).tolist() == [[1, 0, 0, 0]]
+
+
+@KINDS
+def test_softmax_in_place_replaces_the_values(mesh, put, check, torch, kind):
+    x = put(mesh, (2, 3, 32, 64), kind)
+    before = [ttnn.to_torch(t).clone() for t in ttnn.get_device_tensors(x)]
+    assert ttnn.softmax_in_place(x) is x
+    for old, new in zip(before, ttnn.get_device_tensors(x), strict=True):
+        torch.testing.assert_close(ttnn.to_torch(new), old.softmax(-1))
+
+
+@FLOATS
+@PAIRS
+@pytest.mark.parametrize("rows", [1, 32])
+def test_scale_mask_softmax(mesh, put, check, dtype, kinds, rows):
+    x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, rows, 64), kinds[1], dtype)
+    reference = lambda x, m: (x * 0.5 + m).softmax(-1)  # noqa: E731
+    check(ttnn.scale_mask_softmax(x, 0.5, mask), reference, x, mask)
+
+
+def test_scale_mask_softmax_in_place(wide, put, check):
+    x, mask = put(wide, (2, 3, 32, 64), "S0R"), put(wide, (2, 1, 32, 64))
+    same = ttnn.clone(x)
+    assert ttnn.scale_mask_softmax_in_place(x, 0.5, mask) is x
+    check(x, lambda x, m: (x * 0.5 + m).softmax(-1), same, mask)
+
+
+@FLOATS
+@PAIRS
+@pytest.mark.parametrize("flat", [True, False], ids=["n", "1xn"])
+def test_layer_norm(mesh, put, check, torch, dtype, kinds, flat):
+    x, residual = put(mesh, (4, 33, 50), kinds[0], dtype), put(mesh, (4, 33, 50), kinds[1], dtype)
+    shape = (1, 50) if not flat or kinds[1] != "RR" else (50,)
+    gamma, beta = put(mesh, shape, kinds[1], dtype), put(mesh, shape, kinds[1], dtype)
+
+    def reference(x, g, b, r=0):
+        return torch.nn.functional.layer_norm(x + r, (50,), g.reshape(50), b.reshape(50), 1e-5)
+
+    check(ttnn.layer_norm(x, epsilon=1e-5, weight=gamma, bias=beta), reference, x, gamma, beta)
+    check(ttnn.layer_norm(x, epsilon=1e-5, weight=gamma, bias=beta, residual_input_tensor=residual), reference, x, gamma, beta, residual)
+
+
+@FLOATS
+@PAIRS
+def test_rms_norm(mesh, put, check, dtype, kinds):
+    x, gamma = put(mesh, (4, 33, 64), kinds[0], dtype), put(mesh, (1, 64), kinds[1], dtype)
+    check(ttnn.rms_norm(x, epsilon=1e-6, weight=gamma), lambda x, g: x / (x * x).mean(-1, keepdim=True).add(1e-6).sqrt() * g.reshape(64), x, gamma)
+
+
+def test_norm_in_many_blocks_of_rows(wide, put, check, torch):
+    x, gamma = put(wide, (700, 256), "S0R"), put(wide, (1, 256), "RS0")
+    check(ttnn.layer_norm(x, weight=gamma), lambda x, g: torch.nn.functional.layer_norm(x, (256,), g.reshape(256), None, 1e-12), x, gamma)
+    check(ttnn.softmax(x), lambda x: x.softmax(-1), x)
+
+
+def test_row_major_gamma_in_sticks_of_32(wide, put, check, torch):
+    x, gamma = put(wide, (32, 64), dtype=ttnn.bfloat16), put(wide, (2, 32), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT)
+    check(ttnn.layer_norm(x, weight=gamma), lambda x, g: torch.nn.functional.layer_norm(x, (64,), g.reshape(64), None, 1e-12), x, gamma)
+
+
+@PAIRS
+@pytest.mark.parametrize("layout", [ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT], ids=["rows", "tiles"])
+def test_embedding(mesh, put, check, torch, kinds, layout):
+    for front in [(), (1, 1)] if kinds[1] == "RR" else [()]:
+        table = put(mesh, (*front, 40, 64), kinds[1], ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT)
+        tokens = put(mesh, (2, 33), kinds[0], ttnn.uint32, 40, layout=ttnn.ROW_MAJOR_LAYOUT)
+        out = ttnn.embedding(tokens, table, layout=layout)
+        assert out.layout is layout and out.dtype is ttnn.bfloat16
+        check(out, lambda i, w: torch.nn.functional.embedding(i, w.reshape(40, 64)), tokens, table)
+
+
+def test_embedding_of_the_padding_is_zero(wide, put, check, torch):
+    table, tokens = put(wide, (8, 32), "RS0", ttnn.bfloat16), put(wide, (2, 32), "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT)
+    check(ttnn.embedding(tokens, table, padding_idx=3), lambda i, w: w[i] * (i != 3)[..., None], tokens, table)
+
+
+@FLOATS
+@KINDS
+@pytest.mark.parametrize("name", ["glu", "reglu", "geglu", "swiglu"])
+def test_gated_units(mesh, put, check, torch, dtype, kind, name):
+    gate = {"glu": torch.sigmoid, "reglu": torch.relu, "geglu": torch.nn.functional.gelu, "swiglu": torch.nn.functional.silu}[name]
+    x = put(mesh, (2, 1, 33, 128), kind, dtype)
+    check(getattr(ttnn, name)(x), lambda x: x[..., :64] * gate(x[..., 64:]), x)
+
+
+def test_geglu_by_tanh(wide, put, check, torch):
+    x = put(wide, (1, 1, 32, 128))
+    check(ttnn.geglu(x, variant=ttnn.GeluVariant.Tanh), lambda x: x[..., :64] * torch.nn.functional.gelu(x[..., 64:], approximate="tanh"), x)
+
+
+SHAPES = st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple)
+MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
+
+
+@hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+@hypothesis.given(shape=SHAPES, kinds=st.tuples(MAPPINGS, MAPPINGS), dim=st.integers(-2, 1))
+def test_any_shape(wide, put, check, torch, shape, kinds, dim):
+    x, gamma = put(wide, shape, kinds[0]), put(wide, (1, shape[-1]), kinds[1])
+    check(ttnn.softmax(x, dim), lambda x: x.softmax(dim), x)
+    norm = lambda x, g: torch.nn.functional.layer_norm(x, shape[-1:], g[0], None, 1e-3)  # noqa: E731
+    check(ttnn.layer_norm(x, epsilon=1e-3, weight=gamma), norm, x, gamma, atol=1e-4)
+    root = lambda x, g: x / (x * x).mean(-1, keepdim=True).add(1e-3).sqrt() * g[0]  # noqa: E731
+    check(ttnn.rms_norm(x, epsilon=1e-3, weight=gamma), root, x, gamma)
+
+
+def test_layer_norm_of_rows(wide, put, check, torch):
+    x, residual = put(wide, (2, 33, 64), "S0R", layout=ttnn.ROW_MAJOR_LAYOUT), put(wide, (2, 33, 64), "RS0")
+    out = ttnn.layer_norm(x, residual_input_tensor=residual)
+    assert out.layout is ttnn.ROW_MAJOR_LAYOUT
+    check(out, lambda x, r: torch.nn.functional.layer_norm(x + r, (64,)), x, residual, atol=1e-4)
+
+
+def test_scale_mask_softmax_of_rows_gives_tiles(wide, put, check):
+    x = put(wide, (2, 1, 32, 64), "S0R", layout=ttnn.ROW_MAJOR_LAYOUT)
+    out = ttnn.scale_mask_softmax(x)
+    assert out.layout is ttnn.TILE_LAYOUT
+    check(out, lambda x: x.softmax(-1), x)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 33), (2, 1, 1, 33), (2, 3, 33), (1, 1, 1, 1)], ids=str)
+def test_embedding_of_higher_ranks(mesh, put, check, shape):
+    table, tokens = put(mesh, (8, 32), "RS0", ttnn.bfloat16), put(mesh, shape, "S0R", ttnn.uint32, 8, layout=ttnn.ROW_MAJOR_LAYOUT)
+    check(ttnn.embedding(tokens, table), lambda i, w: w[i.reshape(shape[0], -1, shape[-1])[:, 0]], tokens, table)
+
+
+@KINDS
+@pytest.mark.parametrize("per_device", [True, False])
+def test_dropout(mesh, put, torch, kind, per_device):
+    x = put(mesh, (64, 96), kind, ttnn.bfloat16, 0.5)
+    drop = ttnn.experimental.dropout
+    made, again, other = (drop(x, 0.25, 2.0, seed, use_per_device_seed=per_device) for seed in (7, 7, 8))
+    seen = set()
+    for before, after, same, differs in zip(*([ttnn.to_torch(p) for p in ttnn.get_device_tensors(t)] for t in (x, made, again, other)), strict=True):
+        assert after.equal(same) and not after.eq(0).equal(differs.eq(0))
+        assert abs(after.eq(0).float().mean() - 0.25) < 0.03
+        assert after.equal(torch.where(after == 0, after, before * 2))
+        seen.add(after.eq(0).numpy().tobytes())
+    assert len(seen) == (mesh.get_num_devices() if per_device else 1)
+
+
+def test_dropout_at_its_ends_and_into_a_tensor(wide, put, check):
+    x, into = put(wide, (2, 32), "S0R", ttnn.bfloat16), put(wide, (2, 32), "S0R", ttnn.bfloat16)
+    check(ttnn.experimental.dropout(x, 0.0, 1.0, 0), lambda x: x, x)
+    assert ttnn.experimental.dropout(x, 1.0, 3.0, 0, output_tensor=into) is into
+    check(into, lambda x: 0 * x, x)
+
+
+T, ROWS = ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
+REFUSED = {
+    "dim": (lambda p: ttnn.softmax(p((32, 64)), 7), r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 7\)"),
+    "row-major": (lambda p: ttnn.softmax(p((32, 64), layout=ROWS)), "Inputs to softmax must be tilized"),
+    "integers": (lambda p: ttnn.softmax(p((32, 64), dtype=ttnn.uint32, low=3)), "must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::UINT32"),
+    "in place": (lambda p: ttnn.softmax_in_place(p((1, 1, 32, 64)), dim=0), "Currently softmax inplace supports dim -1"),
+    "scale alone": (lambda p: ttnn.scale_mask_softmax(p((1, 1, 32, 64)), 0.5), "Scale value must not be set when mask is not present"),
+    "in place rank": (lambda p: ttnn.softmax_in_place(p((1, 1, 1, 32, 64))), "Tensor rank is greater than 4"),
+    "rms rows": (lambda p: ttnn.rms_norm(p((32, 64), layout=ROWS)), "ttnn::rms_norm does not support ROW_MAJOR input tensors. Use TILE layout"),
+    "norm rows": (lambda p: ttnn.layer_norm(p((32, 50), layout=ROWS)), r"ROW_MAJOR input requires W \(50\) to be a multiple of tile width"),
+    "residual rows": (lambda p: ttnn.layer_norm(p((32, 64)), residual_input_tensor=p((32, 64), layout=ROWS)), "Residual tensor must have TILE layout"),
+    "host table": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32)).cpu()), "Device Operations expect device tensors"),
+    "dropout type": (lambda p: ttnn.experimental.dropout(p((32, 64)), 0.1, 1.0, 0), "requires input and output data types to match"),
+    "dropout rows": (lambda p: ttnn.experimental.dropout(p((32, 64), dtype=ttnn.bfloat16, layout=ROWS), 0.1, 1.0, 0), "to be in Tile layout"),
+    "mask batch": (lambda p: ttnn.scale_mask_softmax(p((2, 1, 32, 64)), 0.5, p((1, 1, 32, 64))), "batch sizes must match, got input: 2 vs mask: 1"),
+    "mask heads": (lambda p: ttnn.scale_mask_softmax(p((1, 2, 32, 64)), 0.5, p((1, 2, 32, 64))), "intermediate dimension 1 must be 1, got: 2"),
+    "mask rank": (lambda p: ttnn.scale_mask_softmax(p((32, 64)), 0.5, p((32, 64))), "batch sizes must match, got input: 1 vs mask: 32"),
+    "gamma": (lambda p: ttnn.layer_norm(p((32, 64)), weight=p((1, 96))), "gamma padded widths must match"),
+    "gamma rows": (lambda p: ttnn.rms_norm(p((32, 64)), weight=p((64,), layout=ROWS)), "Gamma's last padded dim needs to equal tile width"),
+    "residual": (lambda p: ttnn.layer_norm(p((32, 64)), residual_input_tensor=p((64, 64))), "Input and residual logical and padded shapes must match"),
+    "table type": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32))), "Weights tensor must have BFLOAT16 dtype"),
+    "table rank": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((2, 8, 32), dtype=ttnn.bfloat16)), "must be 1 but got 2"),
+    "index": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=999), p((2, 32), dtype=ttnn.bfloat16)), "outside of a table of 2 rows"),
+    "glu dim": (lambda p: ttnn.glu(p((1, 1, 32, 128)), 2), "glu-family ops only support the last dimension, got dim=2"),
+    "glu width": (lambda p: ttnn.reglu(p((1, 1, 32, 96))), "Split tensor dimension should be in full tile"),
+    "glu rank": (lambda p: ttnn.swiglu(p((1, 32, 128))), r"3 not in \[-4, 3\)"),
+}
+
+
+def test_dropout_refuses_a_negative_seed(wide, put):
+    with pytest.raises(TypeError, match="incompatible function arguments: seed -1"):
+        ttnn.experimental.dropout(put(wide, (32, 64), dtype=ttnn.bfloat16), 0.1, 1.0, -1)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(wide, put, case):
+    call, message = REFUSED[case]
+    with pytest.raises(TTKitError, match=message):
+        call(lambda *args, **options: put(wide, *args, **options))
