@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 FLOOR_RATIO = MEMORY_RATIO = 1.15
 TIMEOUT_S = 300
-PAUSE_S = 0.02  # lets the spinning threads of the worker before go to sleep
+PAUSE_S = 0.08  # the BLAS threads of the worker before go on spinning for some 30 ms
 # What would give one library other kernels, threads or memory than it chooses by itself.
 FOREIGN = (
     "OPENBLAS_",
