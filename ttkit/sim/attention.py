@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
-from ttkit.sim.matmul import product
+from ttkit.sim.matmul import THREADS_PAY_FROM, product
 from ttkit.sim.nn import softmax_of
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.threads import together
 
 F = np.float32
 Array = np.ndarray
+QUERIES = 256  # of one head at a time: their scores stay in the cache
+LATER = np.triu(np.ones((QUERIES, QUERIES), bool), 1)
 NEVER = F(-1e9)  # added to a score that must not count
 
 
@@ -26,6 +30,31 @@ def _four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
             fail(asked, f"inputs must have rank 4, got {list(tensor.shard_shape)}", "[batch, heads, sequence, head size]")
     like, arrays = common_grid(tensors, lambda: asked)
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
+
+
+def _float(array: Array) -> Array:
+    return array.astype(F, copy=False)
+
+
+def _attend(q: Array, k: Array, v: Array, out: Array, scale: Any, causal: bool, window: int, mask: Array | None) -> None:
+    """One head, a block of queries at a time; keys that no query of the block may see are not touched."""
+    keys = len(k)
+    for start in range(0, len(q), QUERIES):
+        end = min(start + QUERIES, len(q))
+        first, last = max(0, start - window + 1) if window else 0, min(end, keys) if causal else keys
+        scores = (q[start:end] * scale) @ k[first:last].T
+        if causal and not window:
+            scores[:, start:][LATER[: end - start, : end - start]] = NEVER
+        elif window:
+            behind = np.arange(start, end)[:, None] - np.arange(first, last)[None, :]
+            hidden = behind < 0 if causal else np.zeros_like(behind, bool)
+            scores[hidden | (behind >= window)] = NEVER
+        if mask is not None:
+            scores += mask[start:end, first:last]
+        scores -= np.maximum.reduce(scores, -1, keepdims=True)
+        np.exp(scores, out=scores)
+        np.matmul(scores, v[first:last], out=out[start:end])
+        out[start:end] *= np.reciprocal(np.add.reduce(scores, -1, keepdims=True))
 
 
 @operation("transformer.scaled_dot_product_attention")
@@ -64,19 +93,20 @@ def scaled_dot_product_attention(
     if attention_sink is not None or cu_window_seqlens is not None or output_concat_heads:
         fail(asked, "attention sinks, windows by sequence and joined heads are not simulated", "ttnn.transformer.concatenate_heads after it")
     lead = len(like.grid.shape)
-    q, k, v = arrays[:3]
-    if heads != groups:
-        k, v = (np.repeat(x, heads // groups, lead + 1) for x in (k, v))
-    scores = product(q * F(1 / math.sqrt(size) if scale is None else scale), k.swapaxes(-1, -2), lead)
-    if is_causal or sliding_window_size:
-        behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
-        hidden = behind < 0 if is_causal else np.zeros_like(behind, bool)
-        if sliding_window_size:
-            hidden |= behind >= sliding_window_size
-        scores = np.where(hidden, NEVER, scores)
-    if attn_mask is not None:
-        scores = scores + arrays[3]
-    values = product(softmax_of(scores), v, lead)
+    q, k, v = (_float(x) for x in arrays[:3])
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    batch = np.broadcast_shapes(*(x.shape[: lead + 1] for x in (q, k, v, *arrays[3:])))
+    mask = None if attn_mask is None else np.broadcast_to(_float(arrays[3]), batch + (heads, queries, keys))
+    q, k, v = (np.broadcast_to(x, batch + x.shape[lead + 1 :]) for x in (q, k, v))
+    values = np.empty(batch + (heads, queries, size), F)
+    jobs = (
+        partial(
+            _attend, q[i], k[i[:-1]][i[-1] * groups // heads], v[i[:-1]][i[-1] * groups // heads], values[i], factor, is_causal, sliding_window_size or 0,
+            None if mask is None else mask[i],
+        )
+        for i in np.ndindex(batch + (heads,))
+    )  # fmt: skip
+    together(jobs, pays=values.size * keys >= THREADS_PAY_FROM)
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology, memory_config=memory_config)
 
 
