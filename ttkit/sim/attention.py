@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim import recycle
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
 from ttkit.sim.matmul import THREADS_PAY_FROM, product
 from ttkit.sim.nn import softmax_of
@@ -98,7 +99,7 @@ def scaled_dot_product_attention(
     batch = np.broadcast_shapes(*(x.shape[: lead + 1] for x in (q, k, v, *arrays[3:])))
     mask = None if attn_mask is None else np.broadcast_to(_float(arrays[3]), batch + (heads, queries, keys))
     q, k, v = (np.broadcast_to(x, batch + x.shape[lead + 1 :]) for x in (q, k, v))
-    values = np.empty(batch + (heads, queries, size), F)
+    values = recycle.empty(batch + (heads, queries, size))
     jobs = (
         partial(
             _attend, q[i], k[i[:-1]][i[-1] * groups // heads], v[i[:-1]][i[-1] * groups // heads], values[i], factor, is_causal, sliding_window_size or 0,

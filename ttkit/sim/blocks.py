@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from ttkit.sim import recycle
 from ttkit.sim.threads import together
 
 BLOCK = 1 << 17
@@ -31,7 +32,7 @@ def in_pieces(work: Callable[[int, int], None], size: int, step: int, elements: 
 def elementwise(kernel: Callable[[np.ndarray, np.ndarray, np.ndarray], object], array: np.ndarray) -> np.ndarray:
     """A new array of `kernel(values, out, scratch)` over blocks; the three never overlap."""
     source = np.ascontiguousarray(array)
-    out = np.empty_like(source)
+    out = recycle.empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
     flat, target, size = source.reshape(-1), out.reshape(-1), source.size
 
     def work(low: int, high: int) -> None:
@@ -47,7 +48,7 @@ def elementwise(kernel: Callable[[np.ndarray, np.ndarray, np.ndarray], object], 
 def rowwise(kernel: Callable[[np.ndarray, np.ndarray], object], array: np.ndarray) -> np.ndarray:
     """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
     source = np.ascontiguousarray(array)
-    out = np.empty_like(source)
+    out = recycle.empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
     width = source.shape[-1]
     if source.size == 0:
         return out

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
-from ttkit.sim import blocks, labels
+from ttkit.sim import labels, recycle
 from ttkit.sim.dispatch import describe, on_mesh, operation, result
 from ttkit.sim.enums import FabricConfig, Layout, Topology
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.shaping import axis_of, moved
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.threads import together
 from ttkit.sim.types import MeshCoordinate, integer
 
 Array = np.ndarray
@@ -109,20 +107,9 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
         else:
             before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
             row = _ones.setdefault(n, np.ones((1, n), np.float32))  # a product with ones is the fastest sum
-            array = _product_with(row, np.ascontiguousarray(array).reshape(before, n, -1)).reshape(array.shape[:axis] + (1,) + after)
+            out = recycle.empty((before, 1, math.prod(after)))
+            array = np.matmul(row, np.ascontiguousarray(array).reshape(before, n, -1), out=out).reshape(array.shape[:axis] + (1,) + after)
     return array if times == 1 else array * array.dtype.type(times)
-
-
-def _product_with(row: Array, array: Array) -> Array:
-    """row @ array; a big one in pieces of columns."""
-    before, _, columns = array.shape
-    if array.size < blocks.THREADS_PAY_FROM:
-        return row @ array
-    out = np.empty((before, 1, columns), np.float32)
-    step = max(blocks.BLOCK, -(-columns // 8))
-    jobs = ((i, slice(low, low + step)) for i in range(before) for low in range(0, columns, step))
-    together(partial(np.matmul, row, array[i, :, part], out=out[i, :, part]) for i, part in jobs)
-    return out
 
 
 def scattered(array: Array, tensor: Tensor, axes: list[int], dim: int) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import dtypes
+from ttkit.sim import dtypes, recycle
 from ttkit.sim.dispatch import common_grid, describe, merged, operation, result
 from ttkit.sim.elementwise import activation
 from ttkit.sim.enums import DataType, Layout
@@ -41,7 +41,7 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOP_PAYS_FROM:
         return np.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = np.empty(batch + (a.shape[-2], b.shape[-1]), np.float32)
+    out = recycle.empty(batch + (a.shape[-2], b.shape[-1]))
     left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
     jobs = (partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(batch))
     together(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
@@ -53,7 +53,7 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     rows, columns = a.shape[0], b.shape[1]
     if rows * a.shape[1] * columns < CUT_PAYS_FROM:
         return a @ b
-    out = np.empty((rows, columns), np.float32)
+    out = recycle.empty((rows, columns))
     step = -(-max(rows, columns) // PIECES)
     if rows > columns:
         together(partial(np.matmul, a[i : i + step], b, out=out[i : i + step]) for i in range(0, rows, step))
