@@ -58,8 +58,8 @@ ROWS = (
     ),
     Row("open-galaxy", "open a Galaxy, 32 devices", ("ttkit",), 7, fresh=True, ahead_of=(), floor=False, limit_s=0.01),
     Row("replicate-1gib", "replicate 1 GiB on 32 devices", ("ttkit",), 3, fresh=True, ahead_of=(), floor=False, added_limit_mib=1.05 * 1024),
-    Row("distribute-replicate", "distribute: MLP weights on every device", repetitions=5, unique_mib=WEIGHTS + X),
-    Row("distribute-shard", "distribute: MLP weights in shards", repetitions=7, unique_mib=WEIGHTS + X),
+    Row("distribute-replicate", "distribute: MLP weights on every device", repetitions=9, unique_mib=WEIGHTS + X),
+    Row("distribute-shard", "distribute: MLP weights in shards", repetitions=11, unique_mib=WEIGHTS + X),
     Row("mlp-dp", "MLP of Falcon-7B, data-parallel", unique_mib=WEIGHTS + 2 * X + 2 * HIDDEN),
     Row("mlp-tp", "MLP of Falcon-7B, tensor-parallel", unique_mib=WEIGHTS + X + 8 * X + X + HIDDEN),
     *(
@@ -67,7 +67,7 @@ ROWS = (
             f"{kind}-{size}",
             f"{kind}, {text}",
             repetitions=15 if size != "64m" else 11,
-            calls=50 if size != "64m" else 1,
+            calls=50 if size != "64m" else 5,
             unique_mib=unique if size == "64m" else None,
         )
         for kind, unique in (("all-gather", 128), ("all-reduce", 72), ("reduce-scatter", 72))

@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 FLOOR_RATIO = MEMORY_RATIO = 1.15
 TIMEOUT_S = 300
-PAUSE_S = 0.02  # lets the spinning threads of the worker before go to sleep
+SETTLE_S = 0.3  # BLAS threads spin for up to 100 ms after a product; the next worker's turn begins when they sleep
 # What would give one library other kernels, threads or memory than it chooses by itself.
 FOREIGN = (
     "OPENBLAS_",
@@ -93,6 +93,23 @@ class Worker:
             pass  # answer() says why
         return self.answer()
 
+    def settle(self) -> None:
+        """Wait until the process uses no processor, for the next one's sake."""
+        end, before = time.perf_counter() + SETTLE_S, self.used_s()
+        while time.perf_counter() < end:
+            time.sleep(0.01)
+            now = self.used_s()
+            if now is not None and before is not None and now - before < 0.001:
+                return
+            before = now
+
+    def used_s(self) -> float | None:
+        """Processor time of all its threads; None where the system does not tell."""
+        try:
+            return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")) / 1e9
+        except (OSError, ValueError, IndexError):
+            return None
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -152,9 +169,10 @@ def measure(row: Row, peers: list[str], env: dict[str, str], repetitions: int, v
         order = peers[turn % len(peers) :] + peers[: turn % len(peers)]
         for peer in order:
             if cells[peer].failure is None:
-                time.sleep(PAUSE_S)
                 try:
                     action(peer)
+                    if not row.fresh:
+                        workers[peer].settle()
                 except Failed as error:
                     cells[peer].failure = str(error)
 

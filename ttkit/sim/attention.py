@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
+from ttkit.sim import recycle
 from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.matmul import product
+from ttkit.sim.matmul import THREADS_PAY_FROM, product
 from ttkit.sim.nn import scaled_softmax, softmax_of
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.threads import together
 
 F = np.float32
 Array = np.ndarray
@@ -135,27 +138,36 @@ def _attend(q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal
         if hidden is not None:
             scores = np.where(hidden, NEVER, scores)
         return np.matmul(softmax_of(scores if mask is None else scores + mask), v)
-    out = np.empty(batch + (queries, v.shape[-1]), F)
+    out = recycle.empty(batch + (queries, v.shape[-1]))
     q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
+    pays = out.size * keys >= THREADS_PAY_FROM
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
-        first, last = 0, keys
-        if causal:
-            first, last = max(0, low - window + 1) if window else 0, high
+        first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
         hidden = _hidden(low, high, first, last, causal, window)
-        for index in np.ndindex(batch):
-            scores = (q[index][low:high] * scale) @ k[index][first:last].T
-            if mask is not None:
-                scores += mask[index][low:high]
-            if hidden is not None:
-                scores[hidden] = NEVER
-            scores -= np.maximum.reduce(scores, -1, keepdims=True)
-            np.exp(scores, out=scores)
-            total = np.add.reduce(scores, -1, keepdims=True)
-            values = np.matmul(scores, v[index][first:last], out=out[index][low:high])
-            values /= total
+        rows, columns = slice(low, high), slice(first, last)
+        together(
+            (
+                partial(_attend_rows, q[i][rows] * scale, k[i][columns], v[i][columns], None if mask is None else mask[i][rows], hidden, out[i][rows])
+                for i in np.ndindex(batch)
+            ),
+            pays=pays,
+        )
     return out
+
+
+def _attend_rows(q: Array, k: Array, v: Array, mask: Array | None, hidden: Array | None, out: Array) -> None:
+    """The attention of some queries of one head, into `out`."""
+    scores = q @ k.T
+    if mask is not None:
+        scores += mask
+    if hidden is not None:
+        scores[hidden] = NEVER
+    scores -= np.maximum.reduce(scores, -1, keepdims=True)
+    np.exp(scores, out=scores)
+    np.matmul(scores, v, out=out)
+    out /= np.add.reduce(scores, -1, keepdims=True)
 
 
 def _heads(array: Array, lead: int, heads: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
-from ttkit.sim import labels
+from ttkit.sim import labels, recycle
 from ttkit.sim.dispatch import describe, on_mesh, operation, result
 from ttkit.sim.enums import FabricConfig, Layout, Topology
 from ttkit.sim.memory import would_fit
@@ -107,7 +107,8 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
         else:
             before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
             row = _ones.setdefault(n, np.ones((1, n), np.float32))  # a product with ones is the fastest sum
-            array = (row @ np.ascontiguousarray(array).reshape(before, n, -1)).reshape(array.shape[:axis] + (1,) + after)
+            out = recycle.empty((before, 1, math.prod(after)))
+            array = np.matmul(row, np.ascontiguousarray(array).reshape(before, n, -1), out=out).reshape(array.shape[:axis] + (1,) + after)
     return array if times == 1 else array * array.dtype.type(times)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.sim.blocks import BLOCK, in_two
+from ttkit.sim.blocks import BLOCK, in_pieces
 from ttkit.sim.enums import DataType
 
 FLOATS = (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B)
@@ -74,7 +74,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
             end = min(start + BLOCK, high)
             _round_block(flat[start:end], target[start:end], carry[: end - start])
 
-    in_two(work, flat.size, BLOCK, flat.size)
+    in_pieces(work, flat.size, BLOCK, flat.size)
     return out.view(np.float32)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import dtypes
+from ttkit.sim import dtypes, recycle
 from ttkit.sim.dispatch import common_grid, describe, merged, operation, result
 from ttkit.sim.elementwise import activation
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.threads import together
 
+PIECES = 8  # of one big product, taken by the threads as they get free
+THREADS_PAY_FROM = 1 << 26  # multiply-adds of all products
+CUT_PAYS_FROM = 1 << 28  # multiply-adds: about 2 ms
 LOOP_PAYS_FROM = 1 << 20  # multiply-adds of one product from which a loop of 2-D products beats a stacked one
 
 
@@ -31,15 +36,29 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
     if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
-        only = b.reshape(b.shape[-2], b.shape[-1])
-        return (a.reshape(-1, a.shape[-1]) @ only).reshape(a.shape[:-1] + (b.shape[-1],))
+        right = b.reshape(b.shape[-2:])
+        return _one(a.reshape(-1, a.shape[-1]), right).reshape(a.shape[:-1] + right.shape[-1:])
     if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOP_PAYS_FROM:
         return np.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = np.empty(batch + (a.shape[-2], b.shape[-1]), np.float32)
+    out = recycle.empty(batch + (a.shape[-2], b.shape[-1]))
     left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
-    for index in np.ndindex(batch):
-        np.matmul(left[index], right[index], out=out[index])
+    jobs = (partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(batch))
+    together(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
+    return out
+
+
+def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b; a big product is cut into pieces of rows or columns."""
+    rows, columns = a.shape[0], b.shape[1]
+    if rows * a.shape[1] * columns < CUT_PAYS_FROM:
+        return a @ b
+    out = recycle.empty((rows, columns))
+    step = -(-max(rows, columns) // PIECES)
+    if rows > columns:
+        together(partial(np.matmul, a[i : i + step], b, out=out[i : i + step]) for i in range(0, rows, step))
+    else:
+        together(partial(np.matmul, a, b[:, i : i + step], out=out[:, i : i + step]) for i in range(0, columns, step))
     return out
 
 
