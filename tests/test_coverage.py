@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -92,5 +93,6 @@ def test_wrong_rows_are_seen():
     assert "not 1 to 5" in row_problem(row | {"piece": 6})
 
 
-def test_page_is_in_step():
-    subprocess.run([sys.executable, str(ROOT / "docs" / "make_coverage.py"), "--check"], check=True)
+@pytest.mark.parametrize("maker", ["make_coverage.py", "make_images.py"])
+def test_what_is_made_is_in_step(maker):
+    subprocess.run([sys.executable, str(ROOT / "docs" / maker), "--check"], check=True)

@@ -23,7 +23,9 @@ def _meshes(mesh: Any, *shapes: tuple[int, int]) -> Iterator[Any]:
         yield mesh
         return
     ttnn = backend.load()
+    fabric = ttnn.get_fabric_config()
     for shape in shapes:
+        ttnn.set_fabric_config(fabric)  # closing the last mesh has switched it off
         with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as fresh:
             yield fresh
 

@@ -330,6 +330,11 @@ def copy_device_to_host_tensor(device_tensor: Tensor, host_tensor: Tensor, block
     host_tensor.rebind(device_tensor.full_array().reshape(host_tensor.grid.shape + host_tensor.shard_shape))
 
 
+def _full(shape: tuple[int, ...], one: np.ndarray) -> np.ndarray:
+    zero = one.tobytes() == bytes(one.nbytes)  # not so for -0.0
+    return np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype)  # zeros take host memory when they are touched
+
+
 def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, asked: object) -> Tensor:
     shape = integers(shape, asked, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
@@ -346,7 +351,7 @@ def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device:
     one = dtypes.convert(
         np.full((), value, np.float64 if isinstance(value, float) else np.int64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype
     )
-    return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=lambda: np.full(lead + shape, one, one.dtype))
+    return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
 
 
 @operation("zeros")
@@ -403,8 +408,8 @@ def _like(tensor: Tensor, value: float | None, dtype: Any, layout: Any, memory_c
     dtype, layout = dtype or tensor.dtype, layout or tensor.layout
     lead = (1,) * len(tensor.grid.shape)
     one = dtypes.convert(np.array([value or 0], np.float32), dtype)[0]
-    make = lambda: np.full(lead + tensor.shard_shape, one, one.dtype)  # noqa: E731
-    return new_tensor(None, dtype, layout, tensor.grid, tensor.topology, tensor.mesh, memory_config, shape=tensor.shard_shape, make=make)
+    shape = tensor.shard_shape
+    return new_tensor(None, dtype, layout, tensor.grid, tensor.topology, tensor.mesh, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
 
 
 @operation("zeros_like")

@@ -74,11 +74,11 @@ def would_fit(mesh: MeshDevice, grid: Grid, shape: tuple[int, ...], dtype: DataT
 
 
 def bytes_in_use() -> Counter[int]:
-    """DRAM bytes in use: {device id: bytes}."""
+    """DRAM bytes in use: {device id: bytes}. A mesh that is closed holds nothing, as on a card."""
     used: Counter[int] = Counter()
     for mesh in _meshes:
         for grid, nbytes in mesh.used.items():
-            if nbytes:
+            if nbytes and mesh.is_open:
                 for coordinate in grid.coords:
                     used[mesh.id_at(coordinate)] += nbytes
     return used
