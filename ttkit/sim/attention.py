@@ -141,29 +141,27 @@ def _attend(q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal
     out = recycle.empty(batch + (queries, v.shape[-1]))
     q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
-    pays = out.size * keys >= THREADS_PAY_FROM
+    jobs = []
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
         first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
-        hidden = _hidden(low, high, first, last, causal, window)
+        seen = low - first if causal and not window else 0  # so many of the keys do all queries of the block see
+        hidden = _hidden(low, high, first + seen, last, causal, window)
         rows, columns = slice(low, high), slice(first, last)
-        together(
-            (
-                partial(_attend_rows, q[i][rows] * scale, k[i][columns], v[i][columns], None if mask is None else mask[i][rows], hidden, out[i][rows])
-                for i in np.ndindex(batch)
-            ),
-            pays=pays,
-        )
+        for i in np.ndindex(batch):
+            added = None if mask is None else mask[i][rows, columns]
+            jobs.append(partial(_attend_rows, q[i][rows], k[i][columns], v[i][columns], scale, added, hidden, seen, out[i][rows]))
+    together(jobs, pays=out.size * keys >= THREADS_PAY_FROM)
     return out
 
 
-def _attend_rows(q: Array, k: Array, v: Array, mask: Array | None, hidden: Array | None, out: Array) -> None:
-    """The attention of some queries of one head, into `out`."""
-    scores = q @ k.T
+def _attend_rows(q: Array, k: Array, v: Array, scale: Any, mask: Array | None, hidden: Array | None, seen: int, out: Array) -> None:
+    """The attention of some queries of one head, into `out`; `hidden` begins at the key number `seen`."""
+    scores = (q * scale) @ k.T
     if mask is not None:
         scores += mask
     if hidden is not None:
-        scores[hidden] = NEVER
+        np.copyto(scores[:, seen:], NEVER, where=hidden)
     scores -= np.maximum.reduce(scores, -1, keepdims=True)
     np.exp(scores, out=scores)
     np.matmul(scores, v, out=out)
