@@ -22,6 +22,8 @@ from ttkit.sim.threads import together
 from ttkit.sim.types import MeshCoordinate, integer
 
 Array = np.ndarray
+# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some 25 ms afterwards and take a core from what follows.
+BLAS_THREADS_FROM = 1 << 24
 
 
 def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[MeshDevice, int | None]:
@@ -119,7 +121,7 @@ def _add_up(parts: Array, out: Array) -> None:
     """The sum of [many, n, size] over n, into `out` [many, 1, size]: a product with ones is the fastest."""
     many, n, size = parts.shape
     row = _ones.setdefault(n, np.ones((1, n), np.float32))
-    if parts.size < THREADS_PAY_FROM:
+    if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
         np.matmul(row, parts, out=out)
         return
     step = max(1, -(-size * many // PIECES))
