@@ -31,4 +31,6 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
         cure: what to try; left out where there is nothing to add.
         kind: the exception class.
     """
-    raise kind(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
+    error = kind(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
+    error.ours = True  # type: ignore[attr-defined]
+    raise error from None  # what NumPy said is in the rule

@@ -126,7 +126,7 @@ S, ROWS = (1, 1, 32, 64), ttnn.ROW_MAJOR_LAYOUT
 REFUSED = {
     "shapes": (lambda p: ttnn.atan_bw(p(S), p((1, 1, 32, 32))), TTKitError, "Invalid subtile broadcast type"),
     "two shapes": (lambda p: ttnn.max_bw(p(S), p(S), p((1, 1, 32, 32))), TTKitError, "Invalid subtile broadcast type"),
-    "number": (lambda p: ttnn.max_bw(p(S), p(S), 2.0), TypeError, "incompatible function arguments: float is not a ttnn.Tensor"),
+    "number": (lambda p: ttnn.max_bw(p(S), p(S), 2.0), TypeError, "incompatible function arguments: input_tensor_b=2.0 is a float, not Tensor"),
     "rows": (lambda p: ttnn.asin_bw(p(S, layout=ROWS), p(S, layout=ROWS)), TTKitError, "Ternary operation requires tensor to be in Tile layout"),
     "rounding": (lambda p: ttnn.rdiv_bw(p(S), p(S), 2.0, rounding_mode="up"), TTKitError, "Incorrect rounding mode"),
     "limits": (lambda p: ttnn.clip_bw(p(S), p(S)), TTKitError, "Only one of 'min' or 'max' can be None"),

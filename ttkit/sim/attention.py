@@ -11,7 +11,8 @@ import numpy as np
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import recycle
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM, product

@@ -10,7 +10,8 @@ import numpy as np
 
 from ttkit.dialect import older_form
 from ttkit.errors import fail
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned, check_broadcast, check_types, erf_of, is_number, sigmoid_of
 from ttkit.sim.enums import GeluVariant, Layout
 from ttkit.sim.tensor import Tensor

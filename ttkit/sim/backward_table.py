@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import describe
 from ttkit.sim.backward import clamp_bw, gelu_slope, gelu_tanh_slope
-from ttkit.sim.dispatch import describe, merged, on_mesh, operation, result
+from ttkit.sim.dispatch import merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned, check_broadcast, check_types, is_number, sigmoid_of
 from ttkit.sim.enums import GeluVariant, Layout
 from ttkit.sim.tensor import Tensor

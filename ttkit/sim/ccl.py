@@ -11,8 +11,9 @@ import numpy as np
 from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
 from ttkit.sim import labels, recycle
+from ttkit.sim.arguments import describe
 from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
-from ttkit.sim.dispatch import describe, on_mesh, operation, result
+from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.enums import FabricConfig, Layout, Topology
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice

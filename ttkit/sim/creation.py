@@ -11,7 +11,8 @@ import numpy as np
 from ttkit.dialect import older_form
 from ttkit.errors import fail
 from ttkit.sim import dtypes
-from ttkit.sim.dispatch import describe, on_mesh, operation, result
+from ttkit.sim.arguments import checked, describe
+from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.distribution import CppTensorToMesh, as_composer, as_mapper, create_mesh_mapper, replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
 from ttkit.sim.mesh import MeshDevice, grid_over
@@ -522,6 +523,7 @@ def arange(
     return tensor_from(np.arange(first, last, by, dtype=np.int32), dtype, layout=layout, device=device, memory_config=memory_config, asked="arange")
 
 
+@checked("as_tensor")
 def as_tensor(
     tensor: Any,
     dtype: DataType | None = None,
@@ -541,6 +543,7 @@ def as_tensor(
     return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, device=device, memory_config=memory_config, mesh_mapper=mesh_mapper)
 
 
+@checked("is_tensor_storage_on_device")
 def is_tensor_storage_on_device(tensor: Tensor) -> bool:
     """True where the tensor lies on a mesh and has its memory."""
     return tensor.mesh is not None and tensor.is_allocated()

@@ -9,7 +9,8 @@ import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.nn import softmax_of
 from ttkit.sim.tensor import Tensor

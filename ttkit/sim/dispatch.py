@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ttkit.errors import OutOfMemoryError, TTKitError, fail
+from ttkit.errors import fail
 from ttkit.sim import dtypes
+from ttkit.sim.arguments import checked, describe
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
 from ttkit.sim.mesh import Grid, MeshDevice
 from ttkit.sim.tensor import Tensor, new_tensor
@@ -38,25 +39,14 @@ _inside = [False]
 
 
 def operation(name: str) -> Callable[[F], F]:
-    """Enter a function into the table under ttnn's `name` and let calls pass through the dispatch point.
-
-    A NumPy error that no check of ours foresaw is turned into an error of the kit that names the call.
-    """
+    """Enter a function into the table under ttnn's `name`, and let calls pass through the dispatch point and the checks of `checked`."""
 
     def enter(function: F) -> F:
+        guarded = checked(name)(function)
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if watchers and not _inside[0]:
-                return _watched(name, function, args, kwargs)
-            try:
-                with np.errstate(all="ignore"):  # a card divides by zero without a word
-                    return function(*args, **kwargs)
-            except (TTKitError, TypeError, AttributeError):
-                raise
-            except MemoryError as error:
-                fail(describe(name, args, kwargs), f"Out of Memory: the host cannot hold the result ({error})", "a smaller shape", OutOfMemoryError)
-            except (ValueError, IndexError, OverflowError) as error:
-                fail(describe(name, args, kwargs), f"Invalid arguments to {name}: {error}", "see the shapes above")
+            return _watched(name, guarded, args, kwargs) if watchers and not _inside[0] else guarded(*args, **kwargs)
 
         call.operation_name = name  # type: ignore[attr-defined]
         OPERATIONS[name] = call
@@ -70,35 +60,12 @@ def _watched(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwa
         watcher.before(name, args, kwargs)
     _inside[0] = True
     try:
-        result = OPERATIONS[name](*args, **kwargs)
+        result = function(*args, **kwargs)
     finally:
         _inside[0] = False
     for watcher in watchers:
         watcher.after(name, args, kwargs, result)
     return result
-
-
-class describe:
-    """A call in one line, tensors by shape, dtype and mesh; written out only when an error message needs it."""
-
-    __slots__ = ("args", "kwargs", "name")
-
-    def __init__(self, name: str, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None):
-        self.name, self.args, self.kwargs = name, args, kwargs or {}
-
-    def __str__(self) -> str:
-        shown = [self._show(a) for a in self.args] + [f"{k}={self._show(v)}" for k, v in self.kwargs.items()]
-        return f"{self.name}({', '.join(shown)})"
-
-    @staticmethod
-    def _show(value: Any) -> str:
-        if isinstance(value, Tensor):
-            where = f" on {'x'.join(map(str, value.mesh.shape))}" if value.mesh is not None else " on host"
-            return f"{list(value.shard_shape)} {value.dtype.name}{where}"
-        if isinstance(value, np.ndarray):
-            return f"array {list(value.shape)} {value.dtype}"
-        text = repr(value)
-        return text if len(text) <= 40 else text[:37] + "..."
 
 
 def on_mesh(name: str, *tensors: Tensor, letters: str = "ABC") -> MeshDevice:

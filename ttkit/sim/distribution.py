@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import checked
 from ttkit.sim.enums import StorageType
 from ttkit.sim.mesh import Grid, MeshDevice, grid_over
 from ttkit.sim.tensor import Tensor, new_tensor
@@ -29,6 +30,7 @@ from ttkit.sim.types import (
 Coordinate = tuple[int, ...]
 
 
+@checked("compute_distribution_to_mesh_mapping")
 def compute_distribution_to_mesh_mapping(distribution_shape: MeshShape, mesh_shape: MeshShape) -> list[MeshCoordinate]:
     """Which device each part of a distribution goes to.
 
@@ -212,6 +214,7 @@ class ReplicateTensorToMeshWrapper:
         return self._mapper
 
 
+@checked("create_mesh_mapper")
 def create_mesh_mapper(mesh_device: MeshDevice | MeshShape, config: MeshMapperConfig) -> CppTensorToMesh:
     """A mapper for a mesh (or just its shape) from one placement for each axis.
 
@@ -225,6 +228,7 @@ def create_mesh_mapper(mesh_device: MeshDevice | MeshShape, config: MeshMapperCo
     return CppTensorToMesh(mesh_device, config, asked)
 
 
+@checked("create_mesh_composer")
 def create_mesh_composer(mesh_device: MeshDevice, config: MeshComposerConfig) -> CppMeshToTensor:
     """A composer for a mesh from the tensor dimension that each axis is joined along."""
     asked = f"create_mesh_composer({config!r})"
@@ -238,46 +242,61 @@ def _line(mesh: MeshDevice, placement: Any, asked: object) -> CppTensorToMesh:
     return CppTensorToMesh(mesh, MeshMapperConfig([placement], MeshShape([size])), asked)
 
 
+@checked("shard_tensor_to_mesh_mapper")
 def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice, dim: int) -> CppTensorToMesh:
     """A mapper that cuts dimension `dim` over all devices in row-major order."""
     return _line(mesh_device, PlacementShard(dim), f"shard_tensor_to_mesh_mapper(dim={dim})")
 
 
+@checked("replicate_tensor_to_mesh_mapper")
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
     """A mapper that copies the tensor to every device."""
     return _line(mesh_device, PlacementReplicate(), "replicate_tensor_to_mesh_mapper")
 
 
+@checked("concat_mesh_to_tensor_composer")
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """A composer that joins all shards along `dim`, in row-major order of the devices, replicas included."""
     asked = f"concat_mesh_to_tensor_composer(dim={dim!r})"
     return CppMeshToTensor(mesh_device, MeshComposerConfig([integer(dim, asked)]), asked, line=True)
 
 
+@checked("ShardTensorToMesh")
 def ShardTensorToMesh(mesh_device: MeshDevice, dim: int) -> CppTensorToMesh:
     """A mapper that cuts dimension `dim` over all devices in row-major order."""
     return shard_tensor_to_mesh_mapper(mesh_device, dim)
 
 
+@checked("ReplicateTensorToMesh")
 def ReplicateTensorToMesh(mesh_device: MeshDevice) -> ReplicateTensorToMeshWrapper:
     """A mapper that copies the tensor to every device."""
     return ReplicateTensorToMeshWrapper(mesh_device)
 
 
+def _check_pair(dims: Sequence[int | None], asked: object) -> None:
+    if isinstance(dims, Sequence) and len(dims) < 2:
+        fail(asked, f"tuple index out of range: {len(dims)} dims of 2", "one for the rows of the mesh and one for its columns", IndexError)
+
+
+@checked("ShardTensor2dMesh")
 def ShardTensor2dMesh(mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]) -> CppTensorToMesh:
     """A mapper that cuts dims[0] over rows and dims[1] over columns; None replicates."""
     asked = f"ShardTensor2dMesh(mesh_shape={mesh_shape!r}, dims={dims!r})"
+    _check_pair(dims, asked)
     return CppTensorToMesh(mesh_device, MeshMapperConfig(dims[0], dims[1], MeshShape(mesh_shape)), asked)
 
 
+@checked("ConcatMeshToTensor")
 def ConcatMeshToTensor(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
     """A composer that joins all shards along `dim`, in row-major order of the devices, replicas included."""
     return concat_mesh_to_tensor_composer(mesh_device, dim)
 
 
+@checked("ConcatMesh2dToTensor")
 def ConcatMesh2dToTensor(mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]) -> CppMeshToTensor:
     """A composer that joins rows of devices along dims[0] and columns along dims[1]."""
     asked = f"ConcatMesh2dToTensor(mesh_shape={mesh_shape!r}, dims={dims!r})"
+    _check_pair(dims, asked)
     return CppMeshToTensor(mesh_device, MeshComposerConfig(dims[0], dims[1], MeshShape(mesh_shape)), asked)
 
 
@@ -319,6 +338,7 @@ def distribute(default: Any) -> Iterator[None]:
         variable.reset(token)
 
 
+@checked("distribute_tensor")
 def distribute_tensor(tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None) -> Tensor:
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
     from ttkit.sim.creation import to_device
@@ -334,12 +354,14 @@ def distribute_tensor(tensor: Tensor, mapper: CppTensorToMesh, mesh_device: Mesh
     return placed if mesh_device is None else to_device(placed, mesh_device)
 
 
+@checked("aggregate_tensor")
 def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
     joined = composer.join(tensor, "aggregate_tensor")
     return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
 
 
+@checked("get_device_tensors")
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """The shards as tensors of one device each, in row-major order; they share the memory of `tensor`."""
     result = []
@@ -354,6 +376,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     return result
 
 
+@checked("from_host_shards")
 def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
     """A tensor distributed over `mesh_shape` out of one host tensor for each device, in row-major order."""
     asked = f"from_host_shards({len(tensors)} tensors, {mesh_shape!r})"
@@ -375,6 +398,7 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, ask
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
 
 
+@checked("combine_device_tensors")
 def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     """One tensor out of tensors that each lie on one device of the same mesh."""
     asked = f"combine_device_tensors({len(tensors)} tensors)"

@@ -10,7 +10,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import DataType, GeluVariant, SigmoidMode, UnaryOpType, UnaryWithParam
 from ttkit.sim.tensor import Tensor
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes, recycle
-from ttkit.sim.dispatch import common_grid, describe, merged, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, operation, result
 from ttkit.sim.elementwise import activation
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import would_fit

@@ -14,6 +14,7 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
 from ttkit.sim import memory
+from ttkit.sim.arguments import checked
 from ttkit.sim.enums import Arch, FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape, integer, integers
 
@@ -113,6 +114,7 @@ class MeshDevice:
         """How many chips."""
         return len(self._ids)
 
+    @checked("get_device_id")
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not isinstance(coord, MeshCoordinate):
@@ -139,6 +141,7 @@ class MeshDevice:
         """The submeshes made so far and not closed."""
         return list(self._submeshes)
 
+    @checked("create_submesh")
     def create_submesh(self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None) -> MeshDevice:
         """A mesh over a rectangle of this one; its tensors share the chips' memory. Submeshes may overlap.
 
@@ -161,6 +164,7 @@ class MeshDevice:
         self._submeshes.append(submesh)
         return submesh
 
+    @checked("create_submeshes")
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
         """The mesh cut into equal submeshes, in row-major order of their corners.
 
@@ -181,6 +185,7 @@ class MeshDevice:
         corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape, strict=True)))
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
+    @checked("reshape")
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips; the new shape must be a line or a grid that is physically joined."""
         asked = f"reshape({new_shape!r}) on {self!r}"
@@ -319,6 +324,7 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
     return (rim[(first + i) % len(rim)] for i in range(length))
 
 
+@checked("open_mesh_device")
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
     l1_small_size: int = 0,
@@ -397,6 +403,7 @@ def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) 
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")
 
 
+@checked("close_mesh_device")
 def close_mesh_device(mesh_device: MeshDevice) -> None:
     """Close a mesh; shape and ids can still be read, everything else says that it is closed."""
     mesh_device.close()
@@ -412,6 +419,7 @@ def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
         mesh.close()
 
 
+@checked("open_device")
 def open_device(
     device_id: int,
     l1_small_size: int = 0,
@@ -423,6 +431,7 @@ def open_device(
     return open_mesh_device(MeshShape(1, 1), l1_small_size, trace_region_size, physical_device_ids=[integer(device_id, "open_device")])
 
 
+@checked("close_device")
 def close_device(device: MeshDevice) -> None:
     """Close what `open_device` opened."""
     device.close()
@@ -438,6 +447,7 @@ def manage_device(device_id: int) -> Iterator[MeshDevice]:
         device.close()
 
 
+@checked("synchronize_device")
 def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
     """Wait until the device has done everything; the simulator is eager, so this only checks that it is open."""
     device.check_open("synchronize_device")

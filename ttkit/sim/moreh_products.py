@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import product
 from ttkit.sim.tensor import Tensor

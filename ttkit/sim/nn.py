@@ -8,7 +8,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.elementwise import aligned, gelu_erf, gelu_tanh, sigmoid_of, silu_of
 from ttkit.sim.enums import DataType, EmbeddingsType, GeluVariant, Layout
 from ttkit.sim.tensor import Tensor

@@ -10,7 +10,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
-from ttkit.sim.dispatch import describe, on_mesh, operation, result
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integer

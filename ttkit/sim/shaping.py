@@ -11,8 +11,9 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
+from ttkit.sim.arguments import describe
 from ttkit.sim.creation import to_layout
-from ttkit.sim.dispatch import common_grid, describe, merged, on_mesh, operation, result
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor, new_tensor
@@ -207,8 +208,8 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     rank = len(tensor.shard_shape)
     asked = f"{describe('tensor', (tensor,))}[{index!r}]"
     parts = list(index) if isinstance(index, tuple) else [index]
-    if Ellipsis in parts:
-        at = parts.index(Ellipsis)
+    at = next((i for i, part in enumerate(parts) if part is Ellipsis), None)
+    if at is not None:
         parts[at : at + 1] = [slice(None)] * (rank - len(parts) + 1)
     if len(parts) > rank:
         fail(asked, f"Too many indices for tensor of dimension {rank}", kind=IndexError)

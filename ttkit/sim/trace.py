@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import checked
 from ttkit.sim.dispatch import OPERATIONS, watchers
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.tensor import Tensor
@@ -69,6 +70,7 @@ def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> _Cap
     return _traces[trace_id]
 
 
+@checked("begin_trace_capture")
 def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
@@ -80,6 +82,7 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
     return trace
 
 
+@checked("end_trace_capture")
 def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None) -> None:
     """Stop recording; the trace can be executed now."""
     capture = _find(mesh_device, trace_id, "end_trace_capture")
@@ -89,6 +92,7 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
     capture.done = True
 
 
+@checked("execute_trace")
 def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True) -> None:
     """Run the recorded operations again, on what their inputs hold now, into the tensors that the capture gave."""
     capture = _find(mesh_device, trace_id, "execute_trace")
@@ -97,6 +101,7 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any 
     capture.replay()
 
 
+@checked("release_trace")
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
     capture = _find(mesh_device, trace_id, "release_trace")
