@@ -13,7 +13,7 @@ def as_in_a_lesson():
     ttkit.strict()
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     yield
-    for opened in list(sim_mesh._opened):
+    for opened in list(sim_mesh.opened_meshes):
         opened.close()
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttkit.strict(False)

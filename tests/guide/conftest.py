@@ -13,7 +13,7 @@ def default_dialect():
     ttkit.strict(False)
     dialect._warned.clear()
     yield
-    for opened in list(sim_mesh._opened):
+    for opened in list(sim_mesh.opened_meshes):
         opened.close()
     ttkit.use_system(None)
     ttkit.strict(False)

@@ -16,7 +16,7 @@ def clean_machine():
     ttkit.strict()
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     yield
-    for opened in list(sim_mesh._opened):
+    for opened in list(sim_mesh.opened_meshes):
         opened.close()
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     ttkit.use_system(None)

@@ -12,8 +12,8 @@ from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import recycle
 from ttkit.sim.arguments import describe
+from ttkit.sim.binary import aligned
 from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
-from ttkit.sim.elementwise import aligned
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM, product
 from ttkit.sim.nn import scaled_softmax, softmax_of

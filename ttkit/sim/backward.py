@@ -11,10 +11,11 @@ import numpy as np
 from ttkit.dialect import older_form
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
+from ttkit.sim.binary import aligned, check_broadcast, check_types, is_number
 from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
-from ttkit.sim.elementwise import aligned, check_broadcast, check_types, erf_of, is_number, sigmoid_of
 from ttkit.sim.enums import GeluVariant, Layout
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.unary import erf_of, sigmoid_of
 
 F = np.float32
 Array = np.ndarray

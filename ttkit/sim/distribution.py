@@ -341,7 +341,7 @@ def distribute(default: Any) -> Iterator[None]:
 @checked("distribute_tensor")
 def distribute_tensor(tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None) -> Tensor:
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
-    from ttkit.sim.creation import to_device
+    from ttkit.sim.movement import to_device
 
     asked = "distribute_tensor"
     if tensor.storage_type() is StorageType.DEVICE:
@@ -359,56 +359,3 @@ def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
     """Join the shards of a tensor into one host tensor."""
     joined = composer.join(tensor, "aggregate_tensor")
     return new_tensor(joined[None, None], tensor.dtype, tensor.layout)
-
-
-@checked("get_device_tensors")
-def get_device_tensors(tensor: Tensor) -> list[Tensor]:
-    """The shards as tensors of one device each, in row-major order; they share the memory of `tensor`."""
-    result = []
-    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
-        if tensor.mesh is None:
-            result.append(new_tensor(shard.reshape((1, 1) + shard.shape), tensor.dtype, tensor.layout))
-            continue
-        one = grid_over(tensor.grid.mesh_shape, (coordinate,))
-        part = new_tensor(shard.reshape((1,) * len(one.shape) + shard.shape), tensor.dtype, tensor.layout, one, tensor.topology)
-        part.mesh, part._allocation = tensor.mesh, tensor._allocation
-        result.append(part)
-    return result
-
-
-@checked("from_host_shards")
-def from_host_shards(tensors: Sequence[Tensor], mesh_shape: MeshShape) -> Tensor:
-    """A tensor distributed over `mesh_shape` out of one host tensor for each device, in row-major order."""
-    asked = f"from_host_shards({len(tensors)} tensors, {mesh_shape!r})"
-    if len(tensors) != mesh_shape.mesh_size():
-        fail(asked, f"Number of tensor shards must match mesh size: {len(tensors)} and {mesh_shape.mesh_size()}")
-    for tensor in tensors:
-        if tensor.mesh is not None:
-            fail(asked, "All tensor shards must be on host", "tensor.cpu()")
-    grid = grid_over(tuple(mesh_shape))
-    return _combine(tensors, grid, None, asked)
-
-
-def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object) -> Tensor:
-    first = tensors[0]
-    if any((t.shard_shape, t.dtype, t.layout) != (first.shard_shape, first.dtype, first.layout) for t in tensors):
-        fail(asked, f"All tensor shards must have the same tensor spec, got {[(list(t.shard_shape), t.dtype, t.layout) for t in tensors]}")
-    array = np.stack([t._lone() for t in tensors]).reshape(grid.shape + first.shard_shape)
-    topology = TensorTopology(MeshShape([grid.size]), [PlacementShard(0)], [MeshCoordinate(c) for c in grid.coords])
-    return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
-
-
-@checked("combine_device_tensors")
-def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
-    """One tensor out of tensors that each lie on one device of the same mesh."""
-    asked = f"combine_device_tensors({len(tensors)} tensors)"
-    if not tensors:
-        fail(asked, "At least one tensor shard must be provided")
-    mesh = tensors[0].mesh
-    if mesh is None or any(t.mesh is not mesh for t in tensors):
-        fail(asked, "All tensor shards must be on device and on the same mesh", "ttnn.get_device_tensors gives such tensors")
-    coords = [c for t in tensors for c in t.grid.coords]
-    if len(set(coords)) != len(coords):
-        fail(asked, f"Found a tensor shard at duplicate coordinate: {coords}")
-    by_place = sorted(tensors, key=lambda t: t.grid.coords[0])
-    return _combine(by_place, grid_over(tuple(mesh.shape), tuple(sorted(coords))), mesh, asked)

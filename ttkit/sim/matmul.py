@@ -12,11 +12,11 @@ from ttkit.errors import fail
 from ttkit.sim import dtypes, recycle
 from ttkit.sim.arguments import describe
 from ttkit.sim.dispatch import common_grid, merged, operation, result
-from ttkit.sim.elementwise import activation
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.threads import together
+from ttkit.sim.unary import activation
 
 PIECES = 8  # of one big product, taken by the threads as they get free
 THREADS_PAY_FROM = 1 << 26  # multiply-adds of all products

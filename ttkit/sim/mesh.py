@@ -1,4 +1,4 @@
-"""Mesh devices: opening a part of the system, views, submeshes, reshaping, and the fabric between chips."""
+"""Mesh devices: chips as a grid, views, submeshes, reshaping."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ttkit.errors import fail
-from ttkit.hardware import System, current_system
+from ttkit.hardware import System
 from ttkit.sim import memory
 from ttkit.sim.arguments import checked
-from ttkit.sim.enums import Arch, FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
-from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape, integer, integers
+from ttkit.sim.enums import Arch, FabricConfig
+from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape
 
 Coordinate = tuple[int, ...]
+
+
+opened_meshes: list[MeshDevice] = []
+fabric_setting = [FabricConfig.DISABLED]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,20 @@ def _intern(mesh_shape: Coordinate, shape: Coordinate, coords: tuple[Coordinate,
 SINGLE = grid_over((1, 1))  # a host tensor that was never distributed
 
 
+def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
+    """The chips of a line through a grid: around its rim from `start`; back and forth over all rows where the rim is too short."""
+    rows, columns = shape
+    if rows == 1 or columns == 1:
+        rim = list(itertools.product(range(rows), range(columns)))
+    else:
+        rim = [(0, c) for c in range(columns)] + [(r, columns - 1) for r in range(1, rows)]
+        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [(r, 0) for r in range(rows - 2, 0, -1)]
+    if length > len(rim) or start not in rim:
+        rim = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
+    first = rim.index(start)  # type: ignore[arg-type]
+    return (rim[(first + i) % len(rim)] for i in range(length))
+
+
 class MeshDevice:
     """Chips opened together as a mesh; get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`."""
 
@@ -75,7 +91,7 @@ class MeshDevice:
         self.system = system
         self.parent = parent
         self.is_open = True
-        self.fabric: FabricConfig = parent.fabric if parent else _fabric[0]
+        self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
@@ -222,9 +238,9 @@ class MeshDevice:
         if self.is_open:
             self.is_open = False
             if self.parent is None:
-                _opened.remove(self)
-                if not _opened:
-                    _fabric[0] = FabricConfig.DISABLED
+                opened_meshes.remove(self)
+                if not opened_meshes:
+                    fabric_setting[0] = FabricConfig.DISABLED
             elif self in self.parent._submeshes:
                 self.parent._submeshes.remove(self)
 
@@ -276,219 +292,3 @@ class MeshDeviceView:
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
         """The coordinates that this process drives."""
         return MeshCoordinateRange(self._mesh.shape)
-
-
-class SystemMeshDescriptor:
-    """The whole machine: its shape and its device ids, opened or not."""
-
-    def __init__(self) -> None:
-        self._system = current_system()
-
-    def shape(self) -> MeshShape:
-        """Rows and columns of the machine."""
-        return MeshShape(self._system.shape)
-
-    def local_shape(self) -> MeshShape:
-        """Rows and columns of the part that this host drives."""
-        return MeshShape(self._system.shape)
-
-    def all_local(self) -> bool:
-        """True where one host drives everything."""
-        return True
-
-    def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host drives the chip at `coord`."""
-        return all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
-
-    def get_device_id(self, coord: MeshCoordinate) -> int:
-        """The id of the chip at `coord`."""
-        row, column = coord
-        return self._system.ids[row][column]
-
-
-_opened: list[MeshDevice] = []
-_fabric = [FabricConfig.DISABLED]
-
-
-def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
-    """The chips of a line through a grid: around its rim from `start`; back and forth over all rows where the rim is too short."""
-    rows, columns = shape
-    if rows == 1 or columns == 1:
-        rim = list(itertools.product(range(rows), range(columns)))
-    else:
-        rim = [(0, c) for c in range(columns)] + [(r, columns - 1) for r in range(1, rows)]
-        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [(r, 0) for r in range(rows - 2, 0, -1)]
-    if length > len(rim) or start not in rim:
-        rim = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
-    first = rim.index(start)  # type: ignore[arg-type]
-    return (rim[(first + i) % len(rim)] for i in range(length))
-
-
-@checked("open_mesh_device")
-def open_mesh_device(
-    mesh_shape: MeshShape | None = None,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    num_command_queues: int = 1,
-    dispatch_core_config: Any = None,
-    offset: MeshCoordinate | None = None,
-    physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
-    worker_l1_size: int = 0,
-) -> MeshDevice:
-    """Open chips of the system as a mesh.
-
-    A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens as a line around the rim.
-
-    Args:
-        mesh_shape: [rows, columns]; the whole system when left out.
-        offset: the corner to start from.
-        physical_device_ids: these chips in this order instead.
-
-    Raises:
-        TTKitError: too many devices, none, or a shape that fits neither way.
-
-    Example:
-        >>> with open_mesh_device(MeshShape(2, 4)) as mesh:
-        ...     mesh.get_device_ids()
-        [4, 0, 2, 6, 5, 1, 3, 7]
-    """
-    system = current_system()
-    asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
-    for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
-        if value is not None and not isinstance(value, kind):
-            fail(asked, f"incompatible function arguments: {value!r} is not a {kind.__name__}", f"ttnn.{kind.__name__}(2, 4)", TypeError)
-    for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
-        integer(number, asked, 0)
-    ids = integers(physical_device_ids, asked)
-    if ids:
-        if mesh_shape is None:
-            fail(asked, "Mesh shape must be provided when physical device ids are supplied")
-        for device in ids:
-            if device not in system.coordinate_of:
-                fail(asked, f"Device index {device} out of range. There are {system.num_devices} devices available.")
-        if len(ids) != mesh_shape.mesh_size():
-            fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
-        shape = tuple(mesh_shape)
-    else:
-        shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
-    mesh = MeshDevice(system, ids, shape)
-    _opened.append(mesh)
-    return mesh
-
-
-def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
-    """Coordinates in the system of the chips of a mesh of `shape`, in row-major order."""
-    size, whole = math.prod(shape), MeshShape(system.shape)
-    if size == 0:
-        fail(asked, f"Requested mesh shape {MeshShape(shape)!r} has zero devices (mesh_size=0). MeshShape must have at least one device.")
-    if size > system.num_devices:
-        rule = f"Requested mesh shape {MeshShape(shape)!r} requires {size} devices, but only {system.num_devices} devices are available"
-        rule += f" in the system mesh {whole!r}."
-        fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    if len(shape) != len(system.shape) or len(start) != len(system.shape):
-        fail(asked, f"Requested mesh shape {MeshShape(shape)!r}, offset and system mesh {whole!r} must have the same number of dimensions")
-    if any(o >= n for o, n in zip(start, system.shape, strict=True)):
-        fail(asked, f"Offset {MeshCoordinate(start)!r} is out of bounds for the system mesh shape {whole!r}")
-    if max(shape) == size:
-        yield from line_coordinates(system.shape, start, size)  # type: ignore[arg-type]
-        return
-    (rows, columns), (height, width), (top, left) = shape, system.shape, start
-    if top + rows <= height and left + columns <= width:
-        yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
-    elif top + columns <= height and left + rows <= width:
-        yield from ((top + c, left + r) for r in range(rows) for c in range(columns))
-    else:
-        rule = f"Requested mesh is too big and is not rotatable: {MeshShape(shape)!r} and SystemMesh {whole!r}, offset {MeshCoordinate(start)!r}"
-        fail(asked, rule, "an offset of (0, 0), or a smaller shape")
-
-
-@checked("close_mesh_device")
-def close_mesh_device(mesh_device: MeshDevice) -> None:
-    """Close a mesh; shape and ids can still be read, everything else says that it is closed."""
-    mesh_device.close()
-
-
-@contextmanager
-def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
-    """`open_mesh_device` for a `with` block."""
-    mesh = open_mesh_device(*args, **kwargs)
-    try:
-        yield mesh
-    finally:
-        mesh.close()
-
-
-@checked("open_device")
-def open_device(
-    device_id: int,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    dispatch_core_config: Any = None,
-    worker_l1_size: int = 0,
-) -> MeshDevice:
-    """Open one chip as a 1x1 mesh."""
-    return open_mesh_device(MeshShape(1, 1), l1_small_size, trace_region_size, physical_device_ids=[integer(device_id, "open_device")])
-
-
-@checked("close_device")
-def close_device(device: MeshDevice) -> None:
-    """Close what `open_device` opened."""
-    device.close()
-
-
-@contextmanager
-def manage_device(device_id: int) -> Iterator[MeshDevice]:
-    """`open_device` for a `with` block."""
-    device = open_device(device_id)
-    try:
-        yield device
-    finally:
-        device.close()
-
-
-@checked("synchronize_device")
-def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
-    """Wait until the device has done everything; the simulator is eager, so this only checks that it is open."""
-    device.check_open("synchronize_device")
-
-
-def get_device_ids() -> list[int]:
-    """Ids of all visible devices."""
-    return sorted(current_system().coordinate_of)
-
-
-def get_num_devices() -> int:
-    """How many devices are visible."""
-    return current_system().num_devices
-
-
-def get_num_pcie_devices() -> int:
-    """How many boards are visible: each has one PCIe connection."""
-    return len(current_system().boards)
-
-
-def set_fabric_config(
-    config: FabricConfig,
-    reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
-    num_planes: int | None = None,
-    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
-    fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
-    fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
-    router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
-) -> None:
-    """Choose how links forward, for the meshes opened next; closing the last mesh goes back to DISABLED.
-
-    Raises:
-        TTKitError: a mesh is still open.
-    """
-    if not isinstance(config, FabricConfig):
-        fail("set_fabric_config", f"incompatible function arguments: {config!r}", "ttnn.FabricConfig.FABRIC_1D", TypeError)
-    if _opened and config is not FabricConfig.DISABLED and config is not _fabric[0]:
-        fail(f"set_fabric_config({config!r})", f"SetFabricConfig({config.name}) is not allowed while devices are still open", "close the mesh first")
-    _fabric[0] = config
-
-
-def get_fabric_config() -> FabricConfig:
-    """How the links of the meshes opened next will forward."""
-    return _fabric[0]

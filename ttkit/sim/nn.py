@@ -9,10 +9,11 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
+from ttkit.sim.binary import aligned
 from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
-from ttkit.sim.elementwise import aligned, gelu_erf, gelu_tanh, sigmoid_of, silu_of
 from ttkit.sim.enums import DataType, EmbeddingsType, GeluVariant, Layout
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.unary import gelu_erf, gelu_tanh, sigmoid_of, silu_of
 
 F = np.float32
 Array = np.ndarray

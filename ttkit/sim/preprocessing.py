@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.creation import from_torch, to_device
+from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.movement import to_device
 from ttkit.sim.tensor import Tensor
 
 NAME = "preprocess_model_parameters"

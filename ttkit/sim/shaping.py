@@ -12,9 +12,8 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.creation import to_layout
 from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
-from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.enums import Layout
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor, new_tensor
 from ttkit.sim.types import Shape, integer, integers
@@ -43,10 +42,8 @@ def moved(name: str, tensor: Tensor, array: np.ndarray, memory_config: Any = Non
     return new_tensor(array, tensor.dtype, changes.get("layout") or tensor.layout, tensor.grid, topology, tensor.mesh, memory_config)
 
 
-def _checked(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]:
+def _shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]:
     """The array and how many leading axes run over chips."""
-    if not isinstance(tensor, Tensor):
-        fail(name, f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
     if not (host and tensor.mesh is None):
         on_mesh(name, tensor)
     return tensor.array, len(tensor.grid.shape)
@@ -69,7 +66,7 @@ def reshape(
     Raises:
         TTKitError: another number of elements.
     """
-    array, lead = _checked("reshape", input_tensor, host=True)
+    array, lead = _shards("reshape", input_tensor, host=True)
     asked = describe("reshape", (input_tensor, shape))
     wanted = list(integers(shape, asked, -1))
     if wanted.count(-1) > 1:
@@ -97,7 +94,7 @@ def view(input_tensor: Tensor, shape: Any) -> Tensor:
 @operation("permute")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
     """The dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
-    array, lead = _checked("permute", input_tensor)
+    array, lead = _shards("permute", input_tensor)
     asked = describe("permute", (input_tensor, dims))
     order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
     if len(order) != len(input_tensor.shard_shape):
@@ -111,7 +108,7 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0, *
 @operation("transpose")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
     """Two dimensions swapped; placements keep their numbers, as in ttnn."""
-    array, lead = _checked("transpose", input_tensor)
+    array, lead = _shards("transpose", input_tensor)
     asked = describe("transpose", (input_tensor, dim1, dim2))
     first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
     return moved("transpose", input_tensor, array.swapaxes(lead + first, lead + second), memory_config)
@@ -181,7 +178,7 @@ def slice_(
     Raises:
         TTKitError: a range leaves the shape or runs backwards.
     """
-    array, lead = _checked("slice", input_tensor, host=True)
+    array, lead = _shards("slice", input_tensor, host=True)
     asked = describe("slice", (input_tensor, starts, ends))
     rank, by = len(input_tensor.shard_shape), steps if steps is not None else slice_step
     begin, end = integers(starts, asked), integers(ends, asked)
@@ -241,7 +238,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 @operation("split")
 def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *, memory_config: Any = None) -> list[Tensor]:
     """The shard cut along `dim` into pieces of `split_size` (the last may be smaller), or of the sizes listed."""
-    array, lead = _checked("split", input_tensor)
+    array, lead = _shards("split", input_tensor)
     asked = describe("split", (input_tensor, split_size, dim))
     axis = axis_of(input_tensor, dim, asked)
     size = input_tensor.shard_shape[axis]
@@ -283,7 +280,7 @@ def pad(
     sub_core_grids: Any = None,
 ) -> Tensor:
     """The shard with `value` around it: one (before, after) pair for each of the last dimensions, or a new shape and a start."""
-    array, lead = _checked("pad", input_tensor)
+    array, lead = _shards("pad", input_tensor)
     asked = describe("pad", (input_tensor, padding, value))
     rank = len(input_tensor.shard_shape)
     if fill is not None:  # the form with an output shape
@@ -305,7 +302,7 @@ def pad(
 @operation("repeat")
 def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: Any = None, optional_output_tensor: Tensor | None = None) -> Tensor:
     """The shard repeated that often along each dimension."""
-    array, lead = _checked("repeat", input_tensor)
+    array, lead = _shards("repeat", input_tensor)
     asked = describe("repeat", (input_tensor, repeat_dims))
     times = integers(repeat_dims, asked, 0)
     rank = max(len(times), len(input_tensor.shard_shape))
@@ -318,7 +315,7 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: A
 @operation("repeat_interleave")
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int, *, memory_config: Any = None) -> Tensor:
     """Each slice along `dim` repeated `repeats` times, one after the other."""
-    array, lead = _checked("repeat_interleave", input_tensor)
+    array, lead = _shards("repeat_interleave", input_tensor)
     asked = describe("repeat_interleave", (input_tensor, repeats, dim))
     return moved("repeat_interleave", input_tensor, np.repeat(array, integer(repeats, asked, 0), lead + axis_of(input_tensor, dim, asked)), memory_config)
 
@@ -326,7 +323,7 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int, *, memory_co
 @operation("squeeze")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
-    _checked("squeeze", input_tensor, host=True)
+    _shards("squeeze", input_tensor, host=True)
     asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
     wanted: Any = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     rule = "Dimension out of range (expected to be in range of"
@@ -337,7 +334,7 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
 @operation("unsqueeze")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """A new dimension of size 1 at `dim`."""
-    _checked("unsqueeze", input_tensor, host=True)
+    _shards("unsqueeze", input_tensor, host=True)
     asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
     at = integer(dim, asked)
     if not -len(shape) - 1 <= at <= len(shape):
@@ -357,7 +354,7 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
 @operation("expand")
 def expand(input_tensor: Tensor, output_shape: Sequence[int], *, memory_config: Any = None) -> Tensor:
     """Dimensions of size 1 repeated up to `output_shape`; -1 keeps a size."""
-    array, lead = _checked("expand", input_tensor)
+    array, lead = _shards("expand", input_tensor)
     asked = describe("expand", (input_tensor, output_shape))
     wanted, have = list(integers(output_shape, asked, -1)), input_tensor.shard_shape
     extra = len(wanted) - len(have)
@@ -374,7 +371,7 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int], *, memory_config: 
 
 
 def _triangle(name: str, keep: Any, tensor: Tensor, diagonal: int, memory_config: Any) -> Tensor:
-    array, lead = _checked(name, tensor)
+    array, lead = _shards(name, tensor)
     shaped = array if len(tensor.shard_shape) > 1 else array.reshape(array.shape[:lead] + (1,) * (2 - len(tensor.shard_shape)) + tensor.shard_shape)
     return moved(name, tensor, keep(shaped, diagonal).reshape(array.shape), memory_config, layout=Layout.TILE)
 
@@ -389,61 +386,3 @@ def tril(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) 
 def triu(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) -> Tensor:
     """The part of each matrix on and above a diagonal; zeros below."""
     return _triangle("triu", np.triu, input_tensor, diagonal, memory_config)
-
-
-@operation("clone")
-def clone(input: Tensor, *, dtype: DataType | None = None, memory_config: Any = None, compute_kernel_config: Any = None) -> Tensor:
-    """A copy in a buffer of its own."""
-    _checked("clone", input)
-    return result(input, input.array, dtype=dtype, owned=False, memory_config=memory_config)
-
-
-@operation("copy")
-def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
-    """The values of `input_a` written into `input_b`, which is returned."""
-    on_mesh("copy", input_a, input_b)
-    return result(input_a, input_a.array, owned=False, output=input_b)
-
-
-@operation("assign")
-def assign(input_tensor: Tensor, *target: Tensor, memory_config: Any = None, dtype: DataType | None = None, output_tensor: Tensor | None = None) -> Tensor:
-    """A copy with another memory configuration or dtype; given a second tensor, its values are replaced."""
-    _checked("assign", input_tensor)
-    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, memory_config=memory_config, output=target[0] if target else output_tensor)
-
-
-@operation("to_memory_config")
-def to_memory_config(tensor: Tensor, memory_config: Any, dtype: DataType | None = None, output_tensor: Tensor | None = None) -> Tensor:
-    """The tensor with another memory configuration."""
-    _checked("to_memory_config", tensor)
-    return result(tensor, tensor.array, dtype=dtype, owned=False, memory_config=memory_config, output=output_tensor)
-
-
-@operation("tilize")
-def tilize(
-    input_tensor: Tensor,
-    *,
-    memory_config: Any = None,
-    dtype: DataType | None = None,
-    use_multicore: bool = True,
-    use_low_perf: bool = False,
-    sub_core_grids: Any = None,
-) -> Tensor:
-    """A row-major tensor in tiles; its last two sizes must be multiples of 32."""
-    _checked("tilize", input_tensor)
-    asked = describe("tilize", (input_tensor,))
-    if input_tensor.layout is not Layout.ROW_MAJOR:
-        fail(asked, "Can only tilize row major data")
-    for what, size in zip(("width", "height"), input_tensor.shard_shape[::-1], strict=False):
-        if size % 32:
-            fail(asked, f"Input tensor {what} ({size}) must be divisible by tile {what} (32)", "ttnn.to_layout, which pads")
-    return to_layout(input_tensor, Layout.TILE, dtype)
-
-
-@operation("untilize")
-def untilize(input_tensor: Tensor, *, memory_config: Any = None, use_multicore: bool = True, sub_core_grids: Any = None) -> Tensor:
-    """A tensor in tiles, row by row."""
-    _checked("untilize", input_tensor)
-    if input_tensor.layout is not Layout.TILE:
-        fail(describe("untilize", (input_tensor,)), "Can only untilize tile major data")
-    return to_layout(input_tensor, Layout.ROW_MAJOR)

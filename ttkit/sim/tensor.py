@@ -191,13 +191,13 @@ class Tensor:
 
     def cpu(self, blocking: bool = True, cq_id: Any = None) -> Tensor:
         """The tensor on the host."""
-        from ttkit.sim.creation import from_device
+        from ttkit.sim.movement import from_device
 
         return from_device(self, blocking)
 
     def to(self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None) -> Tensor:
         """The tensor on a mesh, or in another layout."""
-        from ttkit.sim.creation import to_device, to_layout
+        from ttkit.sim.movement import to_device, to_layout
 
         if isinstance(target, Layout):
             return to_layout(self, target)

@@ -6,10 +6,11 @@ from types import SimpleNamespace as _SimpleNamespace
 from ttkit.sim import attention as _attention
 from ttkit.sim import backward as _backward
 from ttkit.sim import backward_table as _backward_table
+from ttkit.sim import binary as _binary
 from ttkit.sim import decode as _decode
-from ttkit.sim import elementwise as _elementwise
 from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
+from ttkit.sim import unary as _unary
 from ttkit.sim.backward import (
     add_bw,
     clamp_bw,
@@ -27,33 +28,10 @@ from ttkit.sim.backward import (
     where_bw,
 )
 from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
+from ttkit.sim.binary import atan2, divide, floor_div, fmod, remainder
+from ttkit.sim.binary import pow_ as pow
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
-from ttkit.sim.creation import (
-    arange,
-    as_tensor,
-    copy_device_to_host_tensor,
-    copy_host_to_device_tensor,
-    deallocate,
-    empty,
-    empty_like,
-    from_device,
-    from_torch,
-    full,
-    full_like,
-    is_tensor_storage_on_device,
-    ones,
-    ones_like,
-    rand,
-    randn,
-    reallocate,
-    to_device,
-    to_dtype,
-    to_layout,
-    to_torch,
-    typecast,
-    zeros,
-    zeros_like,
-)
+from ttkit.sim.creation import as_tensor, from_torch, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -66,38 +44,15 @@ from ttkit.sim.distribution import (
     ShardTensorToMesh,
     TensorToMesh,
     aggregate_tensor,
-    combine_device_tensors,
     compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer,
     create_mesh_composer,
     create_mesh_mapper,
     distribute,
     distribute_tensor,
-    from_host_shards,
-    get_device_tensors,
     replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper,
 )
-from ttkit.sim.elementwise import (
-    addcdiv,
-    addcmul,
-    atan2,
-    clamp,
-    clip,
-    divide,
-    elu,
-    floor_div,
-    fmod,
-    gelu,
-    hardtanh,
-    leaky_relu,
-    remainder,
-    sigmoid,
-    softplus,
-    where,
-)
-from ttkit.sim.elementwise import pow_ as pow
-from ttkit.sim.elementwise import round_ as round
 from ttkit.sim.enums import (
     DRAM_MEMORY_CONFIG,
     L1_MEMORY_CONFIG,
@@ -133,24 +88,10 @@ from ttkit.sim.enums import (
     uint16,
     uint32,
 )
+from ttkit.sim.filling import arange, empty, empty_like, full, full_like, ones, ones_like, rand, randn, zeros, zeros_like
 from ttkit.sim.matmul import linear, matmul
-from ttkit.sim.mesh import (
-    MeshDevice,
-    close_device,
-    close_mesh_device,
-    create_mesh_device,
-    get_device_ids,
-    get_fabric_config,
-    get_num_devices,
-    get_num_pcie_devices,
-    manage_device,
-    open_device,
-    open_mesh_device,
-    set_fabric_config,
-    synchronize_device,
-)
+from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.mesh import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.moreh import (
     moreh_layer_norm,
     moreh_layer_norm_backward,
@@ -160,6 +101,23 @@ from ttkit.sim.moreh import (
     moreh_softmax_backward,
 )
 from ttkit.sim.moreh_products import moreh_linear, moreh_linear_backward, moreh_matmul, moreh_matmul_backward
+from ttkit.sim.movement import (
+    assign,
+    clone,
+    copy,
+    copy_device_to_host_tensor,
+    copy_host_to_device_tensor,
+    deallocate,
+    from_device,
+    reallocate,
+    tilize,
+    to_device,
+    to_dtype,
+    to_layout,
+    to_memory_config,
+    typecast,
+    untilize,
+)
 from ttkit.sim.nn import (
     embedding,
     geglu,
@@ -173,17 +131,29 @@ from ttkit.sim.nn import (
     softmax_in_place,
     swiglu,
 )
+from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
+from ttkit.sim.opening import (
+    close_device,
+    close_mesh_device,
+    create_mesh_device,
+    get_device_ids,
+    get_fabric_config,
+    get_num_devices,
+    get_num_pcie_devices,
+    manage_device,
+    open_device,
+    open_mesh_device,
+    set_fabric_config,
+    synchronize_device,
+)
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max
 from ttkit.sim.reductions import min_ as min
 from ttkit.sim.reductions import sum_ as sum
 from ttkit.sim.shaping import (
-    assign,
     chunk,
-    clone,
     concat,
-    copy,
     expand,
     pad,
     permute,
@@ -193,19 +163,18 @@ from ttkit.sim.shaping import (
     split,
     squeeze,
     stack,
-    tilize,
-    to_memory_config,
     transpose,
     tril,
     triu,
     unsqueeze,
     unsqueeze_to_4D,
-    untilize,
     view,
 )
 from ttkit.sim.shaping import get_item as _get_item
 from ttkit.sim.shaping import slice_ as slice
+from ttkit.sim.shards import combine_device_tensors, from_host_shards, get_device_tensors
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.ternary import addcdiv, addcmul, clamp, clip, where
 from ttkit.sim.trace import MeshTraceId, begin_trace_capture, end_trace_capture, execute_trace, release_trace
 from ttkit.sim.types import (
     MeshComposerConfig,
@@ -218,8 +187,10 @@ from ttkit.sim.types import (
     Shape,
     TensorTopology,
 )
+from ttkit.sim.unary import elu, gelu, hardtanh, leaky_relu, sigmoid, softplus
+from ttkit.sim.unary import round_ as round
 
-globals().update(_elementwise.UNARY | _elementwise.BINARY | _elementwise.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
+globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
 sub, mul, div = globals()["subtract"], globals()["multiply"], divide
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
