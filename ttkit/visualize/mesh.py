@@ -198,7 +198,7 @@ def cable_notes(picture: MeshPicture) -> list[str]:
     if picture.fold:
         notes.append(f"The line is folded: {picture.fold} chips there, {picture.fold} back.")
     if picture.boards:
-        notes[-1:] = [notes[-1] + " Dotted: one board."] if notes else ["Dotted: one board."]
+        notes[-1:] = [notes[-1] + " Dotted: one card."] if notes else ["Dotted: one card."]
     return notes
 
 
