@@ -14,7 +14,7 @@ from ttkit.sim import labels, recycle
 from ttkit.sim.arguments import describe
 from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
 from ttkit.sim.dispatch import on_mesh, operation, result
-from ttkit.sim.enums import FabricConfig, Layout, Topology
+from ttkit.sim.enums import DataType, FabricConfig, Layout, Topology
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.shaping import axis_of, moved
@@ -27,13 +27,22 @@ Array = np.ndarray
 BLAS_THREADS_FROM = 1 << 24
 
 
+UNSUMMED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.BFLOAT4_B)
+NEED_A_MESH = ("all_reduce", "all_broadcast")  # a freed tensor has none for them
+# What ttnn says of an axis of one chip, where there is nobody to talk to.
+ALONE = dict.fromkeys(("all_reduce", "reduce_scatter"), "DEBUG: forward_coord or backward_coord is null, there is no neighbour")
+ALONE |= {name: f"{name} op will only work for num_devices > 1, got 1" for name in ("all_broadcast", "broadcast")}
+ALONE |= {"all_gather": "all_gather collective will only work for num_devices > 1, got 1"}
+
+
 def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[MeshDevice, int | None]:
     """The mesh and the cluster axis, after the checks that every collective makes."""
     asked = describe(name, (tensor,), {"cluster_axis": cluster_axis})
     if not isinstance(tensor, Tensor):
         fail(asked, f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor", "ttnn.from_torch(...) it first", TypeError)
-    if tensor.mesh is None:
-        fail(asked, f"Mesh device is required for {name} operation: the input tensor must be on device", "ttnn.to_device(tensor, mesh)")
+    if tensor.mesh is None or (name in NEED_A_MESH and not tensor.is_allocated()):
+        rule = f"Mesh device is required for {name} operation: the input tensor must be on device and not deallocated"
+        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
     mesh = on_mesh(name, tensor)
     given = older.pop("mesh_device", None)
     if given is not None and older_form(f"{name}(..., mesh_device=)", f"ttnn.{name} without mesh_device: the tensor knows its mesh") and given is not mesh:
@@ -42,6 +51,8 @@ def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[Mes
         fail(asked, "incompatible function arguments: mesh_device", f"ttnn.{name} without mesh_device", TypeError)
     if cluster_axis is not None:
         cluster_axis = integer(cluster_axis, asked)
+        if cluster_axis < 0:
+            fail(asked, f"incompatible function arguments: cluster_axis={cluster_axis} is negative", "cluster_axis=0 or 1", TypeError)
         if not 0 <= cluster_axis < len(mesh._shape):
             word = "index out of range: " if name == "all_gather" else ""
             fail(asked, f"{word}Invalid cluster axis {cluster_axis}. Must be 0 or 1", "cluster_axis=0 for columns of the mesh, 1 for rows")
@@ -66,7 +77,9 @@ def _other_axis(name: str, mesh: MeshDevice, axis: int | None) -> int | None:
     if axis is not None and mesh._shape[axis] == 1 and mesh.get_num_devices() > 1:
         if older_form(f"{name}(cluster_axis={axis}) along an axis of one chip", f"cluster_axis={1 - axis}"):
             return 1 - axis
-        fail(f"{name}(cluster_axis={axis}) on {mesh!r}", f"{name} collective will only work for num_devices > 1, got 1", f"cluster_axis={1 - axis}")
+        fail(f"{name}(cluster_axis={axis}) on {mesh!r}", ALONE[name], f"cluster_axis={1 - axis}")
+    if mesh.get_num_devices() == 1 and is_strict():
+        fail(f"{name} on {mesh!r}", ALONE[name], "a mesh of several devices")
     return axis
 
 
@@ -258,6 +271,10 @@ def all_reduce(
     if num_links is not None and integer(num_links, asked) <= 0:
         fail(asked, f"Error, num_links should be more than 0 but has {num_links}")
     axis = _other_axis("all_reduce", mesh, axis)
+    whole_tiles = input_tensor.layout is Layout.TILE and input_tensor.shard_shape == tuple(input_tensor.padded_shape)
+    if is_strict() and not whole_tiles and input_tensor.dtype in UNSUMMED:
+        rule = "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is not whole tiles is added up by moreh_sum"
+        fail(asked, f"{rule}, which does not take {input_tensor.dtype.name}", "ttnn.typecast(tensor, ttnn.bfloat16)")
     _whole("all_reduce", input_tensor)
     label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
     return _made(input_tensor, summed(input_tensor, _over(mesh, axis)), label, memory_config, rounded=False)
@@ -291,7 +308,6 @@ def broadcast(
     """Along `cluster_axis` every chip gets the shard of the chip in the sender's row or column of the axis."""
     _only_older("broadcast", older)
     mesh, axis = _ready("broadcast", input_tensor, cluster_axis, **older)
-    _needs_fabric("broadcast", mesh)
     asked = describe("broadcast", (input_tensor, sender_coord))
     if not isinstance(sender_coord, MeshCoordinate):
         fail(asked, "incompatible function arguments", "ttnn.MeshCoordinate(row, column)", TypeError)
@@ -300,6 +316,7 @@ def broadcast(
     if not mesh._inside(tuple(sender_coord)):
         fail(asked, f"Mesh device must contain sender coordinate device {sender_coord!r}")
     axis = _other_axis("broadcast", mesh, axis)
+    _needs_fabric("broadcast", mesh)
     _whole("broadcast", input_tensor)
     over = axis if axis is not None else int(np.argmax(mesh._shape))
     array, at = input_tensor.array, sender_coord[over]
@@ -316,12 +333,13 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
         TTKitError: the chips do not divide the dimension, or cut it inside a tile.
     """
     asked = describe("mesh_partition", (input_tensor, dim, cluster_axis))
-    if cluster_axis not in (None, 0, 1):
+    if cluster_axis is not None and not 0 <= integer(cluster_axis, asked) <= 1 and cluster_axis >= 0:
         fail(asked, f"Only support cluster axis of None, 0 or 1, got {cluster_axis}")
     mesh, axis = _ready("mesh_partition", input_tensor, cluster_axis)
     rank = len(input_tensor.shard_shape)
     if not -rank <= dim < rank:
-        fail(asked, f"ShapeBase[] index out of range. {dim} not in [{-max(rank, 4)}, {rank})" if rank else "dim must be less than the rank of the input tensor")
+        negative = f"ShapeBase[] index out of range. {dim} not in [{-max(rank, 4)}, {rank})"
+        fail(asked, f"dim must be less than the rank of the input tensor: {dim}, rank {rank}; {negative}")
     _whole("mesh_partition", input_tensor)
     axes, at = _over(mesh, axis), dim % rank
     parts = math.prod(mesh._shape[a] for a in axes)
@@ -359,6 +377,8 @@ def point_to_point(
     asked = describe("point_to_point", (input_tensor, sender_coord, receiver_coord))
     if isinstance(input_tensor, Tensor) and input_tensor.mesh is None:
         fail(asked, "Device Operations expect device tensors as inputs", "ttnn.to_device(tensor, mesh)")
+    if isinstance(input_tensor, Tensor) and not input_tensor.is_allocated():
+        fail(asked, "Input Tensor is not allocated", "use it before ttnn.deallocate")
     mesh, _ = _ready("point_to_point", input_tensor, None, **older)
     for what, coordinate in (("sender", sender_coord), ("receiver", receiver_coord)):
         if not isinstance(coordinate, MeshCoordinate):

@@ -174,7 +174,8 @@ class MeshDevice:
         if min(shape) <= 0:
             fail(asked, f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.")
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            fail(asked, f"Submesh shape {submesh_shape!r} and offset {MeshCoordinate(start)!r} does not fit within parent mesh ({self.shape!r}).")
+            at = "std::nullopt" if offset is None else repr(offset)  # as ttnn prints an offset that was not given
+            fail(asked, f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent mesh ({self.shape!r}).")
         ids = tuple(self.id_at(tuple(o + i for o, i in zip(start, c, strict=True))) for c in itertools.product(*map(range, shape)))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)

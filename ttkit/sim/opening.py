@@ -105,18 +105,19 @@ def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) 
         rule = f"Requested mesh shape {MeshShape(shape)!r} requires {size} devices, but only {system.num_devices} devices are available"
         rule += f" in the system mesh {whole!r}."
         fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    if len(shape) != len(system.shape) or len(start) != len(system.shape):
-        fail(asked, f"Requested mesh shape {MeshShape(shape)!r}, offset and system mesh {whole!r} must have the same number of dimensions")
-    if any(o >= n for o, n in zip(start, system.shape, strict=True)):
-        fail(asked, f"Offset {MeshCoordinate(start)!r} is out of bounds for the system mesh shape {whole!r}")
+    for what, given in (("Requested mesh shape", MeshShape(shape)), ("Provided offset", MeshCoordinate(start))):
+        if len(tuple(given)) != len(system.shape):
+            fail(asked, f"{what} dimensions mismatch: {given!r} must have {len(system.shape)} dimensions, as the system mesh {whole!r}")
     if max(shape) == size:
+        if any(o >= n for o, n in zip(start, system.shape, strict=True)):
+            fail(asked, f"Offset {MeshCoordinate(start)!r} is out of bounds for the system mesh shape {whole!r}")
         yield from line_coordinates(system.shape, start, size)  # type: ignore[arg-type]
         return
     (rows, columns), (height, width), (top, left) = shape, system.shape, start
     if top + rows <= height and left + columns <= width:
         yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
     elif top + columns <= height and left + rows <= width:
-        yield from ((top + c, left + r) for r in range(rows) for c in range(columns))
+        yield from ((c, r) for r in range(rows) for c in range(columns))  # ttnn checks the offset, then forgets it
     else:
         rule = f"Requested mesh is too big and is not rotatable: {MeshShape(shape)!r} and SystemMesh {whole!r}, offset {MeshCoordinate(start)!r}"
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")
