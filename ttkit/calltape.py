@@ -20,11 +20,23 @@ class Tape(list):  # type: ignore[type-arg]
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Write down the call before it runs, so that a call which is refused is on the tape too."""
-        self.append({"operation": name, "args": [self._write(a) for a in args], "kwargs": {k: self._write(v) for k, v in kwargs.items()}, "result": None})
+        from ttkit.hardware import current_system
+
+        system = current_system()
+        self.append(
+            {
+                "system": f"{system.name} {'x'.join(map(str, system.shape))}",
+                "operation": name,
+                "args": [self._write(a) for a in args],
+                "kwargs": {k: self._write(v) for k, v in kwargs.items()},
+                "result": None,
+                "returned": False,
+            }
+        )
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Add what came back."""
-        self[-1]["result"] = self._write(result)
+        self[-1].update(result=self._write(result), returned=True)
 
     def _number(self, thing: Any) -> int:
         if id(thing) not in self._names:
@@ -74,11 +86,14 @@ def tape() -> Iterator[Tape]:
     """
     if not backend.is_simulated():
         fail("ttkit.tape", "calls are recorded on the simulator only", "TTKIT_BACKEND=sim")
+    from ttkit.sim.arguments import noted
     from ttkit.sim.dispatch import watchers
 
     recorder = Tape()
-    watchers.append(recorder)
+    for watching in (watchers, noted):
+        watching.append(recorder)
     try:
         yield recorder
     finally:
-        watchers.remove(recorder)
+        for watching in (watchers, noted):
+            watching.remove(recorder)

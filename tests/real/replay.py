@@ -10,6 +10,7 @@ import numpy as np
 import ttnn
 
 FIELDS = ("shape", "padded", "dtype", "layout", "storage", "placements", "distribution")
+MESH_CALLS = ("get_device_id", "create_submesh", "create_submeshes", "reshape")  # of a mesh
 HOST_READS = {"to_numpy"}  # values mean nothing on a mock cluster
 
 
@@ -172,6 +173,58 @@ class Replay:
             self.matched += 1
 
 
+def described(value) -> object:
+    """What is compared of a result: meshes by shape and ids."""
+    if isinstance(value, ttnn.MeshDevice):
+        return {"shape": list(value.shape), "ids": list(value.get_device_ids())}
+    if isinstance(value, dict):
+        return {field: value[field] for field in ("shape", "ids")}
+    return [described(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
+    """Open each mesh of a lesson alone, make its calls, close it: how many agree, are refused by both, are of other machines; and what differs."""
+    agree = refused = elsewhere = 0
+    notes = []
+
+    def value(written):
+        return eval(written["value"], vars(ttnn)) if isinstance(written, dict) else written
+
+    def make(call: dict, function):
+        nonlocal agree, refused
+        args = call["args"] if call["operation"] == "open_mesh_device" else call["args"][1:]
+        want, have, text = call["result"], None, ""
+        try:
+            have = function(*map(value, args), **{k: value(v) for k, v in call["kwargs"].items()})
+        except Exception as error:
+            text = " ".join(str(error).split())[:160]
+        if call["returned"] != (not text) or (not text and described(have) != described(want)):
+            notes.append(f"  DIFFERS {call['operation']}{call['args']}: simulator {want}, ttnn {text or described(have)}"[:400])
+        elif text:
+            refused += 1
+        else:
+            agree += 1
+        return have
+
+    for place, call in enumerate(calls):
+        if call["operation"] != "open_mesh_device":
+            continue
+        number = call["result"]["mesh"] if call["result"] else None
+        own = [c for c in calls[place + 1 :] if c["operation"] in MESH_CALLS and number is not None and c["args"][0].get("mesh") == number]
+        if call["system"] != "t3000 2x4":
+            elsewhere += 1 + len(own)
+            continue
+        mesh = make(call, ttnn.open_mesh_device)
+        if mesh is None:
+            continue
+        for inner in own:
+            make(inner, getattr(mesh, inner["operation"]))
+        for submesh in list(mesh.get_submeshes())[::-1]:
+            ttnn.close_mesh_device(submesh)
+        ttnn.close_mesh_device(mesh)
+    return agree, refused, elsewhere, notes
+
+
 def roots_of(calls: list) -> list:
     """(root shape, calls) groups: calls on the parts of one machine belong together."""
     groups: dict = {}
@@ -194,9 +247,13 @@ def main() -> None:
     wrong = guide_on_the_host()
     lines += wrong or ["guide, sections 2 and 3 on the host: as expected"]
     failed += len(wrong)
-    for name, calls in recorded["tapes"].items():
+    for name, everything in recorded["tapes"].items():
+        calls = [call for call in everything if call["operation"] not in (*MESH_CALLS, "open_mesh_device")]
+        agree, refused, elsewhere, notes = replay_meshes(everything)
+        failed += len(notes)
+        meshes = f"{name}: {len(everything) - len(calls)} calls about meshes; {agree} agree, {refused} refused by both, {len(notes)} differ"
+        lines += [f"{meshes}, {elsewhere} on other machines than the mock's", *notes]
         counts = [0, 0, 0, 0]
-        notes: list[str] = []
         for root in roots_of(calls):
             replay = Replay(calls, root)
             replay.run()
@@ -205,7 +262,9 @@ def main() -> None:
             notes += [line for line in replay.lines if "cannot run" not in line]
         left = max(0, counts[2] - len(calls) * (len(roots_of(calls)) - 1))
         agree, refused, _, differ = counts
-        lines.append(f"{name}: {len(calls)} calls; {agree} agree, {refused} refused by both, {differ} differ, {left} not runnable on the mock")
+        reads = sum(call["operation"] in HOST_READS for call in calls)
+        counted = f"{agree} agree, {refused} refused by both, {differ} differ, {left} not runnable on the mock, {reads} reads of values"
+        lines.append(f"{name}: {len(calls)} calls of operations; {counted}")
         lines += sorted(set(notes))
         failed += counts[3]
     pathlib.Path(sys.argv[2]).write_text(json.dumps({"lines": lines, "failed": failed}))

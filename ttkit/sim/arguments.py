@@ -69,13 +69,32 @@ def _refuse(function: Callable[..., Any], asked: describe, parameter: str, value
     fail(asked, rule, cure, TypeError)
 
 
-def checked(name: str) -> Callable[[F], F]:
+noted: list[Any] = []  # tapes that want to see calls which manage meshes; see `ttkit.sim.dispatch.watchers` for operations
+
+_inside = [False]
+
+
+def _noting(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for tape in noted:
+        tape.before(name, args, kwargs)
+    _inside[0] = True
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        _inside[0] = False
+    for tape in noted:
+        tape.after(name, args, kwargs, result)
+    return result
+
+
+def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Refuse arguments whose class does not fit the annotations of a function, before it runs.
 
     An error that no check of ours foresaw is turned into an error of the kit that names the call.
 
     Args:
         name: the function in messages.
+        note: let tapes see the calls.
     """
 
     def enter(function: F) -> F:
@@ -94,7 +113,7 @@ def checked(name: str) -> Callable[[F], F]:
                     _refuse(function, describe(name, args, kwargs), parameter, value)
             try:
                 with np.errstate(all="ignore"):  # a card divides by zero without a word
-                    return function(*args, **kwargs)
+                    return _noting(name, function, args, kwargs) if note and noted and not _inside[0] else function(*args, **kwargs)
             except TTKitError:
                 raise
             except MemoryError as error:

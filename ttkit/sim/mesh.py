@@ -130,7 +130,7 @@ class MeshDevice:
         """How many chips."""
         return len(self._ids)
 
-    @checked("get_device_id")
+    @checked("get_device_id", note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not isinstance(coord, MeshCoordinate):
@@ -157,7 +157,7 @@ class MeshDevice:
         """The submeshes made so far and not closed."""
         return list(self._submeshes)
 
-    @checked("create_submesh")
+    @checked("create_submesh", note=True)
     def create_submesh(self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None) -> MeshDevice:
         """A mesh over a rectangle of this one; its tensors share the chips' memory. Submeshes may overlap.
 
@@ -181,7 +181,7 @@ class MeshDevice:
         self._submeshes.append(submesh)
         return submesh
 
-    @checked("create_submeshes")
+    @checked("create_submeshes", note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
         """The mesh cut into equal submeshes, in row-major order of their corners.
 
@@ -202,7 +202,7 @@ class MeshDevice:
         corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape, strict=True)))
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
-    @checked("reshape")
+    @checked("reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
         """Give the mesh another shape with the same chips; the new shape must be a line or a grid that is physically joined."""
         asked = f"reshape({new_shape!r}) on {self!r}"

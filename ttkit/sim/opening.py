@@ -43,7 +43,7 @@ class SystemMeshDescriptor:
         return self._system.ids[row][column]
 
 
-@checked("open_mesh_device")
+@checked("open_mesh_device", note=True)
 def open_mesh_device(
     mesh_shape: MeshShape | None = None,
     l1_small_size: int = 0,
