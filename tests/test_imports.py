@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
-    "calltape": {"backend", "sim"},
+    "calltape": {"backend", "hardware", "sim"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
     "train": {"backend", "plans"},
