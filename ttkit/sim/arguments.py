@@ -74,16 +74,17 @@ noted: list[Any] = []  # tapes that want to see calls which manage meshes; see `
 _inside = [False]
 
 
-def _noting(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    for tape in noted:
-        tape.before(name, args, kwargs)
-    _inside[0] = True
+def told(watchers: list[Any], inside: list[bool], name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function and tell the watchers before and after; `inside` keeps what it calls itself from them."""
+    for watcher in watchers:
+        watcher.before(name, args, kwargs)
+    inside[0] = True
     try:
         result = function(*args, **kwargs)
     finally:
-        _inside[0] = False
-    for tape in noted:
-        tape.after(name, args, kwargs, result)
+        inside[0] = False
+    for watcher in watchers:
+        watcher.after(name, args, kwargs, result)
     return result
 
 
@@ -113,7 +114,7 @@ def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
                     _refuse(function, describe(name, args, kwargs), parameter, value)
             try:
                 with np.errstate(all="ignore"):  # a card divides by zero without a word
-                    return _noting(name, function, args, kwargs) if note and noted and not _inside[0] else function(*args, **kwargs)
+                    return told(noted, _inside, name, function, args, kwargs) if note and noted and not _inside[0] else function(*args, **kwargs)
             except TTKitError:
                 raise
             except MemoryError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
-from ttkit.sim.arguments import checked, describe
+from ttkit.sim.arguments import checked, describe, told
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
 from ttkit.sim.mesh import Grid, MeshDevice
 from ttkit.sim.tensor import Tensor, new_tensor
@@ -46,26 +46,13 @@ def operation(name: str) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return _watched(name, guarded, args, kwargs) if watchers and not _inside[0] else guarded(*args, **kwargs)
+            return told(watchers, _inside, name, guarded, args, kwargs) if watchers and not _inside[0] else guarded(*args, **kwargs)
 
         call.operation_name = name  # type: ignore[attr-defined]
         OPERATIONS[name] = call
         return call  # type: ignore[return-value]
 
     return enter
-
-
-def _watched(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    for watcher in watchers:
-        watcher.before(name, args, kwargs)
-    _inside[0] = True
-    try:
-        result = function(*args, **kwargs)
-    finally:
-        _inside[0] = False
-    for watcher in watchers:
-        watcher.after(name, args, kwargs, result)
-    return result
 
 
 def on_mesh(name: str, *tensors: Tensor, letters: str = "ABC") -> MeshDevice:
