@@ -55,8 +55,9 @@ def _classes(function: Callable[..., Any]) -> dict[str, Classes]:
     found: dict[str, Classes] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name, object)
-        members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        plain = all(isinstance(m, type) and m is not Any for m in members) and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        members = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+        plain = all(isinstance(m, type) and m is not Any and typing.get_origin(m) is None for m in members)
+        plain = plain and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         found[name] = sum((STANDS_FOR.get(m, (m,)) for m in members), ()) if plain else (object,)
     return found
 
