@@ -1,5 +1,6 @@
 """Each operation of two operands, or of an operand and a number, against torch, on one chip and on each of eight."""
 
+import numpy as np
 import pytest
 
 from ttkit import ttnn
@@ -81,3 +82,109 @@ def test_where_and_multiply_add(mesh, put, check, torch):
     check(ttnn.where(ttnn.gtz(p), a, b), lambda p, a, b: torch.where(p > 0, a, b), p, a, b)
     check(ttnn.addcmul(p, a, b, value=0.5), lambda p, a, b: torch.addcmul(p, a, b, value=0.5), p, a, b)
     check(ttnn.addcdiv(p, a, b, value=0.5), lambda p, a, b: torch.addcdiv(p, a, b, value=0.5), p, a, b)
+
+
+SPECIAL = {
+    "hypot": lambda torch: torch.hypot,
+    "ldexp": lambda torch: torch.ldexp,
+    "logaddexp2": lambda torch: torch.logaddexp2,
+    "xlogy": lambda torch: torch.xlogy,
+    "div_no_nan": lambda torch: lambda a, b: torch.where(b == 0, torch.zeros_like(a), a / b),
+    "nextafter": lambda torch: torch.nextafter,
+    "isclose": lambda torch: torch.isclose,
+    "outer": lambda torch: lambda a, b: a[..., :, None] * b[..., None, :],
+    "addalpha": lambda torch: lambda a, b: a + 0.5 * b,
+    "subalpha": lambda torch: lambda a, b: a - 0.5 * b,
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_the_less_usual_equal_torch(mesh, put, check, torch, name):
+    a, b = put(mesh, (2, 33, 20), "S0R", low=0.5), put(mesh, (2, 33, 20), "RS0", low=0.5)
+    check(getattr(ttnn, name)(a, b, *([0.5] if "alpha" in name else [])), SPECIAL[name](torch), a, b, atol=2e-4)
+
+
+def chips(tensor):
+    return [ttnn.to_torch(shard).numpy() for shard in ttnn.get_device_tensors(tensor)]
+
+
+@pytest.mark.parametrize("name", ["gcd", "lcm", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"])
+def test_whole_numbers_equal_numpy(wide, torch, name):
+    x = np.arange(8 * 16, dtype=np.int32).reshape(8, 16) + 1
+    y = (x[::-1] % 7).copy() if "shift" in name else x[::-1].copy()
+    mapper = ttnn.ShardTensorToMesh(wide, dim=0)
+    a, b = (ttnn.from_torch(torch.from_numpy(v), device=wide, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper) for v in (x, y))
+    expected = getattr(np, name.removeprefix("bitwise_") if "shift" in name else name)(x, y)
+    got = np.concatenate(chips(getattr(ttnn, name)(a, b)))
+    assert np.array_equal(got, expected)
+
+
+def test_the_right_shift_that_brings_in_zeros(wide, torch):
+    x = torch.tensor([[-8, 8, -1, 5]], dtype=torch.int32)
+    a = ttnn.from_torch(x, device=wide, layout=ttnn.TILE_LAYOUT)
+    assert chips(ttnn.logical_right_shift(a, 1))[0].tolist() == [[2147483644, 4, 2147483647, 2]]
+    assert chips(ttnn.bitwise_right_shift(a, 1))[0].tolist() == [[-4, 4, -1, 2]]
+
+
+def test_prelu_has_a_weight_for_each_channel(wide, put, check, torch):
+    x, w = put(wide, (2, 8, 4, 6), "S0R"), put(wide, (8,), "RR")
+    check(ttnn.prelu(x, w), lambda x, w: torch.where(x > 0, x, w.reshape(8, 1, 1) * x), x, w)
+    with pytest.raises(TTKitError, match="Mismatch of parameter numbers and input channel size"):
+        ttnn.prelu(x, put(wide, (4,), "RR"))
+
+
+def test_polyval(wide, put, check):
+    x = put(wide, (8, 32), "S0R")
+    check(ttnn.polyval(x, [2.0, -1.0, 0.5]), lambda x: 2 * x * x - x + 0.5, x)
+
+
+TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8"]
+
+
+def of(mesh, torch, dtype, layout=ttnn.TILE_LAYOUT):
+    return ttnn.from_torch(torch.full((32, 32), 7.0), dtype=getattr(ttnn, dtype), device=mesh, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "expected"),
+    [
+        ("add", "bfloat8_b", "float32", "BFLOAT8_B"), ("add", "uint16", "uint16", "UINT16"), ("add", "int32", "float32", "Mixed dtype"),
+        ("add", "uint8", "uint8", "Input tensor A dtype DataType::UINT8"), ("multiply", "int32", "bfloat16", "BFLOAT16"),
+        ("multiply", "float32", "uint32", "FLOAT32"), ("divide", "int32", "int32", "FLOAT32"), ("eq", "uint8", "uint16", "UINT16"),
+        ("maximum", "bfloat16", "float32", "Mixed dtype"), ("pow", "int32", "int32", "tensor exponents"), ("gcd", "uint32", "uint32", "Input tensor A"),
+        ("bitwise_and", "float32", "int32", "Input tensor A"), ("hypot", "bfloat16", "int32", "Input tensor B"), ("add", "int32", 2.5, "survives being packed"),
+        ("multiply", "int32", 2.5, "FLOAT32"), ("fmod", "uint32", 2, "UnaryOpType::FMOD"), ("remainder", "uint32", 0, "Divisor must be positive"),
+        ("pow", "int32", -1, "negative integer powers"), ("pow", "int32", 0.5, "integral exponent"), ("eq", "uint8", 1, "UINT16"),
+        ("floor_div", "int32", 2, "FLOAT32"), ("floor_div", "uint16", 2, "UnaryOpType::FLOOR"), ("divide", "uint32", 2, "BinaryOpType::DIV"),
+        ("bitwise_or", "float32", 1, "bitwise/shift"), ("add", "uint32", -1, "UINT32"), ("maximum", "uint8", 1, "UnaryOpType::MAXIMUM"),
+    ],
+)  # fmt: skip
+def test_types_of_results_and_refusals(wide, torch, name, a, b, expected):
+    first, second = of(wide, torch, a), of(wide, torch, b) if isinstance(b, str) else b
+    if expected.isupper():
+        assert getattr(ttnn, name)(first, second).dtype.name == expected
+    else:
+        with pytest.raises(TTKitError, match=expected):
+            getattr(ttnn, name)(first, second)
+
+
+def test_row_major_with_tiles_gives_tiles(wide, torch):
+    rows, tiles = of(wide, torch, "float32", ttnn.ROW_MAJOR_LAYOUT), of(wide, torch, "float32")
+    assert [ttnn.add(a, b).layout.name for a in (rows, tiles) for b in (rows, tiles)] == ["ROW_MAJOR", "TILE", "TILE", "TILE"]
+
+
+def test_a_number_comes_first_where_ttnn_has_it(wide, put, check, torch):
+    x = put(wide, (8, 32), "S0R", low=0.5)
+    check(2 / x, lambda x: 2 / x, x)
+    check(ttnn.pow(2, x), lambda x: 2**x, x)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        ttnn.maximum(2, x)
+
+
+def test_an_output_tensor_speaks_of_the_operands(wide, put, check, torch):
+    out, a = put(wide, (8, 32), "RR"), put(wide, (8, 32), "S0R")
+    assert ttnn.exp(a, output_tensor=out) is out
+    assert out.tensor_topology() == a.tensor_topology()
+    check(out, torch.exp, a)
+    with pytest.raises(TTKitError, match="the output tensor"):
+        ttnn.exp(a, output_tensor=put(wide, (8, 16), "RR"))

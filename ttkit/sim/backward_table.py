@@ -14,9 +14,10 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.backward import clamp_bw, gelu_slope, gelu_tanh_slope
-from ttkit.sim.binary import aligned, check_broadcast, check_types, is_number
+from ttkit.sim.binary import aligned, check_broadcast, is_number
 from ttkit.sim.dispatch import merged, on_mesh, operation, result
 from ttkit.sim.enums import GeluVariant, Layout
+from ttkit.sim.promotion import check_types
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import sigmoid_of
 

@@ -10,8 +10,9 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
-from ttkit.sim.enums import DataType
+from ttkit.sim.dispatch import common_grid, merged, on_mesh, result
+from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.promotion import as_number, type_of_pair, type_with_number
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import activation, gelu_erf, named
 
@@ -19,53 +20,61 @@ Array = np.ndarray
 F = np.float32
 
 
-def _floats(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    return lambda a, b: function(a if a.dtype.kind == "f" else a.astype(F), b if not isinstance(b, Array) or b.dtype.kind == "f" else b.astype(F))
-
-
 def _truth(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
     return lambda a, b: function(a, b).astype(np.result_type(a) if isinstance(a, Array) else b.dtype)
 
 
-def _logaddexp(a: Array, b: Array) -> Array:
-    return np.logaddexp(a, b).astype(F)
+def _bits(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Shifts take their count from a number's lowest bits, and a right shift can bring in zeros."""
+    return lambda a, b: function(a, b & a.dtype.type(8 * a.dtype.itemsize - 1))
 
 
-ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "rsub": lambda a, b: np.subtract(b, a),
-}
-COMPARISON: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
-}  # fmt: skip
-OTHER: dict[str, Callable[[Array, Array], Array]] = {
-    "squared_difference": lambda a, b: np.square(a - b), "logaddexp": _logaddexp, "bias_gelu": lambda a, b: gelu_erf(a + b),
+def _logical_right(a: Array, b: Array) -> Array:
+    unsigned = np.uint32 if a.dtype.itemsize == 4 else a.dtype
+    return np.right_shift(a.view(unsigned), b.astype(unsigned)).view(a.dtype)
+
+
+# name -> function of the values; with each of these a number may stand for the second tensor
+FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "rsub": lambda a, b: np.subtract(b, a),
+    "eq": _truth(np.equal), "ne": _truth(np.not_equal), "lt": _truth(np.less), "le": _truth(np.less_equal), "gt": _truth(np.greater),
+    "ge": _truth(np.greater_equal),
+    "logical_and": _truth(np.logical_and), "logical_or": _truth(np.logical_or), "logical_xor": _truth(np.logical_xor),
+    "squared_difference": lambda a, b: np.square(a - b), "bias_gelu": lambda a, b: gelu_erf(a + b), "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
+    "ldexp": lambda a, b: a * np.exp2(b), "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
+    "remainder": np.remainder, "logical_right_shift": _bits(_logical_right),
 }  # fmt: skip
 EXTREMES: dict[str, Callable[[Array, Array], Array]] = {"maximum": np.maximum, "minimum": np.minimum}
-BITWISE: dict[str, Callable[[Array, Array], Array]] = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}
-OP_TYPES = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER", "logical_xor": "LOGICAL_XOR"}
+BITWISE: dict[str, Callable[[Array, Array], Array]] = {
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "bitwise_left_shift": _bits(np.left_shift), "logical_left_shift": _bits(np.left_shift), "bitwise_right_shift": _bits(np.right_shift),
+}  # fmt: skip
+# those of two tensors only
+PAIRS: dict[str, Callable[[Array, Array], Array]] = {"atan2": np.arctan2, "hypot": np.hypot}
 
 
 def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
     """Two shard shapes must agree in each dimension, counted from the last, or be 1 there."""
+    check_tiles(a, b, asked)
+    check_sizes(a, b, asked)
+
+
+def check_tiles(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """The first half of `check_broadcast`, which ttnn does before it looks at types: the last two dimensions."""
+    last, other = ((1, 1) + a)[-2:], ((1, 1) + b)[-2:]
+    if last != other and 1 not in last + other:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and {list(other)} differ and none is 1"
+        fail(asked, rule, "equal shapes, or 1 where one repeats")
+
+
+def check_sizes(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """The second half of `check_broadcast`, after the types: all dimensions."""
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
-        fail(
-            asked,
-            f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and {list(b[-2:])} differ and none is 1",
-            "equal shapes, or 1 where one repeats",
-        )
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
-            fail(
-                asked,
-                f"Broadcasting rule violation at dimension index {dim} (output rank {rank}), dim a: {a[dim]}, dim b: {b[dim]}",
-                "equal sizes, or 1 where one repeats",
-            )
+            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank}), dim a: {a[dim]}, dim b: {b[dim]}"
+            fail(asked, rule, "equal sizes, or 1 where one repeats")
 
 
 def aligned(tensors: tuple[Tensor, ...], asked: Callable[[], object]) -> tuple[Tensor, list[Array]]:
@@ -101,15 +110,19 @@ def binary(
     """The body of every operation of two operands, one of which may be a number."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on_mesh(name, a, b)
-        check_types(name, a, b)
-        if a.shard_shape != b.shard_shape:
-            check_broadcast(a.shard_shape, b.shard_shape, describe(name, (a, b)))
+        if a.shard_shape == b.shard_shape:
+            given = type_of_pair(name, a, b)
+        else:
+            check_tiles(a.shard_shape, b.shard_shape, describe(name, (a, b)))
+            given = type_of_pair(name, a, b)
+            check_sizes(a.shard_shape, b.shard_shape, describe(name, (a, b)))
         if a.grid is b.grid and len(a.shard_shape) == len(b.shard_shape):
             like, (x, y) = a, (a.array, b.array)
         else:
             like, (x, y) = aligned((a, b), lambda: describe(name, (a, b)))
         topology = a.topology if a.topology is b.topology else merged(like.mesh.grid, a.topology, b.topology)
-        if x.dtype != y.dtype:
+        layout = a.layout if a.layout is b.layout else Layout.TILE
+        if x.dtype != y.dtype or (given is DataType.FLOAT32 and x.dtype != F):
             x, y = x.astype(F, copy=False), y.astype(F, copy=False)
     else:
         like, other = (a, b) if isinstance(a, Tensor) else (b, a)
@@ -121,9 +134,10 @@ def binary(
                 TypeError,
             )
         on_mesh(name, like)  # type: ignore[arg-type]
-        check_types(name, like)  # type: ignore[arg-type]
-        scalar = _scalar(name, like, other)  # type: ignore[arg-type]
-        x, y = (like.array, scalar) if like is a else (scalar, like.array)  # type: ignore[union-attr]
+        given, layout = type_with_number(name, like, other, like is a), like.layout  # type: ignore[arg-type, union-attr]
+        values = like.array if given is like.dtype else like.array.astype(dtypes.numpy_dtype(given), copy=False)  # type: ignore[union-attr]
+        number = as_number(values.dtype, other)
+        x, y = (values, number) if like is a else (number, values)
         topology = like.topology  # type: ignore[union-attr]
     for which in before_a:
         x = activation(which, name)(x)
@@ -132,38 +146,15 @@ def binary(
     values = function(x, y)
     for which in after:
         values = activation(which, name)(values)
-    return result(like, values, dtype=dtype or like.dtype, topology=topology, memory_config=memory_config, output=output)  # type: ignore[arg-type, union-attr]
+    return result(like, values, dtype=dtype or given, layout=layout, topology=topology, memory_config=memory_config, output=output)  # type: ignore[arg-type]
 
 
-def check_types(name: str, a: Tensor, b: Tensor | None = None) -> None:
-    """uint8 takes part in no binary operation, and whole numbers do not mix with fractions, as in ttnn's kernels."""
-    if a.dtype is (b or a).dtype and a.dtype in dtypes.FLOATS:
-        return
-    kind = f"BinaryOpType::{OP_TYPES.get(name.rstrip('_'), name.rstrip('_').upper())}"
-    for letter, tensor in (("A", a), ("B", b)):
-        if tensor is not None and tensor.dtype is DataType.UINT8 and b is not None:
-            fail(describe(name, (a, b)), f"Input tensor {letter} dtype DataType::UINT8 is not supported for binary operation {kind}", "ttnn.typecast first")
-    if b is not None and (a.dtype in dtypes.FLOATS) != (b.dtype in dtypes.FLOATS):
-        rule = f"Mixed dtype is not supported for binary operation {kind}, dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
-        fail(describe(name, (a, b)), rule, "ttnn.typecast one of them")
-
-
-def _scalar(name: str, tensor: Tensor, value: float) -> Any:
-    kind = tensor.array.dtype
-    if kind.kind == "f":
-        return F(value)
-    info = np.iinfo(kind)
-    if float(value) != int(value) or not info.min <= value <= info.max:
-        rule = (
-            f"Binary operation BinaryOpType::{OP_TYPES.get(name, name.upper())} with a DataType::{tensor.dtype.name} tensor cannot represent the scalar {value}"
-        )
-        fail(describe(name, (tensor, value)), f"{rule}: only a finite integer within its range", "ttnn.typecast the tensor to a float type")
-    return kind.type(value)
+DOC = "{} of two tensors, or of a tensor and a number; sizes of 1 repeat."
 
 
 def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bool = False) -> Callable[..., Tensor]:
     def call(
-        input_tensor_a: Tensor | float,
+        input_tensor_a: Tensor,
         input_tensor_b: Tensor | float,
         *,
         fast_and_approximate_mode: bool = fast,
@@ -181,7 +172,9 @@ def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bo
             input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
-    return named(name, call, f"{name} of two tensors, or of a tensor and a number; sizes of 1 repeat.")
+    if name in NUMBER_FIRST:
+        call.__annotations__["input_tensor_a"] = "Tensor | float"
+    return named(name, call, DOC.format(name))
 
 
 def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
@@ -201,86 +194,41 @@ def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callab
             input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
-    return named(name, call, f"{name} of two tensors, or of a tensor and a number; sizes of 1 repeat.")
+    return named(name, call, DOC.format(name))
 
 
-BINARY = {name: _enter_binary(name, f, fast=name in ("add", "subtract")) for name, f in ARITHMETIC.items()}
-BINARY |= {name: _enter_binary(name, _truth(f)) for name, f in COMPARISON.items()} | {name: _enter_binary(name, f) for name, f in OTHER.items()}
-BINARY |= {name: _enter_small(name, f) for name, f in (EXTREMES | BITWISE).items()}
+def _enter_bitwise(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
+    def call(
+        input_tensor_a: Tensor,
+        input_tensor_b: Tensor | int,
+        *,
+        memory_config: Any = None,
+        output_tensor: Tensor | None = None,
+        activations: Any = [],  # noqa: B006
+        input_tensor_a_activations: Any = [],  # noqa: B006
+        input_tensor_b_activations: Any = [],  # noqa: B006
+        sub_core_grids: Any = None,
+        sub_device_id: Any = None,
+    ) -> Tensor:
+        return binary(
+            name, input_tensor_a, input_tensor_b, function, None, memory_config, output_tensor,
+            input_tensor_a_activations, input_tensor_b_activations, activations,
+        )  # fmt: skip
+
+    return named(name, call, f"{name} of the bits of two tensors of whole numbers, or of a tensor and a whole number.")
 
 
-@operation("divide")
-def divide(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor | float,
-    *,
-    fast_and_approximate_mode: bool = False,
-    rounding_mode: str | None = None,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-    sub_core_grids: Any = None,
-    sub_device_id: Any = None,
-) -> Tensor:
-    """a / b; rounding_mode "floor" or "trunc" makes it whole. Integers give float32 when no rounding is asked for."""
-    if rounding_mode not in (None, "floor", "trunc"):
-        fail(describe("divide", (input_tensor_a, input_tensor_b)), f"Incorrect rounding mode {rounding_mode!r} (expected None, 'trunc', or 'floor')")
-    rounded: Any = {None: lambda q: q, "floor": np.floor, "trunc": np.trunc}[rounding_mode]
-    like = input_tensor_a if isinstance(input_tensor_a, Tensor) else input_tensor_b
-    if isinstance(like, Tensor) and like.dtype not in dtypes.FLOATS and rounding_mode is None:
-        dtype = dtype or DataType.FLOAT32
-    function = _floats(lambda a, b: rounded(np.divide(a, b)))
-    return binary(
-        "divide", input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
-        input_tensor_a_activations, input_tensor_b_activations, activations,
-    )  # fmt: skip
+def _enter_pair(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
+    def call(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any = None) -> Tensor:
+        return binary(name, input_tensor_a, input_tensor_b, function, None, memory_config, None)
+
+    return named(name, call, f"{name} of two tensors; sizes of 1 repeat.")
 
 
-@operation("pow")
-def pow_(
-    input_tensor: Tensor,
-    exponent: Tensor | float,
-    *,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-) -> Tensor:
-    """Each element raised to a number or to another tensor's element."""
-    if isinstance(exponent, Tensor) or not isinstance(input_tensor, Tensor) or input_tensor.dtype in dtypes.FLOATS:
-        return binary("pow", input_tensor, exponent, np.power, dtype, memory_config, output_tensor)
-    if is_number(exponent) and float(exponent) != int(exponent):
-        fail(describe("pow", (input_tensor, exponent)), f"pow: DataType::{input_tensor.dtype.name} input requires an integral exponent, got {exponent}")
-    return binary("pow", input_tensor, exponent, np.power, dtype, memory_config, output_tensor)
-
-
-@operation("remainder")
-def remainder(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_config: Any = None) -> Tensor:
-    """What is left after floor division; it has the sign of the divisor."""
-    return binary("remainder", input_tensor_a, input_tensor_b, np.remainder, None, memory_config, None)
-
-
-@operation("fmod")
-def fmod(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_config: Any = None) -> Tensor:
-    """What is left after division towards zero; it has the sign of the dividend."""
-    return binary("fmod", input_tensor_a, input_tensor_b, np.fmod, None, memory_config, None)
-
-
-@operation("floor_div")
-def floor_div(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_config: Any = None) -> Tensor:
-    """The quotient rounded down."""
-    return binary("floor_div", input_tensor_a, input_tensor_b, np.floor_divide, None, memory_config, None)
-
-
-@operation("atan2")
-def atan2(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any = None) -> Tensor:
-    """The angle of the point (b, a)."""
-    return binary("atan2", input_tensor_a, input_tensor_b, np.arctan2, None, memory_config, None)
+NUMBER_FIRST = ("add", "subtract", "multiply")
+BINARY = {name: _enter_binary(name, f, fast=name in ("add", "subtract")) for name, f in FUNCTIONS.items()}
+BINARY |= {name: _enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
+BINARY |= {name: _enter_pair(name, f) for name, f in PAIRS.items()}
 
 
 def _enter_in_place(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
@@ -301,5 +249,5 @@ def _enter_in_place(name: str, function: Callable[[Array, Array], Array]) -> Cal
     return named(name, call, f"{name[:-1]} whose result replaces the first tensor's values.")
 
 
-IN_PLACE = {f"{name}_": _enter_in_place(f"{name}_", f) for name, f in ARITHMETIC.items()}
-IN_PLACE["divide_"] = _enter_in_place("divide_", _floats(np.divide))
+# remainder and the right shift of zeros have no form in place
+IN_PLACE = {f"{name}_": _enter_in_place(f"{name}_", f) for name, f in FUNCTIONS.items() if name not in ("remainder", "logical_right_shift")}

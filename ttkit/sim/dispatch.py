@@ -99,19 +99,21 @@ def result(
     dtype = dtype or like.dtype
     if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
         array = dtypes.convert(array, dtype, owned=owned, foreign=not owned)
+    if topology is None:
+        topology = like.topology if like.grid is like.mesh.grid else merged(like.mesh.grid, like.topology)  # type: ignore[union-attr]
     if output is not None:
-        if output.shard_shape != array.shape[len(like.grid.shape) :]:
+        if output.shard_shape != array.shape[len(like.grid.shape) :] or output.grid is not like.grid:
             fail(
                 "output_tensor",
-                f"the result has shape {list(array.shape[len(like.grid.shape) :])}, the output tensor {list(output.shard_shape)}",
-                "an output of that shape",
+                f"the result has shape {list(array.shape[len(like.grid.shape) :])} on {like.grid.size} chips, "
+                f"the output tensor {list(output.shard_shape)} on {output.grid.size}",
+                "an output of that shape on those chips",
             )
         if output.dtype is not dtype:
             array = dtypes.convert(array, output.dtype)
         output.rebind(array)
+        output.topology = topology  # ttnn lets an output tensor speak of the operands
         return output
-    if topology is None:
-        topology = like.topology if like.grid is like.mesh.grid else merged(like.mesh.grid, like.topology)  # type: ignore[union-attr]
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh, memory_config)
 
 

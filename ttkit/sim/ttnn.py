@@ -10,6 +10,7 @@ from ttkit.sim import binary as _binary
 from ttkit.sim import decode as _decode
 from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
+from ttkit.sim import quotients as _quotients
 from ttkit.sim import unary as _unary
 from ttkit.sim.backward import (
     add_bw,
@@ -28,8 +29,6 @@ from ttkit.sim.backward import (
     where_bw,
 )
 from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
-from ttkit.sim.binary import atan2, divide, floor_div, fmod, remainder
-from ttkit.sim.binary import pow_ as pow
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.creation import as_tensor, from_torch, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (
@@ -147,6 +146,8 @@ from ttkit.sim.opening import (
     synchronize_device,
 )
 from ttkit.sim.printing import set_printoptions
+from ttkit.sim.quotients import addalpha, div_no_nan, divide, floor_div, fmod, gcd, isclose, lcm, nextafter, outer, polyval, prelu, subalpha
+from ttkit.sim.quotients import pow_ as pow
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max
 from ttkit.sim.reductions import min_ as min
@@ -190,7 +191,7 @@ from ttkit.sim.types import (
 from ttkit.sim.unary import elu, gelu, hardtanh, leaky_relu, sigmoid, softplus
 from ttkit.sim.unary import round_ as round
 
-globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
+globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _quotients.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
 sub, mul, div = globals()["subtract"], globals()["multiply"], divide
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
