@@ -107,13 +107,20 @@ def min_(
     return _fold("min", input_tensor, dim, keepdim, lambda x, a: x.min(a, keepdims=True), memory_config)
 
 
+def _variance(x: np.ndarray, axes: tuple[int, ...], correction: bool) -> np.ndarray:
+    """NumPy's variance, NaN without a warning where there are too few elements."""
+    n = np.float32(np.prod([x.shape[a] for a in np.atleast_1d(axes)]))
+    centred = x - x.sum(axes, keepdims=True) / n
+    return (centred * centred).sum(axes, keepdims=True) / np.maximum(n - np.float32(correction), np.float32(0))
+
+
 @operation("var")
 def var(
     input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, memory_config: Any = None, compute_kernel_config: Any = None, scalar: float = 1.0,
     correction: bool = True, sub_core_grids: Any = None,
 ) -> Tensor:  # fmt: skip
     """The variance over dimensions of each shard; with `correction` divided by n - 1."""
-    return _fold("var", input_tensor, dim, keepdim, lambda x, a: x.var(a, keepdims=True, ddof=int(correction)) * F(scalar), memory_config)
+    return _fold("var", input_tensor, dim, keepdim, lambda x, a: _variance(x, a, correction) * F(scalar), memory_config)
 
 
 @operation("std")
@@ -122,7 +129,7 @@ def std(
     correction: bool = True, sub_core_grids: Any = None,
 ) -> Tensor:  # fmt: skip
     """The standard deviation over dimensions of each shard; with `correction` divided by n - 1."""
-    return _fold("std", input_tensor, dim, keepdim, lambda x, a: x.std(a, keepdims=True, ddof=int(correction)) * F(scalar), memory_config)
+    return _fold("std", input_tensor, dim, keepdim, lambda x, a: np.sqrt(_variance(x, a, correction)) * F(scalar), memory_config)
 
 
 @operation("prod")
