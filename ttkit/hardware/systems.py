@@ -124,19 +124,24 @@ def use_system(system: str | System | None) -> System:
         't3000'
     """
     if isinstance(system, str):
-        system = _by_name(system)
+        system = system_named(system)
     _chosen[:] = [] if system is None else [system]
     return current_system()
 
 
 def current_system() -> System:
     """The machine in use: `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000; narrowed by `TT_VISIBLE_DEVICES`."""
-    system = _chosen[0] if _chosen else _by_name(os.environ.get("TTKIT_SYSTEM") or "t3000")
+    system = _chosen[0] if _chosen else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
     visible = os.environ.get("TT_VISIBLE_DEVICES", "")
     return narrow(system, visible) if visible.strip() else system
 
 
-def _by_name(name: str) -> System:
+def system_named(name: str) -> System:
+    """The system of that name or alias.
+
+    Raises:
+        TTKitError: the name is not known.
+    """
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in SYSTEMS:

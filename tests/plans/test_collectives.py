@@ -1,0 +1,223 @@
+"""Every collective on every topology: what a plan moves equals NumPy, its bytes equal the textbook's formulas."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ttkit.errors import TTKitError
+from ttkit.hardware import SYSTEMS, System
+from ttkit.plans import RING, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
+
+CHIP = SYSTEMS["t3000"].chip
+
+
+def grid(rows, columns, wraps=(False, False), links=2):
+    """A system whose ids are not in the order of the mesh, so that a place taken for an id shows."""
+    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
+    return topology(System("grid", CHIP, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))
+
+
+@st.composite
+def topologies(draw):
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    return grid(rows, columns, (draw(st.booleans()), draw(st.booleans())), draw(st.integers(1, 4)))
+
+
+@st.composite
+def cases(draw, *ways):
+    """A topology, an axis, and an algorithm that fits both."""
+    mesh = draw(topologies())
+    axis = draw(st.sampled_from([None, 0, 1]))
+    phases = [0, 1] if axis is None and min(mesh.shape) > 1 else [axis if axis is not None else int(mesh.shape[0] == 1)]
+    fits = [None, "line", *ways]
+    if all(mesh.kind(a) == RING for a in phases):
+        fits += ["ring", "one_way_ring"]
+    if axis is None:
+        fits.append("snake")
+    return mesh, axis, draw(st.sampled_from(fits)), draw(st.integers(1, mesh.links))
+
+
+def shards_for(mesh, shape, dtype=np.float32):
+    rng = np.random.default_rng(7)
+    return [rng.integers(-9, 10, shape).astype(dtype) for _ in mesh.chips]
+
+
+def members(plan):
+    """Places in the mesh of the chips of each group."""
+    return [[plan.topology.place[chip] for chip in group] for group in plan.groups]
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.integers(0, 1), st.sampled_from([np.float32, np.int32, np.uint8]))
+def test_all_gather(case, dim, dtype):
+    mesh, axis, algorithm, links = case
+    plan = all_gather(mesh, 24, axis, algorithm=algorithm, links=links)
+    shards = shards_for(mesh, (2, 3), dtype)
+    got = plan.run(shards, dim)
+    for group in members(plan):
+        for place in group:
+            np.testing.assert_array_equal(got[place], np.concatenate([shards[p] for p in group], dim), strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.integers(0, 1))
+def test_reduce_scatter(case, dim):
+    mesh, axis, algorithm, links = case
+    n = len(mesh.groups(axis)[0])
+    plan = reduce_scatter(mesh, 48 * n, axis, algorithm=algorithm, links=links)
+    shards = shards_for(mesh, (2 * n, 3 * n))
+    got = plan.run(shards, dim)
+    for group in members(plan):
+        parts = np.split(sum(shards[p] for p in group), n, dim)
+        for place, part in zip(group, parts, strict=True):
+            np.testing.assert_array_equal(got[place], part, strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases("tree"), st.integers(1, 50))
+def test_all_reduce(case, size):
+    mesh, axis, algorithm, links = case
+    plan = all_reduce(mesh, 4 * size, axis, algorithm=algorithm, links=links)
+    shards = shards_for(mesh, (size,))
+    got = plan.run(shards)
+    for group in members(plan):
+        for place in group:
+            np.testing.assert_array_equal(got[place], sum(shards[p] for p in group), strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.integers(0, 1))
+def test_all_to_all(case, dim):
+    mesh, axis, algorithm, links = case
+    n = len(mesh.groups(axis)[0])
+    plan = all_to_all(mesh, 48 * n, axis, algorithm=algorithm, links=links)
+    shards = shards_for(mesh, (2 * n, 3 * n))
+    got = plan.run(shards, dim)
+    for group in members(plan):
+        cut = {p: np.split(shards[p], n, dim) for p in group}
+        for j, place in enumerate(group):
+            np.testing.assert_array_equal(got[place], np.concatenate([cut[p][j] for p in group], dim), strict=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(topologies(), st.data())
+def test_broadcast(mesh, data):
+    axis = data.draw(st.sampled_from([None, 0, 1]))
+    root = data.draw(st.integers(0, len(mesh.groups(axis)[0]) - 1))
+    plan = broadcast(mesh, 20, root, axis, waves=data.draw(st.integers(1, 4)))
+    shards = shards_for(mesh, (5,))
+    got = plan.run(shards)
+    for group in members(plan):
+        for place in group:
+            np.testing.assert_array_equal(got[place], shards[group[root]], strict=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(topologies(), st.data())
+def test_point_to_point(mesh, data):
+    source, destination = data.draw(st.sampled_from(mesh.chips)), data.draw(st.sampled_from(mesh.chips))
+    waves = data.draw(st.integers(1, 4))
+    plan = point_to_point(mesh, 20, source, destination, waves=waves)
+    shards = shards_for(mesh, (5,))
+    got = plan.run(shards)
+    for chip, place in mesh.place.items():
+        np.testing.assert_array_equal(got[place], shards[mesh.place[source]] if chip == destination else shards[place], strict=True)
+    hops = len(mesh.route(source, destination)) - 1
+    assert len(plan.steps) == (hops + waves - 1 if hops else 0)
+    assert plan.total_bytes == hops * 20
+
+
+# ---------------------------------------------------------------- bytes, as the textbooks have them
+S = 5040  # divisible by every group size below
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_bytes_on_a_line(n):
+    line = grid(1, n)
+    gather, scatter = all_gather(line, S), reduce_scatter(line, S)
+    for i, (a, b) in enumerate(zip(line.chips, line.chips[1:], strict=False), 1):
+        assert gather.bytes_per_link[a, b] == i * S and gather.bytes_per_link[b, a] == (n - i) * S
+        assert scatter.bytes_per_link[a, b] == (n - i) * S // n and scatter.bytes_per_link[b, a] == i * S // n
+    assert len(gather.steps) == len(scatter.steps) == n - 1
+    assert gather.peak_extra_bytes == (n - 1) * S
+    assert gather.total_bytes == n * (n - 1) * S
+
+
+@pytest.mark.parametrize("n", range(3, 9))
+def test_bytes_on_a_ring(n):
+    ring = grid(1, n, (False, True))
+    for plan, size in ((all_gather(ring, S, algorithm="one_way_ring"), S), (reduce_scatter(ring, S, algorithm="one_way_ring"), S // n)):
+        assert len(plan.steps) == n - 1
+        assert set(plan.bytes_per_link.values()) == {(n - 1) * size} and len(plan.bytes_per_link) == n
+        assert set(plan.bytes_sent.values()) == {(n - 1) * size}
+    both = all_gather(ring, S)
+    assert len(both.steps) == n // 2
+    assert {both.bytes_per_link[a, b] for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)} == {n // 2 * S}
+    assert {both.bytes_per_link[b, a] for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)} == {(n - 1) // 2 * S}
+    ar = all_reduce(ring, S, algorithm="one_way_ring")
+    assert set(ar.bytes_sent.values()) == {2 * (n - 1) * S // n} and len(ar.steps) == 2 * (n - 1)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 4), (4, 2), (3, 5), (8, 4)])
+def test_bytes_in_a_mesh(rows, columns):
+    mesh = grid(rows, columns)
+    gather = all_gather(mesh, S)
+    assert len(gather.steps) == rows - 1 + columns - 1
+    assert gather.total_bytes == rows * columns * (rows * columns - 1) * S  # every chip is sent every other chip's shard exactly once
+    back = reduce_scatter(mesh, S * rows * columns)
+    assert {(b, a): n for (a, b), n in back.bytes_per_link.items()} == gather.bytes_per_link
+
+
+@pytest.mark.parametrize(("n", "tree", "scattered"), [(2, 2, 2), (4, 4, 6), (8, 8, 14)])
+def test_steps_of_an_all_reduce_on_a_line(n, tree, scattered):
+    assert len(all_reduce(grid(1, n), S, algorithm="tree").steps) == tree
+    assert len(all_reduce(grid(1, n), S).steps) == scattered
+    assert max(all_reduce(grid(1, n), S, algorithm="tree").bytes_per_link.values()) == S
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(1, 400))
+def test_odd_sizes_lose_no_byte(case, size):
+    mesh, axis, algorithm, links = case
+    plan = all_reduce(mesh, size, axis, algorithm=algorithm, links=links).validate()
+    n = plan.group_size
+    assert plan.total_bytes == 2 * (n - 1) * size * len(plan.groups)
+
+
+def test_pieces_of_a_wave_follow_each_other():
+    line = grid(1, 4)
+    plan = broadcast(line, 10, 0, waves=3)
+    assert plan.sizes[:3] == [4, 3, 3]
+    assert plan.bytes_per_step == [4, 7, 10, 6, 3]
+    assert math.isclose(sum(plan.bytes_per_step), 30)
+
+
+# ---------------------------------------------------------------- what is refused
+@pytest.mark.parametrize(
+    ("ask", "phrase"),
+    [
+        (lambda: all_gather(topology("t3000"), 8, 1, algorithm="ring"), "no cable leads from chip 6 back to chip 4"),
+        (lambda: all_gather(topology("t3000"), 8, 1, algorithm="snake"), "goes through all chips"),
+        (lambda: all_gather(topology("t3000"), 8, 1, algorithm="tree"), "the algorithms are line, ring"),
+        (lambda: all_gather(topology("t3000"), 8, 1, links=3), "joined by 2"),
+        (lambda: all_gather(topology("t3000"), 8, 1, links=0), "0 links"),
+        (lambda: all_gather(topology("t3000"), 0, 1), "at least 1"),
+        (lambda: all_gather(topology("t3000"), 8, 2), "axes 0 (down a column) and 1"),
+        (lambda: broadcast(topology("t3000"), 8, 4, 1), "numbered from 0"),
+        (lambda: broadcast(topology("t3000"), 8, waves=0), "at least 1 wave"),
+        (lambda: point_to_point(topology("t3000"), 8, 0, 8), "no such chip"),
+        (lambda: grid(3, 3).route(0, 99), "chip 99 of"),
+        (lambda: topology("t4000"), "no system has that name"),
+        (lambda: topology(7), "known of systems"),
+        (lambda: all_gather(topology("n300"), 8).run([np.zeros(2)]), "there must be 2 shards"),
+        (lambda: all_gather(topology("n300"), 8).run([np.zeros(2), np.zeros(3)]), "one shape"),
+        (lambda: all_gather(topology("n300"), 8).run([np.zeros(2)] * 2, 1), "no dimension 1"),
+        (lambda: reduce_scatter(topology("n300"), 8).run([np.zeros(3)] * 2), "do not divide 3"),
+    ],
+)
+def test_bad_input(ask, phrase):
+    with pytest.raises(TTKitError, match=phrase.replace("(", r"\(").replace(")", r"\)")):
+        ask()

@@ -1,0 +1,163 @@
+"""Which chips of a mesh are joined, by how many links, and the way from one chip to another."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import SYSTEMS, Link, System
+from ttkit.hardware.systems import system_named
+
+LINE, RING = "LINE", "RING"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The chips of a mesh and the cables between them; get one from `topology(mesh)` or `topology("t3000")`.
+
+    Args:
+        name: the system, for pictures and messages.
+        chips: device ids in the order of the mesh, row by row.
+        shape: rows and columns.
+        cables: for each chip the chips that it is cabled to.
+        links: ethernet links between two chips that are cabled, each of them both ways.
+        link: what one of those links does, with sources.
+
+    Example:
+        >>> t3000 = topology("t3000")
+        >>> t3000.neighbours(0), t3000.kind(1), t3000.route(4, 3)
+        ((1, 2, 4), 'LINE', (4, 0, 2, 3))
+    """
+
+    name: str
+    chips: tuple[int, ...]
+    shape: tuple[int, int]
+    cables: tuple[tuple[int, ...], ...]
+    links: int
+    link: Link
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name} {self.shape[0]}x{self.shape[1]}, {self.links} links a pair)"
+
+    @functools.cached_property
+    def place(self) -> dict[int, int]:
+        """The place of each chip in the mesh, counted row by row: {id: place}."""
+        return {chip: i for i, chip in enumerate(self.chips)}
+
+    @functools.cached_property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """Every (chip, chip) that a cable joins, once for each way."""
+        return frozenset((a, b) for a, ends in zip(self.chips, self.cables, strict=True) for b in ends)
+
+    def coordinate(self, chip: int) -> tuple[int, int]:
+        """Row and column of a chip."""
+        return divmod(self.place[chip], self.shape[1])
+
+    def neighbours(self, chip: int) -> tuple[int, ...]:
+        """The chips that a cable joins to this one, by id."""
+        if chip not in self.place:
+            fail(f"chip {chip} of {self!r}", f"there is no such chip; the chips are {list(self.chips)}", "one of those ids")
+        return self.cables[self.place[chip]]
+
+    def joined(self, a: int, b: int) -> bool:
+        """True where a cable joins two chips."""
+        return (a, b) in self.pairs
+
+    def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
+        """The lines of chips that work together along a mesh axis: 0 for each column, 1 for each row, None for all chips in one."""
+        rows, columns = self.shape
+        if axis is None:
+            return [self.chips]
+        if axis not in (0, 1):
+            fail(f"axis {axis!r} of {self!r}", "a mesh has the axes 0 (down a column) and 1 (along a row)", "axis=0 or axis=1")
+        return [self.chips[r * columns : (r + 1) * columns] for r in range(rows)] if axis else [self.chips[c::columns] for c in range(columns)]
+
+    def kind(self, axis: int) -> str:
+        """RING where a cable leads from the last chip of each line along `axis` back to its first, else LINE."""
+        return RING if all(self.closes(line) for line in self.groups(axis)) else LINE
+
+    def closes(self, line: tuple[int, ...]) -> bool:
+        """True where a line of three or more chips has a cable from its end to its start."""
+        return len(line) > 2 and self.joined(line[-1], line[0])
+
+    def route(self, source: int, destination: int) -> tuple[int, ...]:
+        """A shortest way over cables, both ends included; along the row first where there is a choice.
+
+        Raises:
+            TTKitError: no such chip, or no way.
+        """
+        far = self._distances(destination)
+        self.neighbours(source)  # refuses a chip that is not there
+        if source not in far:
+            fail(f"route from chip {source} to chip {destination} on {self!r}", "no cables lead there", "chips of one mesh")
+        way = [source]
+        while way[-1] != destination:
+            here = way[-1]
+            nearer = [b for b in self.neighbours(here) if far[b] == far[here] - 1]
+            way.append(min(nearer, key=lambda b: (self.coordinate(b)[0] != self.coordinate(here)[0], self.place[b])))
+        return tuple(way)
+
+    def _distances(self, chip: int) -> dict[int, int]:
+        far, front = {chip: 0}, [chip]
+        for a in front:  # grows while it is read: breadth first
+            for b in self.neighbours(a):
+                if b not in far:
+                    far[b] = far[a] + 1
+                    front.append(b)
+        return far
+
+    def snake(self) -> tuple[int, ...]:
+        """All chips as one line over cables: a closed one where the mesh allows, else back and forth, row by row.
+
+        Example:
+            >>> topology("t3000").snake()
+            (4, 0, 2, 6, 7, 3, 1, 5)
+        """
+        rows, columns = self.shape
+        grid = [list(self.chips[r * columns : (r + 1) * columns]) for r in range(rows)]
+        if rows > 1 and columns > 1 and rows % 2 and columns % 2 == 0:  # an even number of columns: snake through them
+            grid = [list(line) for line in zip(*grid, strict=True)]
+        if min(len(grid), len(grid[0])) > 1 and len(grid) % 2 == 0:  # the first column is the way back
+            line = [grid[0][0]]
+            for r, row in enumerate(grid):
+                line += row[:0:-1] if r % 2 else row[1:]
+            return tuple(line + [row[0] for row in grid[:0:-1]])
+        return tuple(chip for r, row in enumerate(grid) for chip in (row[::-1] if r % 2 else row))
+
+
+def topology(of: Any) -> Topology:
+    """The topology of an open mesh of the simulator, of a `System`, or of a system's name.
+
+    Raises:
+        TTKitError: a mesh of a card, which does not tell its cables: give the system's name.
+
+    Example:
+        >>> topology("galaxy").shape, topology("galaxy_torus").kind(0)
+        ((8, 4), 'RING')
+    """
+    if isinstance(of, Topology):
+        return of
+    if isinstance(of, str):
+        of = system_named(of)
+    if isinstance(of, System):
+        system, chips, shape = of, [chip for row in of.ids for chip in row], of.shape
+    elif isinstance(getattr(of, "system", None), System):
+        system, chips, shape = of.system, of.get_device_ids(), tuple(of.shape)
+    else:
+        fail(f"topology({of!r})", "which chips are cabled is known of systems and of simulated meshes only", f"a name: {', '.join(SYSTEMS)}")
+    if len(shape) != 2:
+        fail(f"topology({of!r})", f"a mesh has rows and columns, this one has shape {list(shape)}", "mesh.reshape(ttnn.MeshShape(rows, columns))")
+    return _known(system, tuple(chips), shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> Topology:
+    there = set(chips)
+    ends: dict[int, set[int]] = {chip: set() for chip in chips}
+    for a, b in system.links():
+        if a in there and b in there:
+            ends[a].add(b)
+            ends[b].add(a)
+    return Topology(system.name, chips, shape, tuple(tuple(sorted(ends[chip])) for chip in chips), system.links_per_pair, system.chip.link)

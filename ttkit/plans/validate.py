@@ -1,0 +1,112 @@
+"""What a plan must keep to: real cables, chunks that are held, every contribution once, no more messages than links."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NoReturn
+
+from ttkit.errors import fail
+from ttkit.plans.plan import REDUCES, Plan, Step, Transfer
+
+
+def validate(plan: Plan) -> None:
+    """Go through a plan step by step; raise at the first thing that cannot be, naming chip, chunk and step."""
+    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
+    held = plan.before(lambda chip, c: bit[chip])  # chip -> chunk -> whose contributions are in it, as bits
+    adds = plan.collective in REDUCES
+    pairs, sizes, room = plan.topology.pairs, plan.sizes, plan.topology.links // plan.links
+    for number, step in enumerate(plan.steps, 1):
+        arrives = []
+        for t in step:
+            if (t.source, t.destination) not in pairs:
+                _no_cable(plan, number, t)
+            has, chunks = held[t.source], t.chunks
+            try:
+                masks = [has[c] for c in chunks]
+            except KeyError as missing:
+                _not_held(plan, number, t, missing.args[0])
+            if t.bytes != sum([sizes[c] for c in chunks]):
+                _wrong_size(plan, number, t)
+            if t.reduce and not adds:
+                _wrong(plan, number, f"chip {t.destination} would add {_chunks(t)} from chip {t.source}, but {plan.collective} adds nothing", "reduce=False")
+            arrives.append((t, chunks, masks))
+        if len({(t.source, t.destination) for t in step}) < len(step):
+            _check_load(plan, number, step, room)
+        if adds:
+            _add_up(plan, number, arrives, held)
+        else:
+            for t, chunks, masks in arrives:
+                held[t.destination].update(zip(chunks, masks, strict=True))
+    _reached(plan, held, bit)
+
+
+def _add_up(plan: Plan, number: int, arrives: list[tuple[Transfer, tuple[int, ...], list[int]]], held: dict[int, dict[int, int]]) -> None:
+    """Take in what a step brings, where parts are added: none twice, none lost."""
+    written: dict[tuple[int, int], int] = {}
+    for t, chunks, masks in arrives:
+        have = held[t.destination]
+        for c, mask in zip(chunks, masks, strict=True):
+            sends, old = f"chip {t.source} sends chunk {c} to chip {t.destination}", have.get(c, 0)
+            if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
+                _wrong(plan, number, f"{sends}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
+            if t.reduce and old & mask:
+                _wrong(plan, number, f"{sends}, which would add the part of {_chips(plan, old & mask)} a second time")
+            if not t.reduce and old & ~mask:
+                _wrong(plan, number, f"{sends}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
+            have[c] = old | mask
+
+
+def _reached(plan: Plan, held: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
+    for group in plan.groups:
+        everyone = sum(bit[chip] for chip in group)
+        for chip in group:
+            for c in plan.goal(chip):
+                if c not in held[chip]:
+                    _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {c}, which {plan.collective} should give it")
+                missing = everyone & ~held[chip][c] if plan.collective in REDUCES else 0
+                if missing:
+                    _wrong(plan, len(plan.steps), f"after the last step chunk {c} on chip {chip} lacks the part of {_chips(plan, missing)}")
+
+
+def _chunks(t: Transfer) -> str:
+    return f"chunk {t.chunk}" if isinstance(t.chunk, int) else f"chunks {', '.join(map(str, t.chunk))}"
+
+
+def _chips(plan: Plan, mask: int) -> str:
+    chips = [chip for i, chip in enumerate(plan.topology.chips) if mask >> i & 1]
+    return ("chip " if len(chips) == 1 else "chips ") + ", ".join(map(str, chips))
+
+
+def _wrong(plan: Plan, number: int, rule: str, cure: str = "") -> NoReturn:
+    fail(f"step {number} of {len(plan.steps)} of {plan.collective} on {plan.topology!r}", rule, cure)
+
+
+def _no_cable(plan: Plan, number: int, t: Transfer) -> NoReturn:
+    for what, chip in (("sends", t.source), ("gets", t.destination)):
+        if chip not in plan.topology.place:
+            _wrong(plan, number, f"chip {chip} {what} {_chunks(t)}, but there is no chip {chip}", f"one of {list(plan.topology.chips)}")
+    if t.source == t.destination:
+        _wrong(plan, number, f"chip {t.source} sends {_chunks(t)} to itself", "leave it out: it holds the chunk")
+    ends = plan.topology.neighbours(t.source)
+    rule = f"chip {t.source} sends {_chunks(t)} to chip {t.destination}, but no cable joins them"
+    _wrong(plan, number, rule, f"a neighbour of chip {t.source}: {', '.join(map(str, ends)) or 'it has none'}")
+
+
+def _not_held(plan: Plan, number: int, t: Transfer, c: int) -> NoReturn:
+    if c not in range(len(plan.sizes)):
+        _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but the chunks have the numbers 0 to {len(plan.sizes) - 1}")
+    _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but does not hold it yet", "send it in an earlier step to this chip first")
+
+
+def _wrong_size(plan: Plan, number: int, t: Transfer) -> NoReturn:
+    has = sum(plan.sizes[c] for c in t.chunks)
+    _wrong(plan, number, f"the message of chip {t.source} to chip {t.destination} with {_chunks(t)} says {t.bytes:,} bytes, but has {has:,}", "bytes=None")
+
+
+def _check_load(plan: Plan, number: int, step: Step, room: int) -> None:
+    for (source, destination), n in Counter((t.source, t.destination) for t in step).items():
+        if n > room:
+            chunks = ", ".join(str(c) for t in step if (t.source, t.destination) == (source, destination) for c in t.chunks)
+            rule = f"chip {source} sends {n} messages (chunks {chunks}) to chip {destination}, where {plan.topology.links} links"
+            rule += f" carry {room} of them at a time" if plan.links == 1 else f" carry {room}, each message taking {plan.links}"
+            _wrong(plan, number, rule, "another step for some of them, or one message with several chunks")
