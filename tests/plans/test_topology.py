@@ -1,5 +1,7 @@
 """Cables, kinds of axes, routes: compared with networkx where that knows better."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def test_routes_are_shortest(name):
             route = mesh.route(a, b)
             assert (route[0], route[-1]) == (a, b)
             assert len(route) - 1 == far[b]
-            assert all(mesh.joined(x, y) for x, y in zip(route, route[1:], strict=False))
+            assert all(mesh.joined(x, y) for x, y in itertools.pairwise(route))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -30,7 +32,7 @@ def test_a_snake_visits_every_chip_over_cables_and_closes_where_it_can(name):
     mesh = topology(name)
     line = mesh.snake()
     assert sorted(line) == sorted(mesh.chips)
-    assert all(mesh.joined(a, b) for a, b in zip(line, line[1:], strict=False))
+    assert all(mesh.joined(a, b) for a, b in itertools.pairwise(line))
     rows, columns = mesh.shape
     if min(rows, columns) > 1 and rows * columns % 2 == 0 and rows * columns > 2:
         assert mesh.joined(line[-1], line[0])
