@@ -23,6 +23,7 @@ _LATER = {
     "about": "ttkit.backend",
     "assert_with_pcc": "ttkit.convert",
     "from_numpy": "ttkit.convert",
+    "last_plan": "ttkit.plans.recorded",
     "memory": "ttkit.visualize",
     "pcc": "ttkit.convert",
     "tape": "ttkit.calltape",
@@ -33,14 +34,14 @@ _LATER = {
     "visualize_system_mesh": "ttkit.visualize",
     "visualize_tensor": "ttkit.visualize",
 }
-__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "is_strict", "lessons", "strict", "ttnn", *_LATER]
+__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER]
 
 
 def __getattr__(name: str) -> _Any:
     if name == "ttnn":
         value = _import_module("ttkit.backend").load()
-    elif name == "lessons":
-        value = _import_module("ttkit.lessons")
+    elif name in ("lessons", "plans"):
+        value = _import_module(f"ttkit.{name}")
     elif name in _LATER:
         value = getattr(_import_module(_LATER[name]), name)
     else:

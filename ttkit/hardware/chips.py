@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 WORMHOLE_PAGE = "docs.tenstorrent.com, Wormhole specifications"
 BLACKHOLE_PAGE = "docs.tenstorrent.com, Blackhole specifications"
 GEMM_REPORT = "tenstorrent/tt-metal, tech_reports/GEMM_FLOPS"
 ETHERNET_GUIDE = "tenstorrent/tt-metal, tech_reports/EthernetMultichip/BasicEthernetGuide"
-FABRIC_GOLDENS = "tenstorrent/tt-metal, perf_microbenchmark/routing/golden (4 KiB packets, one link)"
+FABRIC_GOLDENS = "tenstorrent/tt-metal, perf_microbenchmark/routing/golden"
 PRESS = "press coverage of Hot Chips 2024 (secondary)"
 
 
@@ -26,13 +26,44 @@ class Fact(NamedTuple):
     source: str
 
 
+class Rate(NamedTuple):
+    """What one link carried in Tenstorrent's fabric benchmark, in one pattern of traffic."""
+
+    traffic: str
+    gb_per_s: float
+    packet_bytes: int = 4096
+    links: int = 1  # how many links of a pair of chips were in use at once
+
+
+class Latency(NamedTuple):
+    """How long a packet took for one hop in that benchmark, in nanoseconds."""
+
+    traffic: str
+    smallest_ns: float  # 16 bytes
+    packet_ns: float  # 4096 bytes
+
+
 @dataclass(frozen=True)
 class Link:
-    """One ethernet link between two chips, each way."""
+    """One ethernet link between two chips, each way.
+
+    `rates` and `latencies` hold what was measured: the first of each is a message along a line of chips.
+    """
 
     raw: Fact  # what the wires carry
-    bandwidth: Fact  # measured by Tenstorrent's fabric benchmark
-    hop_latency: Fact  # 16-byte packet, one hop
+    rates: tuple[Rate, ...]
+    latencies: tuple[Latency, ...]
+    source: str
+
+    @property
+    def bandwidth(self) -> Fact:
+        """Measured along a line, 4 KiB packets, one link in use."""
+        return Fact(self.rates[0].gb_per_s, "GB/s", self.source)
+
+    @property
+    def hop_latency(self) -> Fact:
+        """Measured along a line: one hop of a 16-byte packet."""
+        return Fact(self.latencies[0].smallest_ns * 1e-9, "s", self.source)
 
 
 @dataclass(frozen=True)
@@ -63,29 +94,55 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
-_WORMHOLE_LINK = Link(Fact(12.5, "GB/s", ETHERNET_GUIDE), Fact(11.78, "GB/s", FABRIC_GOLDENS), Fact(801e-9, "s", FABRIC_GOLDENS))
-_BLACKHOLE_LINK = Link(Fact(50.0, "GB/s", PRESS), Fact(28.07, "GB/s", FABRIC_GOLDENS), Fact(679e-9, "s", FABRIC_GOLDENS))
+_T3000_LINK = Link(
+    Fact(12.5, "GB/s", ETHERNET_GUIDE),
+    (
+        Rate("line", 11.78), Rate("line", 8.03, packet_bytes=2048), Rate("line multicast", 11.68), Rate("ring", 5.18), Rate("ring multicast", 5.75),
+        Rate("half ring", 6.09), Rate("mesh", 6.51), Rate("mesh multicast", 7.86),
+    ),
+    (Latency("line", 801, 1443), Latency("ring", 805, 1481), Latency("mesh", 929, 1547)),
+    FABRIC_GOLDENS,
+)  # fmt: skip
+_GALAXY_LINK = Link(
+    Fact(12.5, "GB/s", ETHERNET_GUIDE),
+    (
+        Rate("line", 11.77), Rate("line multicast", 11.66), Rate("line multicast", 10.06, links=4), Rate("ring multicast", 8.34),
+        Rate("ring multicast", 8.34, links=2), Rate("ring multicast", 6.0, links=4), Rate("ring", 4.66, packet_bytes=2048),
+    ),
+    (Latency("line", 853, 1375), Latency("mesh", 991, 1488)),
+    FABRIC_GOLDENS,
+)  # fmt: skip
+_BLACKHOLE_LINK = Link(
+    Fact(50.0, "GB/s", PRESS),
+    (Rate("line", 28.07), Rate("line multicast", 29.46), Rate("neighbours", 33.29), Rate("neighbours", 16.6, packet_bytes=2048)),
+    (Latency("line", 679, 813), Latency("mesh", 715, 902)),
+    FABRIC_GOLDENS,
+)
+# The latencies are those of the p150: nobody has published a p300's.
+_P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 15.66, links=2)))
 
 
-def _wormhole(name: str, cores: int, core_grid: tuple[int, int]) -> Chip:
+def _wormhole(name: str, cores: int, core_grid: tuple[int, int], link: Link) -> Chip:
     page = WORMHOLE_PAGE
     return Chip(
         name=name, arch="WORMHOLE_B0", cores=Fact(cores, "cores", page), clock=Fact(1.0e9, "Hz", page), flop_per_cycle=_ENGINE,
         sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(12, "GB", page), dram_bandwidth=Fact(288, "GB/s", page),
-        dram_grid=(12, 1), core_grid=core_grid, link=_WORMHOLE_LINK,
+        dram_grid=(12, 1), core_grid=core_grid, link=link,
     )  # fmt: skip
 
 
-def _blackhole(name: str, cores: int) -> Chip:
+def _blackhole(name: str, cores: int, link: Link) -> Chip:
     page = BLACKHOLE_PAGE
     return Chip(
         name=name, arch="BLACKHOLE", cores=Fact(cores, "cores", page), clock=Fact(1.35e9, "Hz", page), flop_per_cycle=_ENGINE,
         sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(32, "GB", page), dram_bandwidth=Fact(512, "GB/s", page),
-        dram_grid=(8, 1), core_grid=(13, 10), link=_BLACKHOLE_LINK,
+        dram_grid=(8, 1), core_grid=(13, 10), link=link,
     )  # fmt: skip
 
 
-WORMHOLE = _wormhole("n300 chip", 64, (8, 8))
-WORMHOLE_N150 = _wormhole("n150 chip", 72, (8, 9))
-BLACKHOLE = _blackhole("p150 chip", 140)
-CHIPS = {chip.name: chip for chip in (WORMHOLE, WORMHOLE_N150, BLACKHOLE)}
+WORMHOLE = _wormhole("n300 chip", 64, (8, 8), _T3000_LINK)
+WORMHOLE_N150 = _wormhole("n150 chip", 72, (8, 9), _T3000_LINK)
+WORMHOLE_GALAXY = _wormhole("Galaxy chip", 72, (8, 9), _GALAXY_LINK)
+BLACKHOLE = _blackhole("p150 chip", 140, _BLACKHOLE_LINK)
+BLACKHOLE_P300 = _blackhole("p300 chip", 140, _P300_LINK)
+CHIPS = {chip.name: chip for chip in (WORMHOLE, WORMHOLE_N150, WORMHOLE_GALAXY, BLACKHOLE, BLACKHOLE_P300)}

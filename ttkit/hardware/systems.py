@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ttkit.errors import fail
-from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, WORMHOLE_N150, Chip
+from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150, Chip
 
 Coordinate = tuple[int, ...]
 
@@ -93,12 +93,12 @@ SYSTEMS = {
         System("n150", WORMHOLE_N150, _grid(1, 1)),
         System("n300", WORMHOLE, _grid(1, 2), 2, boards=((0, 1),)),
         _T3000,
-        System("galaxy", WORMHOLE_N150, _grid(8, 4), 4),
-        System("galaxy_torus", WORMHOLE_N150, _grid(8, 4), 4, wraps=(True, True)),
+        System("galaxy", WORMHOLE_GALAXY, _grid(8, 4), 4),
+        System("galaxy_torus", WORMHOLE_GALAXY, _grid(8, 4), 4, wraps=(True, True)),
         System("p150", BLACKHOLE, _grid(1, 1)),
-        System("p300", BLACKHOLE, _grid(1, 2), 2, boards=((0, 1),)),
+        System("p300", BLACKHOLE_P300, _grid(1, 2), 2, boards=((0, 1),)),
         System("quietbox_bh", BLACKHOLE, _grid(2, 2), 4),
-        System("p300_x2", BLACKHOLE, _grid(2, 2), 2, boards=((0, 1), (2, 3))),
+        System("p300_x2", BLACKHOLE_P300, _grid(2, 2), 2, boards=((0, 1), (2, 3))),
         System("loudbox_bh", BLACKHOLE, _grid(2, 4), 2),
         System("galaxy_bh", BLACKHOLE, _grid(8, 4), 2),
     )

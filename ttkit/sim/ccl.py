@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
-from ttkit.sim import labels, recycle
+from ttkit.plans.recorded import record
+from ttkit.sim import labels
 from ttkit.sim.arguments import describe
-from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
 from ttkit.sim.dispatch import on_mesh, operation, result
+from ttkit.sim.dtypes import bytes_of
 from ttkit.sim.enums import DataType, FabricConfig, Layout, Topology
+from ttkit.sim.exchange import expanded, gathered, scattered, summed
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.shaping import axis_of, moved
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.threads import together
 from ttkit.sim.types import MeshCoordinate, integer
 
 Array = np.ndarray
-# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some 25 ms afterwards and take a core from what follows.
-BLAS_THREADS_FROM = 1 << 24
-
-
 UNSUMMED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.BFLOAT4_B)
 NEED_A_MESH = ("all_reduce", "all_broadcast")  # a freed tensor has none for them
 # What ttnn says of an axis of one chip, where there is nobody to talk to.
@@ -59,6 +55,12 @@ def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[Mes
     return mesh, cluster_axis
 
 
+def _record(name: str, tensor: Tensor, axis: int | None, topology: Any = None, num_links: int | None = None, *ends: MeshCoordinate) -> None:
+    """What `ttkit.last_plan` and the profiler build a plan from."""
+    way = {Topology.Linear: "line", Topology.Ring: "ring"}.get(topology)
+    record(name, tensor.mesh, bytes_of(tensor.padded, tensor.dtype), axis, way, num_links, ends)
+
+
 def _needs_fabric(name: str, mesh: MeshDevice) -> None:
     if mesh.fabric is FabricConfig.DISABLED and not older_form(
         f"{name} without set_fabric_config", "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before the mesh is opened"
@@ -85,76 +87,6 @@ def _other_axis(name: str, mesh: MeshDevice, axis: int | None) -> int | None:
 
 def _over(mesh: MeshDevice, axis: int | None) -> list[int]:
     return [axis] if axis is not None else list(range(len(mesh._shape)))
-
-
-def _expanded(tensor: Tensor, axes: list[int]) -> Array:
-    """The array with the named leading axes at full length."""
-    array, shape = tensor.array, list(tensor.array.shape)
-    for axis in axes:
-        shape[axis] = tensor.grid.shape[axis]
-    return array if shape == list(array.shape) else np.broadcast_to(array, shape)
-
-
-def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shards along mesh `axes` (in row-major order) joined along shard dimension `dim`; the axes end with one copy."""
-    lead = len(tensor.grid.shape)
-    array = _expanded(tensor, axes)
-    keep = [a for a in range(lead) if a not in axes]
-    order = keep + [lead + d for d in range(dim)] + axes + [lead + d for d in range(dim, array.ndim - lead)]
-    joined = array.transpose(order)
-    shape = [1 if a in axes else array.shape[a] for a in range(lead)]
-    local = list(tensor.shard_shape)
-    local[dim] *= math.prod(array.shape[a] for a in axes)
-    return joined.reshape(shape + local)
-
-
-_ones: dict[int, Array] = {}
-
-
-def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """Shards along mesh `axes` added; the axes end with one copy. A replicated axis of N chips counts N times."""
-    array, times = tensor.array, 1
-    for axis in axes:
-        n = array.shape[axis]
-        if n == 1:
-            times *= tensor.grid.shape[axis]
-        elif array.dtype != np.float32:
-            array = array.sum(axis, keepdims=True, dtype=array.dtype)
-        elif n == 2:
-            first, second = (array[(slice(None),) * axis + (slice(i, i + 1),)] for i in (0, 1))
-            array = np.add(first, second)
-        else:
-            before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
-            out = recycle.empty((before, 1, math.prod(after)))
-            _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
-            array = out.reshape(array.shape[:axis] + (1,) + after)
-    return array if times == 1 else array * array.dtype.type(times)
-
-
-def _add_up(parts: Array, out: Array) -> None:
-    """The sum of [many, n, size] over n, into `out` [many, 1, size]: a product with ones is the fastest."""
-    many, n, size = parts.shape
-    row = _ones.setdefault(n, np.ones((1, n), np.float32))
-    if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
-        np.matmul(row, parts, out=out)
-        return
-    step = max(1, -(-size * many // PIECES))
-    columns = [slice(low, low + step) for low in range(0, size, step)]
-    together(partial(np.matmul, row, parts[i][:, c], out=out[i][:, c]) for i in range(many) for c in columns)
-
-
-def scattered(array: Array, tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shard dimension `dim` cut over mesh `axes` (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
-    lead = len(tensor.grid.shape)
-    sizes = [tensor.grid.shape[a] for a in axes]
-    parts = math.prod(sizes)
-    full = array.shape
-    split = full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
-    pieces = array.reshape(split)
-    home = {axis: lead + dim + i for i, axis in enumerate(axes)}
-    rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
-    order = [home.get(a, a) for a in range(lead)] + rest + axes
-    return pieces.transpose(order).reshape([pieces.shape[i] for i in order[: len(order) - len(axes)]])
 
 
 @operation("all_gather")
@@ -192,6 +124,7 @@ def all_gather(
     shape[at] *= math.prod(mesh._shape[a] for a in axes)
     would_fit(mesh, input_tensor.grid, tuple(shape), input_tensor.dtype)
     label = labels.gather(input_tensor.topology, mesh.grid, rank, axis, at)
+    _record("all_gather", input_tensor, axis, topology, num_links)
     return _made(input_tensor, gathered(input_tensor, axes, at), label, memory_config, output_tensor)
 
 
@@ -236,6 +169,7 @@ def reduce_scatter(
     if input_tensor.shard_shape[at] % parts:
         fail(asked, f"Dimension {at} must be divisible by ring_size: {input_tensor.shard_shape[at]} over {parts} chips", "another dim, or ttnn.pad first")
     label = labels.scatter(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, at)
+    _record("reduce_scatter", input_tensor, axis, topology, num_links)
     return _made(input_tensor, scattered(summed(input_tensor, axes), input_tensor, axes, at), label, memory_config, output_tensor, rounded=False)
 
 
@@ -277,6 +211,7 @@ def all_reduce(
         fail(asked, f"{rule}, which does not take {input_tensor.dtype.name}", "ttnn.typecast(tensor, ttnn.bfloat16)")
     _whole("all_reduce", input_tensor)
     label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
+    _record("all_reduce", input_tensor, axis, topology, num_links)
     return _made(input_tensor, summed(input_tensor, _over(mesh, axis)), label, memory_config, rounded=False)
 
 
@@ -294,8 +229,9 @@ def all_broadcast(
     axis = _other_axis("all_broadcast", mesh, axis)
     _whole("all_broadcast", input_tensor)
     over = axis if axis is not None else int(np.argmax(mesh._shape))
-    array = _expanded(input_tensor, [over])
+    array = expanded(input_tensor, [over])
     label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
+    _record("all_gather", input_tensor, axis, topology, num_links)  # the same messages; the pieces stay apart
     pick = lambda i: array[(slice(None),) * over + (slice(i, i + 1),)]  # noqa: E731
     return [_made(input_tensor, pick(i), label, memory_config) for i in range(mesh._shape[over])]
 
@@ -322,6 +258,7 @@ def broadcast(
     array, at = input_tensor.array, sender_coord[over]
     if array.shape[over] > 1:
         array = array[(slice(None),) * over + (slice(at, at + 1),)]
+    _record("broadcast", input_tensor, axis, topology, num_links, sender_coord)
     return _made(input_tensor, array, labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None), memory_config)
 
 
@@ -351,7 +288,7 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     if input_tensor.layout is Layout.TILE and at >= rank - 2 and size // parts % 32:
         side = "width" if at == rank - 1 else "height"
         fail(asked, f"Can only slice tilized tensor with {side} begin index aligned to tiles: pieces of {size // parts}", "a row-major tensor, or pieces of 32")
-    array, lead = _expanded(input_tensor, axes), len(input_tensor.grid.shape)
+    array, lead = expanded(input_tensor, axes), len(input_tensor.grid.shape)
     piece = size // parts
     numbers = np.zeros([mesh._shape[a] if a in axes else 1 for a in range(lead)], np.int64)
     for a in axes:
@@ -392,4 +329,5 @@ def point_to_point(
     base = input_tensor if output_tensor is None else output_tensor
     values = np.array(base.full_array())
     values[tuple(receiver_coord)] = input_tensor.full_array()[tuple(sender_coord)]
+    _record("point_to_point", input_tensor, None, topology, None, sender_coord, receiver_coord)
     return _made(input_tensor, values, input_tensor.topology, None, output_tensor)

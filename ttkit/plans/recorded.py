@@ -1,0 +1,64 @@
+"""Which collective ran last: written down in passing, made into a plan when somebody asks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ttkit.errors import fail
+from ttkit.plans import collectives
+from ttkit.plans.plan import Plan
+from ttkit.plans.topology import topology
+
+
+class Record(NamedTuple):
+    """What a collective was asked to do; enough to plan it, and cheap to keep."""
+
+    collective: str
+    mesh: Any
+    shard_bytes: int  # of the operand on each chip, tile padding included
+    axis: int | None
+    algorithm: str | None  # "line" or "ring" where the caller chose
+    links: int | None
+    ends: tuple[Any, ...] = ()  # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
+
+
+latest: list[Record] = []
+
+
+def record(*what: Any) -> None:
+    """Remember a collective in the place of the one before."""
+    latest[:] = [Record(*what)]
+
+
+def plan_of(what: Record) -> Plan:
+    """The plan that a recorded collective stands for; a ring where its lines close, unless the caller asked for a line."""
+    there = topology(what.mesh)
+    if what.collective == "broadcast":
+        (sender,) = what.ends
+        root = sender[what.axis] if what.axis is not None else there.place[what.mesh.get_device_id(sender)]
+        return collectives.broadcast(there, what.shard_bytes, root, what.axis, links=what.links)
+    if what.collective == "point_to_point":
+        source, destination = (what.mesh.get_device_id(end) for end in what.ends)
+        return collectives.point_to_point(there, what.shard_bytes, source, destination, links=what.links)
+    return getattr(collectives, what.collective)(there, what.shard_bytes, what.axis, algorithm=what.algorithm, links=what.links)  # type: ignore[no-any-return]
+
+
+def last_plan() -> Plan:
+    """The plan of the collective that ran last on the simulator.
+
+    Raises:
+        TTKitError: none has run yet, or it asked for a ring where there is a line.
+
+    Example:
+        >>> import ttkit
+        >>> from ttkit import ttnn
+        >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        ...     x = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        ...     _ = ttnn.all_gather(x, dim=0, cluster_axis=1)
+        >>> ttkit.last_plan()
+        Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
+    """
+    if not latest:
+        fail("ttkit.last_plan()", "no collective has run yet; on a card they are not recorded", "ttnn.all_gather(...) on the simulator first")
+    return plan_of(latest[-1])
