@@ -117,7 +117,8 @@ def hop_time_s(link: Link, nbytes: float, traffic: str = "line", links: int = 1,
     kind = traffic.split()[0]
     latency = next((row for row in link.latencies if row.traffic == kind), link.latencies[0])
     first_ns = np.interp(min(nbytes, PACKET), (SMALLEST, PACKET), (latency.smallest_ns, latency.packet_ns))
-    return float(first_ns * 1e-9 + max(0.0, nbytes - PACKET) / (rate_gb_per_s(link, traffic, links, packet_bytes) * 1e9))
+    rest_s = (nbytes - PACKET) / (rate_gb_per_s(link, traffic, links, packet_bytes) * 1e9) if nbytes > PACKET else 0.0
+    return float(first_ns * 1e-9 + rest_s)
 
 
 def cost(plan: Plan, traffic: str = "line", packet_bytes: int = PACKET) -> Cost:

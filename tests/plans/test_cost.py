@@ -1,0 +1,107 @@
+"""The cost model against the figures that Tenstorrent published, and against itself."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ttkit.errors import TTKitError
+from ttkit.hardware import SYSTEMS
+from ttkit.plans import Plan, Transfer, all_gather, all_reduce, candidates, cost, crossover, fastest, point_to_point, topology
+from ttkit.plans.cost import hop_time_s
+
+# GB/s of one link: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of tenstorrent/tt-metal.
+RATES = [
+    ("t3000", "line", 4096, 1, 11.78), ("t3000", "line", 2048, 1, 8.03), ("t3000", "line multicast", 4096, 1, 11.68),
+    ("t3000", "ring multicast", 4096, 1, 5.75), ("t3000", "ring", 4096, 1, 5.18), ("t3000", "half ring", 4096, 1, 6.09),
+    ("t3000", "mesh multicast", 4096, 1, 7.86), ("t3000", "mesh", 4096, 1, 6.51), ("galaxy", "line", 4096, 1, 11.77),
+    ("galaxy", "line multicast", 4096, 1, 11.66), ("galaxy", "line multicast", 4096, 4, 10.06), ("galaxy", "ring multicast", 4096, 2, 8.34),
+    ("galaxy", "ring multicast", 4096, 4, 6.0), ("galaxy", "ring", 2048, 1, 4.66), ("quietbox_bh", "neighbours", 4096, 1, 33.29),
+    ("quietbox_bh", "neighbours", 2048, 1, 16.6), ("quietbox_bh", "line multicast", 4096, 1, 29.46), ("quietbox_bh", "line", 4096, 1, 28.07),
+    ("p300", "line", 4096, 1, 23.55), ("p300", "line", 4096, 2, 15.66),
+]  # fmt: skip
+# Nanoseconds a hop: 16 bytes, 4096 bytes; the same source.
+LATENCIES = [
+    ("t3000", "line", 801, 1443), ("t3000", "ring", 805, 1481), ("t3000", "mesh", 929, 1547), ("galaxy", "line", 853, 1375),
+    ("galaxy", "mesh", 991, 1488), ("quietbox_bh", "line", 679, 813), ("quietbox_bh", "mesh", 715, 902),
+]  # fmt: skip
+
+
+def neighbours(name):
+    there = topology(name)
+    return there, there.chips[0], there.neighbours(there.chips[0])[0]
+
+
+@pytest.mark.parametrize(("system", "traffic", "packet", "links", "published"), RATES, ids=str)
+def test_a_long_message_runs_at_the_published_rate(system, traffic, packet, links, published):
+    there, a, b = neighbours(system)
+    size = 1 << 28
+    seconds = cost(point_to_point(there, size, a, b, links=links), traffic, packet).time_s
+    assert size / links / seconds / 1e9 == pytest.approx(published, rel=0.05)
+
+
+@pytest.mark.parametrize(("system", "traffic", "smallest", "packet"), LATENCIES, ids=str)
+def test_a_packet_takes_the_published_time(system, traffic, smallest, packet):
+    link = topology(system).link
+    assert hop_time_s(link, 16, traffic) == pytest.approx(smallest * 1e-9)
+    assert hop_time_s(link, 4096, traffic) == pytest.approx(packet * 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(SYSTEMS)), st.integers(4, 24), st.integers(0, 23))
+def test_more_bytes_never_take_less_time_and_more_links_never_more(name, power, less):
+    there = topology(name)
+    size = 1 << power
+    small, large = (cost(all_reduce(there, n)).time_s for n in (max(1, size >> less), size))
+    assert small <= large
+    times = [cost(all_gather(there, size, links=n)).time_s for n in range(1, there.links + 1)]
+    assert all(b <= a for a, b in itertools.pairwise(times))
+
+
+def test_a_card_names_its_inputs_and_says_modelled():
+    text = str(cost(all_gather(topology("t3000"), 1 << 20, axis=1)))
+    for phrase in ("modelled", "11.78 GB/s", "801 ns", "published", "4096-byte packets", "line", "over 2 cables"):
+        assert phrase in text
+
+
+def test_bandwidths_are_those_of_nccls_tests():
+    there = topology("galaxy_torus")
+    size = 1 << 20
+    card = cost(all_gather(there, size, axis=1))
+    assert card.algorithm_bandwidth_gb_per_s == pytest.approx(4 * size / card.time_s / 1e9)
+    assert card.bus_bandwidth_gb_per_s == pytest.approx(card.algorithm_bandwidth_gb_per_s * 3 / 4)
+    card = cost(all_reduce(there, size, axis=0))
+    assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9 * 2 * 7 / 8)
+
+
+def test_messages_that_share_a_link_share_its_rate():
+    n300, size = topology("n300"), 1 << 26
+    one = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True)]], size)
+    both = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]], size)
+    three = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True), Transfer(0, 1, 1, reduce=True)]], size)
+    assert cost(both).time_s == pytest.approx(cost(one).time_s, rel=1e-3)  # two cables, a message each
+    assert cost(three).time_s == pytest.approx(1.5 * cost(one).time_s, rel=1e-2)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", ["t3000", "galaxy", "galaxy_torus"])
+def test_the_fastest_is_the_fastest(name, axis):
+    there = topology(name)
+    for size in (64, 1 << 14, 1 << 24):
+        best = cost(fastest("all_reduce", there, size, axis)).time_s
+        assert best == min(cost(plan).time_s for plan in candidates("all_reduce", there, size, axis))
+
+
+def test_the_cross_over_is_where_the_times_cross():
+    there = topology("t3000")
+    tree, line = (lambda n, a=a: all_reduce(there, n, 1, algorithm=a) for a in ("tree", "line"))
+    size = crossover(tree, line)
+    assert cost(tree(size - 1)).time_s < cost(line(size - 1)).time_s
+    assert cost(line(size)).time_s <= cost(tree(size)).time_s
+    assert crossover(line, tree) is None
+
+
+def test_what_was_not_measured_is_not_made_up():
+    with pytest.raises(TTKitError, match="not measured"):
+        cost(all_gather(topology("n300"), 64), "ring multicast", 2048)
