@@ -13,6 +13,7 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
+from ttkit.errors import TTKitError
 
 
 class CheckFailed(AssertionError):
@@ -191,3 +192,40 @@ def require(fine: bool, message: str) -> None:
     """Raise `CheckFailed(message)` unless `fine`; what checks are written with."""
     if not fine:
         raise CheckFailed(message)
+
+
+def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_per_link: int | None = None, max_extra_bytes: int | None = None) -> None:
+    """Grade a plan: that it does what `goal` names, on real cables, within a budget; print what it achieved.
+
+    Args:
+        plan: a `ttkit.plans.Plan`.
+        goal: the collective that it must be, as "all_gather".
+        max_steps: how many steps it may take.
+        max_bytes_per_link: how many bytes may go from a chip to a neighbour, over all cables between them.
+        max_extra_bytes: how much memory a chip may need beside its own shard.
+
+    Raises:
+        CheckFailed: it does something else, goes wrong (the message names chip, chunk and step), or passes a budget.
+
+    Example:
+        >>> from ttkit.plans import all_gather, topology
+        >>> check_plan(all_gather(topology("t3000"), 1024, axis=1), goal="all_gather", max_steps=3)
+        yes: all_gather in 3 steps, at most 3,072 bytes from a chip to a neighbour, 3,072 bytes of extra memory
+    """
+    from ttkit.plans import Plan
+
+    require(isinstance(plan, Plan), f"a ttkit.plans.Plan is asked for, this is a {type(plan).__name__}")
+    require(plan.collective == goal, f"the plan is for {plan.collective}, asked is {goal}")
+    try:
+        plan.validate()
+    except TTKitError as wrong:
+        raise CheckFailed(str(wrong)) from None
+    pair, busiest = max(plan.bytes_per_link.items(), key=lambda item: item[1], default=((None, None), 0))
+    extra = plan.peak_extra_bytes
+    if max_steps is not None and len(plan.steps) > max_steps:
+        raise CheckFailed(f"it is right, but takes {len(plan.steps)} steps; the budget is {max_steps}")
+    if max_bytes_per_link is not None and busiest > max_bytes_per_link:
+        raise CheckFailed(f"it is right, but chip {pair[0]} sends {busiest:,} bytes to chip {pair[1]}; the budget is {max_bytes_per_link:,}")
+    if max_extra_bytes is not None and extra > max_extra_bytes:
+        raise CheckFailed(f"it is right, but a chip holds {extra:,} bytes beside its shard; the budget is {max_extra_bytes:,}")
+    print(f"yes: {goal} in {len(plan.steps)} steps, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
