@@ -1,5 +1,7 @@
 """Each exercise with right answers, written in several ways, and with wrong ones; and what a check leaves behind."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -172,6 +174,7 @@ WRONG = [
     ("00.share", 48 * 64, "whole tensor"),
     ("00.share", 48 * 64 // 4, "four devices"),
     ("00.share", 6, "rows"),
+    ("00.share", "384", "whole number"),
     ("00.share", (6, 64), "whole number"),
     ("00.share", True, "whole number"),
     ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1])), "device 5, your mesh has device 4"),
@@ -192,7 +195,7 @@ WRONG = [
     ("01.neighbours", lambda system, d: neighbours(system, d) | {d}, "neighbour of itself"),
     ("01.neighbours", lambda system, d: None, "a list or set of device ids"),
     ("01.neighbours", lambda system, d: 4, "a list or set of device ids"),
-    ("01.neighbours", lambda system, d: "40", "a list or set of device ids"),
+    ("01.neighbours", lambda system, d: "40", "there is no device '4'"),
     ("01.neighbours", lambda system, d: [(0, 0)], "there is no device (0, 0)"),
     ("01.neighbours", lambda system, d: [[0], None], "there is no device [0]"),
     ("02.columns", lambda mesh, x: by_axes(mesh, x, S(1), R), "you cut dimension 1 in 2"),
@@ -343,10 +346,18 @@ def test_a_budget_is_said(capsys):
     assert "12,288 of 12,288 bytes allowed on each of 3 chips" in capsys.readouterr().out  # [32, 32] and [32, 48 -> 64] in tiles
 
 
+def test_a_check_may_run_under_a_tape():
+    with ttkit.tape() as calls:
+        lessons.check("03.row_parallel", ROW_PARALLEL)
+        ttnn.zeros([1])
+    ttnn.zeros([2])
+    assert calls[-1]["result"]["shape"] == [1] and [c["operation"] for c in calls].count("matmul") == 2
+
+
 def test_on_a_card_values_decide(monkeypatch, capsys):
     """No tape there, and the mesh is the learner's."""
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
-    monkeypatch.setattr("ttkit.exercises.answers.backend.is_simulated", lambda: False)
+    monkeypatch.setattr("ttkit.exercises.answers.backend", types.SimpleNamespace(is_simulated=lambda: False))
     with pytest.raises(lessons.CheckFailed, match="needs your open mesh"):
         lessons.check("03.row_parallel", ROW_PARALLEL)
     with pytest.raises(lessons.CheckFailed, match="partial sum"):
@@ -354,3 +365,35 @@ def test_on_a_card_values_decide(monkeypatch, capsys):
     put_in_numpy = lambda mesh, x, w: put(mesh, x @ w, everywhere(mesh))  # noqa: E731
     lessons.check("03.row_parallel", put_in_numpy, mesh)
     assert "values only" in capsys.readouterr().out
+
+
+def tensors_of_any_shape(mesh, *shapes):
+    return [put(mesh, np.ones(shape, np.float32), everywhere(mesh)) for shape in shapes]
+
+
+STRANGE = [None, 3, -1, 2.5, float("nan"), "x", b"x", (), (1, 2), [], [None], [[0]], {}, {"a": 1}, object(), object, np.ones(3), np.ones((2, 2, 2)),
+           np.array("a"), np.array([None]),
+           np.ones(4, complex), ttnn.MeshShape(2, 4), ttnn.float32, ttnn.Tensor, ttnn.MeshDevice]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in RIGHT}))
+def test_nothing_that_an_answer_gives_stops_a_check(name):
+    """Whatever comes back, the learner is told; no error of the check itself gets out."""
+    answers = [*STRANGE, *(lambda *args, value=value: value for value in STRANGE), lambda: 0, lambda *args: 1 / 0, lambda *args: exec("(")]
+    answers += [
+        lambda mesh, *args: (1 / 0 for _ in "a"),
+        lambda mesh, *args: mesh,
+        lambda mesh, *args: [mesh],
+        lambda mesh, *args: ttnn.close_mesh_device(mesh),
+    ]
+    answers += [lambda mesh, *args, shape=shape: tensors_of_any_shape(mesh, shape)[0] for shape in [(1,), (2, 24), (3, 1, 2), (1, 1, 1, 1), (0, 2)]]
+    answers += [lambda mesh, *args: tensors_of_any_shape(mesh, (2, 2)), lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])]
+    answers += [lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])[0], lambda *args: ttnn.zeros([2, 2])]
+    answers += [lambda mesh, *args: ttkit.from_numpy(np.ones((2, 2), np.int32), device=mesh, mesh_mapper=cut(mesh, 0))]
+    answers += [lambda mesh, *args: [t := tensors_of_any_shape(mesh, (2, 2))[0], ttnn.deallocate(t)][0]]
+    answers += [lambda mesh, *args: [part := mesh.create_submesh(ttnn.MeshShape(1, 2)), part.close()][0]]
+    answers += [lambda mesh, *args: [parts := mesh.create_submeshes(ttnn.MeshShape(2, 1)), [p.close() for p in parts]][0] * 2]
+    for answer in answers:
+        with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
+            lessons.check(name, answer)
+    assert not sim_mesh.opened_meshes

@@ -97,4 +97,4 @@ def tape() -> Iterator[Tape]:
         yield recorder
     finally:
         for watching in (watchers, noted):
-            watching.remove(recorder)
+            watching[:] = [each for each in watching if each is not recorder]  # a tape around this one may be equal to it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -57,6 +57,11 @@ def how_cut(whole: Shape, shard: Shape) -> str:
     return " and ".join(f"dimension {d} in {a // b if b else 0}" for d, (a, b) in enumerate(zip(whole, shard, strict=True)) if a != b) or "nothing"
 
 
+def is_a(value: Any, attribute: str) -> bool:
+    """True of an object, not a class, that has this attribute: tensors and meshes of both backends are known by theirs."""
+    return hasattr(value, attribute) and not isinstance(value, type)
+
+
 def lean(shape: Shape) -> list[int]:
     """A shape without its ones: a matrix may be written in four dimensions."""
     return [n for n in shape if n != 1]
@@ -105,7 +110,9 @@ class Run:
     def __init__(self, answer: Answer, mesh: Any, arrays: tuple[np.ndarray, ...]):
         self.answer, self.mesh = answer, mesh
         self.error: CheckFailed | None = None
-        self.result, self.calls, self.led = None, [], []  # type: ignore[var-annotated]
+        self.result: Any = None
+        self.calls: list[Call] = []
+        self.led: list[Call] = []  # those that led to the tensor which came back
         given = [array.copy() for array in arrays]  # an answer may write into them
         with tape() if backend.is_simulated() else nullcontext() as calls:
             try:
@@ -117,8 +124,8 @@ class Run:
         self.calls = list(calls)
         require(not self._strange_meshes(calls.number(mesh)), self._strange())
         require(mesh.is_open, f"your {answer.name} closes the mesh that it was given")
-        self.untouched = any(self.result is array or (isinstance(self.result, np.ndarray) and np.shares_memory(self.result, array)) for array in given)
-        if hasattr(self.result, "tensor_topology"):
+        self.untouched = isinstance(self.result, np.ndarray) and any(np.shares_memory(self.result, array) for array in given)
+        if is_a(self.result, "tensor_topology"):
             self.led = history(self.calls, calls.number(self.result))
 
     def _strange(self) -> str:
@@ -144,10 +151,10 @@ class Run:
         """The tensor that came back, on the mesh that was given."""
         tensor, call = self.ok(), self.answer.asks
         require(tensor is not None, f"{call} gave nothing back: does it end in `return`?")
-        require(hasattr(tensor, "tensor_topology"), f"{call} should give a ttnn tensor, gave a {type(tensor).__name__}")
+        require(is_a(tensor, "tensor_topology"), f"{call} should give a ttnn tensor, gave a {type(tensor).__name__}")
+        require(tensor.is_allocated(), "the tensor that came back was deallocated")
         require(tensor.device() is not None, "the tensor is still in host memory: device=mesh is missing")
         require(not backend.is_simulated() or tensor.device() is self.mesh, self._strange())
-        require(tensor.is_allocated(), "the tensor that came back was deallocated")
         return tensor
 
     def cut(self, name: str, whole: Shape, *shards: Shape) -> None:
@@ -223,7 +230,8 @@ class Answer:
 
     def __call__(self, *args: Any) -> Any:
         try:
-            return self.function(*args)
+            result = self.function(*args)
+            return list(result) if isinstance(result, Generator) else result  # it would run, and fail, in the check
         except (NotDone, CheckFailed):
             raise
         except Exception as error:

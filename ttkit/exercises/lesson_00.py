@@ -25,11 +25,10 @@ def _share(answer: Any, mesh: Any) -> str:
     have = whole_number(answer, "the number of elements")
     hints = {
         48 * 64: "that is the whole tensor; eight devices share it",
+        48: "that is how many rows the whole tensor has",
         48 // 8: "that is how many rows a chip holds; each row has 64 elements",
-        48 * 64 // 4: "are for four devices; there are eight",
-        48 * 64 // 8 * 4: "are its bytes in float32; elements are asked for",
-        48 * 64 * 8: "that is more than the whole tensor; eight devices share 48 x 64",
-        48 * 64 // 64: "that would be for 64 devices; there are eight",
+        48 * 64 // 4: "that would be right for four devices; there are eight",
+        48 * 64 // 8 * 4: "those are the bytes in float32; elements are asked for",
     }
     require(have == 48 * 64 // 8, f"48 x 64 elements over 8 devices are not {have:,} each" + (f": {hints[have]}" if have in hints else ""))
     return f"{have} elements on each device"

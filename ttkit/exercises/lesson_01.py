@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from ttkit.exercises.answers import Answer, asks
+from ttkit.exercises.answers import Answer, asks, is_a
 from ttkit.hardware import SYSTEMS, System
-from ttkit.lessons import CheckFailed, exercise, require
+from ttkit.lessons import CheckFailed, as_number, exercise, require
 
 
 @exercise("01.second_row")
@@ -17,7 +16,7 @@ def _second_row(second_row: Answer, mesh: Any) -> str:
     rows, columns = mesh.shape
     require(rows > 1, f"{mesh!r} has no second row: open one with two rows or more")
     row = second_row.on(mesh).ok()
-    require(hasattr(row, "get_device_ids"), f"second_row(mesh) should give a mesh, gave a {type(row).__name__}")
+    require(is_a(row, "get_device_ids"), f"second_row(mesh) should give a mesh, gave a {type(row).__name__}")
     wanted = mesh.get_device_ids()[columns : 2 * columns]
     for place, (want, have) in enumerate(zip(wanted, row.get_device_ids(), strict=False)):
         require(want == have, f"on {mesh!r} place {place} of the second row is device {want}, your mesh has device {have} there")
@@ -35,7 +34,7 @@ def _pairs(pairs: Answer, mesh: Any) -> str:
     for i, pair in enumerate(found):
         row, column = divmod(i, columns)
         wanted = [ids[2 * row * columns + column], ids[(2 * row + 1) * columns + column]]
-        require(hasattr(pair, "get_device_ids"), f"pair {i} should be a mesh of two chips, is a {type(pair).__name__}")
+        require(is_a(pair, "get_device_ids"), f"pair {i} should be a mesh of two chips, is a {type(pair).__name__}")
         require(pair.get_device_ids() == wanted, f"on {mesh!r} pair {i} should hold devices {wanted}, holds {pair.get_device_ids()}")
     return "each chip with the one below it"
 
@@ -64,9 +63,11 @@ def _neighbours(neighbours: Answer) -> str:
         silent = _Silent(**{f.name: getattr(system, f.name) for f in fields(system)})
         for device in system.coordinate_of:
             found = neighbours(silent, device)
-            require(isinstance(found, Iterable) and not isinstance(found, str), f"a list or set of device ids is asked for, yours gave {found!r}")
-            listed = list(found)
-            strange = [other for other in listed if not any(other == i for i in system.coordinate_of)]
+            try:
+                listed = list(found)
+            except TypeError:
+                raise CheckFailed(f"a list or set of device ids is asked for, yours gave {found!r}") from None
+            strange = [other for other in listed if as_number(other) not in system.coordinate_of]
             require(not strange, f"on {system.name}, there is no device {strange[0]!r}; device ids are asked for" if strange else "")
             have = {int(other) for other in listed}
             wanted = {b if a == device else a for a, b in system.links() if device in (a, b)}
