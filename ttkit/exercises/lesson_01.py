@@ -15,9 +15,9 @@ from ttkit.lessons import CheckFailed, as_number, exercise, require
 def _second_row(second_row: Answer, mesh: Any) -> str:
     rows, columns = mesh.shape
     require(rows > 1, f"{mesh!r} has no second row: open one with two rows or more")
+    wanted = mesh.get_device_ids()[columns : 2 * columns]
     row = second_row.on(mesh).ok()
     require(is_a(row, "get_device_ids"), f"second_row(mesh) should give a mesh, gave a {type(row).__name__}")
-    wanted = mesh.get_device_ids()[columns : 2 * columns]
     for place, (want, have) in enumerate(zip(wanted, row.get_device_ids(), strict=False)):
         require(want == have, f"on {mesh!r} place {place} of the second row is device {want}, your mesh has device {have} there")
     require(tuple(row.shape) == (1, columns), f"the row has shape (1, {columns}), yours has {tuple(row.shape)}")
