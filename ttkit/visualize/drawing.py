@@ -59,7 +59,7 @@ class Drawing:
 
     def blocks(self, boxes: Iterable[tuple[float, float, float, float]], *, fill: str = "none", edge: str = "none", width: float = 1) -> None:
         """Many rectangles (left, top, width, height) of one look as one shape, which takes a fifth of the text."""
-        path = "".join(f"M{x:g} {y:g}h{w:g}v{h:g}h{-w:g}z" for x, y, w, h in boxes)
+        path = "".join(f"M{x:.5g} {y:.5g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
         if path:
             self._parts.append(f'<path d="{path}" fill="{fill}" stroke="{edge}" stroke-width="{width:g}"/>')
 
@@ -101,10 +101,12 @@ class Drawing:
             at += step
         self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>')
 
-    def words(self, x: float, y: float, text: str, *, size: float = 12, colour: str = "var(--ink)", anchor: str = "middle", bold: bool = False) -> None:
-        """A line of text; `y` is its base line."""
-        weight = ' font-weight="600"' if bold else ""
-        self._parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>')
+    def words(
+        self, x: float, y: float, text: str, *, size: float = 12, colour: str = "var(--ink)", anchor: str = "middle", bold: bool = False, halo: bool = False
+    ) -> None:
+        """A line of text; `y` is its base line; a halo keeps it apart from lines below it."""
+        look = ' font-weight="600"' * bold + ' stroke="var(--page)" stroke-width="3" paint-order="stroke"' * halo
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}"{look}>{escape(text)}</text>')
 
     def lines(
         self, x: float, y: float, texts: Sequence[str], *, size: float = 12, step: float = 13, colour: str = "var(--ink)", anchor: str = "middle"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,11 +102,12 @@ def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: 
 def topology_picture(title: str, topology: Any, longest: int) -> MeshPicture:
     """The chips and cables of a plan's topology; a line of more than `longest` chips is folded."""
     where = {chip: topology.coordinate(chip) for chip in topology.chips}
+    rows, columns = topology.shape
     wires = _wires(where, topology.joined, topology.links)
-    return _folded(MeshPicture(title, *topology.shape, topology.chips, tuple(wires), (), True), longest)
+    return _folded(MeshPicture(title, rows, columns, topology.chips, tuple(wires), (), True), longest)
 
 
-def _wires(where: dict[int, Coordinate], joined: Callable[[int, int], bool], links: int) -> list[Wire]:
+def _wires(where: Mapping[int, Coordinate], joined: Callable[[int, int], bool], links: int) -> list[Wire]:
     wires = []
     for a, b in itertools.combinations(where, 2):
         if joined(a, b):
@@ -133,6 +134,7 @@ class MeshDrawing:
         curves: more room for curves, above and beside the chips.
         wire: the colour of all cables; "" for one colour for lines and another for curves.
         alarm: what is wrong, said under the picture.
+        tight: little room around the chips, and no name for the outline.
     """
 
     def __init__(
@@ -148,15 +150,19 @@ class MeshDrawing:
         curves: tuple[float, float] = (0, 0),
         wire: str = "",
         alarm: str = "",
+        tight: bool = False,
     ):
         rows, columns = picture.drawn
         self.picture, self.h = picture, height
+        self.edge, self.top = (12, TITLE + 12) if tight else (EDGE, TITLE + LABEL)
         self.w = width or (CHIP_W if columns <= 6 else NARROW_W)
+        self.gap_x: float
+        self.gap_y: float
         self.gap_x, self.gap_y = gap or (GAP if columns <= 6 else NARROW_GAP, GAP)
         self.above, self.beside = self._room_for_curves(picture, curves)
-        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * EDGE + self.beside
+        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * self.edge + self.beside
         self.above += BOARD * bool(picture.boards)
-        frame_h = LABEL + self.above + rows * height + (rows - 1) * self.gap_y + EDGE
+        frame_h = self.top - TITLE + self.above + rows * height + (rows - 1) * self.gap_y + self.edge
         title = title or picture.title
         notes_w = max((width_of(sentence, 11) for sentence in (*foot, alarm)), default=0) + 8
         total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
@@ -165,7 +171,7 @@ class MeshDrawing:
         self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under) + alarm_height(alarms), title)
         self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)
         self.drawing.box(1, TITLE, frame_w, frame_h, edge="var(--frame)", round=12)
-        self.drawing.words(12, TITLE + 15, host, size=11, colour="var(--soft)", anchor="start")
+        self.drawing.words(12, TITLE + 15, host * (not tight), size=11, colour="var(--soft)", anchor="start")
         draw_alarm(self.drawing, TITLE + frame_h + 8, alarms)
         self.drawing.lines(3, TITLE + frame_h + 17 + alarm_height(alarms), under, size=11, step=FOOT, colour="var(--soft)", anchor="start")
         for places in picture.boards:
@@ -184,7 +190,7 @@ class MeshDrawing:
     def corner(self, place: Coordinate) -> tuple[float, float]:
         """Left and top of the chip at a place."""
         row, column = self.picture.spot(place)
-        return 1 + EDGE + column * (self.w + self.gap_x), TITLE + LABEL + self.above + row * (self.h + self.gap_y)
+        return 1 + self.edge + column * (self.w + self.gap_x), self.top + self.above + row * (self.h + self.gap_y)
 
     def fill(self, draw: Callable[[int, float, float], None]) -> Drawing:
         """Call `draw(index, left, top)` for each chip, and return the finished drawing."""
