@@ -86,7 +86,9 @@ class Drawing:
         ux, uy = dx / length, dy / length
         bx, by = x2 - ux * head, y2 - uy * head
         if any(lift):
-            self.arc(start, (bx, by), lift, colour=colour, width=width)
+            foot = (x1 - ux * head, y1 - uy * head)  # as high as the head, so that arcs of both ways do not cross
+            self.line(x1, y1, *foot, colour=colour, width=width)
+            self.arc(foot, (bx, by), lift, colour=colour, width=width)
         else:
             self.line(x1, y1, bx, by, colour=colour, width=width)
         points = ((x2, y2), (bx - uy * head / 2, by + ux * head / 2), (bx + uy * head / 2, by - ux * head / 2))

@@ -155,11 +155,11 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             if one.new:
                 rims.append((x, y, w, h))
             numbers.append((x + w / 2, y + h / 2 + 3.5, one))
-    frame.drawing.blocks(empty, fill="var(--empty)")
+    frame.drawing.blocks(empty, fill="var(--empty)", edge="var(--frame)", width=0.6 if style.box_w > 8 else 0.3)
     frame.drawing.blocks(paper, fill=PAPER, edge="var(--edge)", width=0.6)
     for fill, boxes in fills.items():
         frame.drawing.blocks(boxes, fill=fill)
-    rim = 1.8 if style.words and style.box_w > 8 else 1.3 if style.box_w > 8 else 0.8
+    rim = 1.8 if style.words and style.box_w > 8 else 1 if style.box_w > 8 else 0.8
     frame.drawing.blocks([(x - rim / 2, y - rim / 2, w + rim, h + rim) for x, y, w, h in rims], edge="var(--ink)", width=rim)
     for x, y, one in numbers:
         if style.shares:
@@ -223,9 +223,9 @@ def _draw_labels(frame: MeshDrawing, picture: StepPicture, style: Style) -> None
         for arrow in sorted(arrows, key=lambda a: picture.forward(a)):
             sign = ("→" if picture.forward(arrow) else "←") if dy else ("↓" if picture.forward(arrow) else "↑")
             texts.append(f"{sign} {'+ ' * arrow.reduce}{size_text(arrow.bytes)}")
-        wide = max(width_of(text, NUMBER) for text in texts) + 6
+        wide = max(width_of(text, NUMBER) for text in texts) + 12
         x, y = (x1 + x2) / 2, (y1 + y2) / 2
-        left, top = (x - wide / 2, y + dy * 0.75 - 6 * len(texts)) if dy else (x + 4, y - 7 * len(texts))
+        left, top = (x - wide / 2, y - 12 * len(texts) - 5) if dy else (x + 4, y - 7 * len(texts))
         frame.drawing.box(left, top, wide, 12 * len(texts) + 2, fill="var(--page)", edge="var(--frame)", round=3)
         frame.drawing.lines(left + 3, top + 10, texts, size=NUMBER, step=12, anchor="start")
 
