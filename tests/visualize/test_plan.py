@@ -100,6 +100,7 @@ def test_a_plan_that_cannot_be_shows_where():
     drawing = draw_step(bad, 2)
     assert "no cable" in drawing.svg() and "not held" in drawing.svg() and "<polygon" not in drawing.svg()
     assert "step 2 of 2" in drawing.svg() and "chip 4 sends chunk 0 to chip 7, but no cable joins them" in drawing.text
+    assert "step 2: 8 KiB in 2 messages · goes wrong here" in strip(bad).svg()
     assert "no cable" in strip(bad).svg() and "no cable joins them" in strip(bad).text
 
 

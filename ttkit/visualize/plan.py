@@ -83,7 +83,7 @@ def draw_step(plan: Plan, number: int) -> Drawing:
 def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
     """A step, with words; or small, one of many."""
     style = style_of(picture, small)
-    title = picture.caption if small else f"{title_of(picture.plan)} · {picture.caption}"
+    title = picture.caption + " · goes wrong here" * picture.wrong if small else f"{title_of(picture.plan)} · {picture.caption}"
     mesh = replace(picture.mesh, wires=tuple(replace(wire, links=1) for wire in picture.mesh.wires)) if small else picture.mesh
     frame = MeshDrawing(
         mesh,
@@ -148,7 +148,7 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             if one is None:
                 empty.append((x, y, w, h))
                 continue
-            full = h * one.parts / one.of
+            full = h * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
             if one.parts < one.of:
                 paper.append((x, y, w, h))
             fills.setdefault(tone(owner(picture.plan, chunk)), []).append((x, y + h - full, w, full))
