@@ -58,8 +58,12 @@ class Drawing:
         self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{round:g}" fill="{fill}" stroke="{edge}"{dashed}/>')
 
     def blocks(self, boxes: Iterable[tuple[float, float, float, float]], *, fill: str = "none", edge: str = "none", width: float = 1) -> None:
-        """Many rectangles (left, top, width, height) of one look as one shape, which takes a fifth of the text."""
-        path = "".join(f"M{x:.5g} {y:.5g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
+        """Many rectangles (left, top, width, height) of one look as one shape, which takes an eighth of the text."""
+        path, left, top = "", 0.0, 0.0
+        for x, y, w, h in boxes:  # each is drawn from where the one before began
+            right, down = round(x - left, 2), round(y - top, 2)
+            left, top = left + right, top + down
+            path += f"m{right:g} {down:g}h{w:.4g}v{h:.4g}h{-w:.4g}z"
         if path:
             self._parts.append(f'<path d="{path}" fill="{fill}" stroke="{edge}" stroke-width="{width:g}"/>')
 
@@ -86,7 +90,9 @@ class Drawing:
         ux, uy = dx / length, dy / length
         bx, by = x2 - ux * head, y2 - uy * head
         if any(lift):
-            self.arc(start, (bx, by), lift, colour=colour, width=width)
+            foot = (x1 - ux * head, y1 - uy * head)  # as high as the head, so that arcs of both ways do not cross
+            self.line(x1, y1, *foot, colour=colour, width=width)
+            self.arc(foot, (bx, by), lift, colour=colour, width=width)
         else:
             self.line(x1, y1, bx, by, colour=colour, width=width)
         points = ((x2, y2), (bx - uy * head / 2, by + ux * head / 2), (bx + uy * head / 2, by - ux * head / 2))

@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ttkit.plans import Plan
-from ttkit.visualize.drawing import Drawing
+from ttkit.visualize.drawing import Drawing, width_of
 from ttkit.visualize.moments import ranges, size_text, title_of
 
 MOST, KINDS = 16, 8  # ways with a bar of their own, and bars for the others
-NAME, BAR, AFTER, STEP = 76, 380, 190, 20  # widths of the names, the longest bar and the words after it; from bar to bar
+NAME, BAR, STEP = 76, 380, 20  # widths of the names and the longest bar; from bar to bar
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def link_chart(plan: Plan) -> Drawing:
     title = f"{title_of(plan)} · bytes over each cable"
     longest = bars[0].bytes if bars else 1
     text = [f"{bar.name}: {bar.words}" for bar in bars]
-    drawing = Drawing(NAME + BAR + AFTER, 34 + STEP * len(bars) + 15 * len(foot) + 6, title, "\n".join([title, *text, *foot]))
+    ends = [NAME + BAR * bar.bytes / longest + 8 + width_of(bar.words, 11) for bar in bars]
+    width = max([width_of(title, 13, bold=True) + 8, *ends, *(width_of(sentence, 11) + 8 for sentence in foot)])
+    drawing = Drawing(width, 34 + STEP * len(bars) + 15 * len(foot) + 6, title, "\n".join([title, *text, *foot]))
     drawing.words(3, 16, title, size=13, anchor="start", bold=True)
     for i, bar in enumerate(bars):
         y, length = 30 + i * STEP, max(2, BAR * bar.bytes / longest)

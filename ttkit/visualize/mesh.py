@@ -120,7 +120,12 @@ def _folded(picture: MeshPicture, longest: int) -> MeshPicture:
     if min(picture.rows, picture.columns) > 1 or picture.rows * picture.columns <= longest:
         return picture
     folds = [replace(picture, fold=n) for n in range(longest, 3, -1)]
-    return min(folds, key=lambda p: sum(not p.straight(w) for w in p.wires))  # as many cables as possible are straight
+
+    def crooked(p: MeshPicture) -> tuple[int, int]:  # cables that go across and down at once, then those that are not straight
+        ends = [(p.spot(w.a), p.spot(w.b)) for w in p.wires]
+        return sum(a[0] != b[0] and a[1] != b[1] for a, b in ends), sum(not p.straight(w) for w in p.wires)
+
+    return min(folds, key=crooked)
 
 
 class MeshDrawing:

@@ -59,6 +59,7 @@ class StepPicture:
         slots: for each chip the chunks that have a place in it: all that it holds at some time or should hold at the end.
         held: for each chip what it holds.
         problem: what `plan.validate()` says, "" for a good plan.
+        wrong: this is the step that it names.
     """
 
     plan: Plan
@@ -68,6 +69,7 @@ class StepPicture:
     held: dict[int, tuple[Held, ...]]
     arrows: tuple[Arrow, ...]
     problem: str = ""
+    wrong: bool = False
 
     def forward(self, arrow: Arrow) -> bool:
         """True for an arrow that is drawn downwards, or to the right."""
@@ -124,7 +126,7 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
             ever[chip].update(chunks)
     slots = {chip: tuple(sorted(chunks)) for chip, chunks in ever.items()}
     mesh = topology_picture("", plan.topology, LONGEST)
-    problem, _ = problem_of(plan)
+    problem, where = problem_of(plan)
     whole = plan.group_size if plan.collective in REDUCES else 1
     pictures = []
     for number, state in enumerate(states):
@@ -134,7 +136,7 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
             for chip, chunks in state.items()
         }
         arrows = tuple(_arrows(plan, number, before)) if number else ()
-        pictures.append(StepPicture(plan, number, mesh, slots, held, arrows, problem))
+        pictures.append(StepPicture(plan, number, mesh, slots, held, arrows, problem, bool(problem) and number == where))
     return pictures
 
 

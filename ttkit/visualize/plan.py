@@ -83,7 +83,7 @@ def draw_step(plan: Plan, number: int) -> Drawing:
 def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
     """A step, with words; or small, one of many."""
     style = style_of(picture, small)
-    title = picture.caption if small else f"{title_of(picture.plan)} · {picture.caption}"
+    title = picture.caption + " · goes wrong here" * picture.wrong if small else f"{title_of(picture.plan)} · {picture.caption}"
     mesh = replace(picture.mesh, wires=tuple(replace(wire, links=1) for wire in picture.mesh.wires)) if small else picture.mesh
     frame = MeshDrawing(
         mesh,
@@ -148,18 +148,18 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             if one is None:
                 empty.append((x, y, w, h))
                 continue
-            full = h * one.parts / one.of
+            full = h * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
             if one.parts < one.of:
                 paper.append((x, y, w, h))
             fills.setdefault(tone(owner(picture.plan, chunk)), []).append((x, y + h - full, w, full))
             if one.new:
                 rims.append((x, y, w, h))
             numbers.append((x + w / 2, y + h / 2 + 3.5, one))
-    frame.drawing.blocks(empty, fill="var(--empty)")
+    frame.drawing.blocks(empty, fill="var(--empty)", edge="var(--frame)", width=0.6 if style.box_w > 8 else 0.3)
     frame.drawing.blocks(paper, fill=PAPER, edge="var(--edge)", width=0.6)
     for fill, boxes in fills.items():
         frame.drawing.blocks(boxes, fill=fill)
-    rim = 1.8 if style.words and style.box_w > 8 else 1.3 if style.box_w > 8 else 0.8
+    rim = 1.8 if style.words and style.box_w > 8 else 1 if style.box_w > 8 else 0.8
     frame.drawing.blocks([(x - rim / 2, y - rim / 2, w + rim, h + rim) for x, y, w, h in rims], edge="var(--ink)", width=rim)
     for x, y, one in numbers:
         if style.shares:
@@ -223,9 +223,9 @@ def _draw_labels(frame: MeshDrawing, picture: StepPicture, style: Style) -> None
         for arrow in sorted(arrows, key=lambda a: picture.forward(a)):
             sign = ("→" if picture.forward(arrow) else "←") if dy else ("↓" if picture.forward(arrow) else "↑")
             texts.append(f"{sign} {'+ ' * arrow.reduce}{size_text(arrow.bytes)}")
-        wide = max(width_of(text, NUMBER) for text in texts) + 6
+        wide = max(width_of(text, NUMBER) for text in texts) + 12
         x, y = (x1 + x2) / 2, (y1 + y2) / 2
-        left, top = (x - wide / 2, y + dy * 0.75 - 6 * len(texts)) if dy else (x + 4, y - 7 * len(texts))
+        left, top = (x - wide / 2, y - 12 * len(texts) - 5) if dy else (x + 4, y - 7 * len(texts))
         frame.drawing.box(left, top, wide, 12 * len(texts) + 2, fill="var(--page)", edge="var(--frame)", round=3)
         frame.drawing.lines(left + 3, top + 10, texts, size=NUMBER, step=12, anchor="start")
 

@@ -92,7 +92,8 @@ def stepper(plan: Plan) -> Any:
 
     def show(_: Any = None) -> None:
         picture = pictures[slider.value]
-        label.value = f"{picture.caption} · {size_text(sum(plan.bytes_per_step[: slider.value]))} of {size_text(plan.total_bytes)} sent so far"
+        sent = plan.bytes_per_step[: slider.value]
+        label.value = f"{size_text(sent[-1] if sent else 0)} in this step, {size_text(sum(sent))} of {size_text(plan.total_bytes)} so far"
         figure.value = draw_picture(picture).html()
         back.disabled, on.disabled = slider.value == 0, slider.value == last
 
@@ -104,4 +105,4 @@ def stepper(plan: Plan) -> Any:
     widgets.jslink((play, "value"), (slider, "value"))
     slider.observe(show, "value")
     show()
-    return widgets.VBox([widgets.HBox([play, back, on, slider, label]), figure])
+    return widgets.VBox([widgets.HBox([play, back, on, slider, label], layout={"flex_flow": "row wrap"}), figure])
