@@ -15,13 +15,14 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 NOTEBOOKS = pathlib.Path(__file__).resolve().parent.parent / "notebooks"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 TARGET_S = 60  # a lesson should take less, on two cores
 
 
 def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str]:
     """Run one notebook: its wall time in seconds, and "" or what went wrong."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=cell_timeout_s, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}})
+    client = NotebookClient(notebook, timeout=cell_timeout_s, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}})
     start = time.perf_counter()
     try:
         client.execute()
@@ -32,6 +33,9 @@ def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str
     if save and not error:
         for cell in notebook.cells:  # when and how long a cell ran says nothing to a reader, and changes with every run
             cell.metadata.pop("execution", None)
+            if cell.cell_type == "code":  # nor does a widget that nobody runs: the static picture below it stays
+                cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+        notebook.metadata.pop("widgets", None)
         nbformat.write(notebook, path)
     return elapsed_s, error
 
