@@ -287,8 +287,10 @@ class MeshDeviceView:
         return self._mesh.get_num_devices()
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`."""
-        return self._mesh._inside(tuple(coord))
+        """True where this process drives the chip at `coord`: everywhere in the mesh, as the simulator is one process."""
+        if not self._mesh._inside(tuple(coord)):
+            fail(f"is_local({coord!r}) on {self._mesh!r}", f"Coordinate {coord!r} not found in mesh {self.shape()!r}")
+        return True
 
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
         """The coordinates that this process drives."""
