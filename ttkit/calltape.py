@@ -38,7 +38,8 @@ class Tape(list):  # type: ignore[type-arg]
         """Add what came back."""
         self[-1].update(result=self._write(result), returned=True)
 
-    def _number(self, thing: Any) -> int:
+    def number(self, thing: Any) -> int:
+        """The number under which a tensor or a mesh is on the tape."""
         if id(thing) not in self._names:
             self._names[id(thing)] = len(self._names)
             self._kept.append(thing)  # so that no other object gets its id
@@ -51,18 +52,18 @@ class Tape(list):  # type: ignore[type-arg]
         if isinstance(value, Tensor):
             topology = value.tensor_topology()
             return {
-                "tensor": self._number(value),
+                "tensor": self.number(value),
                 "shape": list(value.shape),
                 "padded": list(value.padded_shape),
                 "dtype": value.dtype.name,
                 "layout": value.layout.name,
                 "storage": value.storage_type().name,
-                "mesh": None if value.mesh is None else self._number(value.mesh),
+                "mesh": None if value.mesh is None else self.number(value.mesh),
                 "placements": [repr(p) for p in topology.placements()],
                 "distribution": list(topology.distribution_shape()),
             }
         if isinstance(value, MeshDevice):
-            return {"mesh": self._number(value), "shape": list(value.shape), "ids": value.get_device_ids()}
+            return {"mesh": self.number(value), "shape": list(value.shape), "ids": value.get_device_ids()}
         if isinstance(value, (list, tuple)):
             return [self._write(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -96,4 +97,4 @@ def tape() -> Iterator[Tape]:
         yield recorder
     finally:
         for watching in (watchers, noted):
-            watching.remove(recorder)
+            watching[:] = [each for each in watching if each is not recorder]  # a tape around this one may be equal to it

@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import traceback
+from types import TracebackType
 from typing import NoReturn
 
 
-class TTKitError(RuntimeError):
+def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
+    """Which lines of the notebook (or of the script that runs) an error went through, outermost first: [(place, text)].
+
+    Example:
+        >>> try:
+        ...     1 / 0
+        ... except ZeroDivisionError as error:
+        ...     learners_lines(error.__traceback__)  # a doctest is nobody's notebook
+        []
+    """
+    lines = []
+    for frame, number in traceback.walk_tb(trace):
+        if frame.f_globals.get("__name__") == "__main__":
+            name = frame.f_code.co_filename
+            place = f"line {number} of {os.path.basename(name) if os.path.exists(name) else 'your cell'}"
+            lines.append((place, linecache.getline(name, number).strip()))
+    return lines
+
+
+class Plain(Exception):
+    """An exception that Jupyter shows as its message and the learner's own lines: the kit's frames tell a learner nothing."""
+
+    def _render_traceback_(self) -> list[str]:
+        shown = [f"{type(self).__name__}: {self}"]
+        for place, text in learners_lines(self.__traceback__):
+            shown.append(f"  in {place}" + (f": {text}" if text else ""))
+        return shown
+
+
+class TTKitError(Plain, RuntimeError):
     """An error of the kit or of the simulated ttnn; a RuntimeError, because that is what ttnn raises.
 
     Example:
@@ -22,6 +55,14 @@ class OutOfMemoryError(TTKitError):
     """A chip's DRAM cannot hold what was asked."""
 
 
+def _plain(kind: type[Exception]) -> type[Exception]:
+    """A class of the same name as one of Python's own, that Jupyter shows plainly and that is pickled as Python's."""
+    return type(kind.__name__, (Plain, kind), {"__reduce__": lambda self: (kind, self.args)})
+
+
+PLAIN: dict[type[Exception], type[Exception]] = {kind: _plain(kind) for kind in (TypeError, ValueError, IndexError)}
+
+
 def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
     """Raise `kind` with a message of the one form that the kit uses.
 
@@ -31,6 +72,6 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
         cure: what to try; left out where there is nothing to add.
         kind: the exception class.
     """
-    error = kind(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
+    error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
     raise error from None  # what NumPy said is in the rule

@@ -6,14 +6,16 @@ and each check is tested with wrong answers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.errors import TTKitError
+from ttkit.errors import TTKitError, fail
 
 
 class CheckFailed(AssertionError):
@@ -40,42 +42,76 @@ def todo(what: str) -> Any:
     raise NotDone(what)
 
 
-class Prediction:
-    """Numbers guessed before a run; `reveal` puts the real ones beside them."""
-
-    def __init__(self, guesses: dict[str, float]):
-        self.guesses = guesses
-
-    def reveal(self, **actual: float) -> None:
-        """Print guess and fact of each number, and by how much they differ.
-
-        Raises:
-            KeyError: a number was not predicted.
-        """
-        width = max(map(len, actual))
-        for name, fact in actual.items():
-            guess = self.guesses[name]
-            if guess == fact:
-                verdict = "right"
-            elif guess and fact and max(guess, fact) >= 2 * min(guess, fact):
-                verdict = f"{max(guess, fact) / min(guess, fact):.3g} times too {'many' if guess > fact else 'few'}"
-            else:
-                verdict = f"off by {abs(guess - fact):,}"
-            print(f"{name:<{width}}  you said {guess:,}  it is {fact:,}  {verdict}")
-
-
-def predict(**guesses: float) -> Prediction:
-    """Write down numbers before the run that shows them.
+def as_number(value: Any) -> int | float | None:
+    """Any finite real number, NumPy's included, as an int where it is whole, else as a float; None for anything else.
 
     Example:
-        >>> guess = predict(bytes_each=1024)
-        >>> guess.reveal(bytes_each=4096)
-        bytes_each  you said 1,024  it is 4,096  4 times too few
+        >>> as_number(np.int64(3)), as_number(384.0), as_number(0.5), as_number(True), as_number("4")
+        (3, 384, 0.5, None, None)
     """
+    kinds: Any = Real
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else float(value)
+
+
+def _shown(value: Any) -> str:
+    """A number with its thousands marked, anything else as it prints."""
+    number = as_number(value)
+    return str(value) if number is None else f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+
+
+def _verdict(guess: int | float | str, actual: Any) -> str:
+    fact = as_number(actual)
+    if isinstance(guess, str) or fact is None:
+        return "right" if str(guess) == str(actual) else "not it"
+    if guess == fact:
+        return "right"
+    if guess > 0 and fact > 0 and max(guess, fact) >= 2 * min(guess, fact):
+        return f"{max(guess, fact) / min(guess, fact):.3g} times too {'large' if guess > fact else 'small'}"
+    return f"off by {_shown(abs(guess - fact))}"
+
+
+class Prediction:
+    """What was guessed before a run; `reveal` puts the facts beside it."""
+
+    def __init__(self, guesses: dict[str, int | float | str]):
+        self.guesses = guesses
+
+    def reveal(self, **actual: Any) -> None:
+        """Print guess and fact of each name, and by how much they differ; of a guess that is text, whether it is right.
+
+        Raises:
+            TTKitError: something was not predicted.
+        """
+        for name in actual:
+            if name not in self.guesses:
+                fail(f"reveal({name}=...)", f"that was not predicted, {', '.join(self.guesses) or 'nothing'} was", f"predict({name}=...) first")
+        width = max(map(len, actual), default=0)
+        for name, fact in actual.items():
+            guess = self.guesses[name]
+            print(f"{name:<{width}}  you said {_shown(guess)}  it is {_shown(fact)}  {_verdict(guess, fact)}")
+
+
+def predict(**guesses: Any) -> Prediction:
+    """Write down numbers before the run that shows them; a name, such as a device's id, as text.
+
+    Raises:
+        NotDone: something else than a finite number or a word was given.
+
+    Example:
+        >>> predict(bytes_each=1024).reveal(bytes_each=4096)
+        bytes_each  you said 1,024  it is 4,096  4 times too small
+        >>> predict(device="4").reveal(device=7)
+        device  you said 4  it is 7  not it
+    """
+    written: dict[str, int | float | str] = {}
     for name, value in guesses.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        guess = value.strip(" ?.") if isinstance(value, str) else as_number(value)
+        if guess is None or guess == "":
             raise NotDone(f"replace {name}={value!r} by a number")
-    return Prediction(guesses)
+        written[name] = guess
+    return Prediction(written)
 
 
 def _values(result: Any) -> np.ndarray:
@@ -151,10 +187,8 @@ def same(expected: Any, actual: Any, what: str = "the parallel result equals the
     print(f"yes: {what}" + ("" if values_mean_something() else " (shape only: no kernel runs on a mock cluster)"))
 
 
-EXERCISES: dict[str, Callable[[Any, Any], str]] = {}
-
-
 Check = Callable[[Any, Any], str]
+EXERCISES: dict[str, Check] = {}
 
 
 def exercise(name: str) -> Callable[[Check], Check]:

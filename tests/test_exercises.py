@@ -1,0 +1,399 @@
+"""Each exercise with right answers, written in several ways, and with wrong ones; and what a check leaves behind."""
+
+import types
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import lessons, ttnn
+from ttkit.sim import mesh as sim_mesh
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    ttkit.strict()
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    yield
+    for opened in list(sim_mesh.opened_meshes):
+        opened.close()
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    ttkit.strict(False)
+
+
+def put(mesh, x, mapper):
+    return ttkit.from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+def cut(mesh, dim):
+    return ttnn.ShardTensorToMesh(mesh, dim=dim)
+
+
+def everywhere(mesh):
+    return ttnn.ReplicateTensorToMesh(mesh)
+
+
+def over(mesh, *placements):
+    return ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+
+
+R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
+
+
+def by_axes(mesh, x, *placements):
+    return put(mesh, x, over(mesh, *placements))
+
+
+def composed(tensor, mesh, *dims):
+    return ttkit.to_numpy(tensor, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig(list(dims))))
+
+
+def neighbours(system, device, wraps=None):
+    """The lesson's solution; with other `wraps`, a wrong one."""
+    wraps = system.wraps if wraps is None else wraps
+    found = set()
+    for axis, step in [(0, -1), (0, 1), (1, -1), (1, 1)]:
+        place = list(system.coordinate_of[device])
+        place[axis] += step
+        if 0 <= place[axis] < system.shape[axis] or wraps[axis]:
+            place[axis] %= system.shape[axis]
+            found.add(system.ids[place[0]][place[1]])
+    return found
+
+
+def bytes_per_chip(shape, devices, dim, up=lambda n: -(-n // 32) * 32):
+    shard = list(shape)
+    shard[dim] //= devices
+    for last in (-1, -2):
+        shard[last] = up(shard[last])
+    return 2 * int(np.prod(shard))
+
+
+def mlp(mesh, x, w1, w2):
+    return ttnn.matmul(ttnn.relu(ttnn.matmul(x, put(mesh, w1, everywhere(mesh)))), put(mesh, w2, everywhere(mesh)))
+
+
+def by_rows(mesh, x, w):
+    return ttnn.matmul(put(mesh, x, cut(mesh, 1)), put(mesh, w, cut(mesh, 0)))
+
+
+def on_the_host(tensor):
+    return [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
+
+
+def by_steps(mesh, x, w):
+    """reduce_scatter and all_gather, operands in four dimensions, and the @ operator."""
+    a, b = (by_axes(mesh, array[None, None], R, S(dim)) for array, dim in ((x, 3), (w, 2)))
+    scattered = ttnn.reduce_scatter(a @ b, dim=3, cluster_axis=1)
+    return ttnn.reshape(ttnn.all_gather(scattered, dim=3, cluster_axis=1), [len(x), w.shape[1]])
+
+
+def gathered_and_added(mesh, x, w):
+    partial = ttnn.reshape(by_rows(mesh, x, w), [1, len(x), w.shape[1]])
+    return ttnn.sum(ttnn.all_gather(partial, dim=0, cluster_axis=1), dim=0)
+
+
+def through_the_host(mesh, x):
+    host = ttkit.from_numpy(x, layout=ttnn.TILE_LAYOUT)
+    return ttnn.distribute_tensor(host, ttnn.shard_tensor_to_mesh_mapper(mesh, 0), mesh)
+
+
+def with_a_default_composer(mesh, x):
+    tensor = by_axes(mesh, x[None, None], S(2), S(3))
+    with ttnn.distribute(ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([2, 3]))):
+        return ttkit.to_numpy(tensor)[0, 0]
+
+
+def ring(mesh, x, w):
+    """The sum by sends alone, to the first device and back."""
+    partial = by_rows(mesh, x, w)
+    places = [ttnn.MeshCoordinate(0, i) for i in range(mesh.get_num_devices())]
+    total = partial
+    for place in places[1:]:
+        total = ttnn.add(total, ttnn.point_to_point(partial, place, places[0]))
+    return ttnn.broadcast(total, places[0], cluster_axis=1)
+
+
+RIGHT = [
+    ("00.double", lambda mesh, x: put(mesh, x, cut(mesh, 0)) * 2),
+    ("00.double", lambda mesh, x: ttnn.add(*[through_the_host(mesh, x)] * 2)),
+    ("00.double", lambda mesh, x: ttnn.multiply_(ttnn.to_layout(ttkit.from_numpy(x, device=mesh, mesh_mapper=cut(mesh, 0)), ttnn.TILE_LAYOUT), 2)),
+    ("00.share", 384),
+    ("00.share", np.int64(384)),
+    ("00.share", 384.0),
+    ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1]), ttnn.MeshCoordinate(1, 0))),
+    ("01.second_row", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, tuple(mesh.shape)[1]))[1]),
+    ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1))),
+    ("01.pairs", lambda mesh: tuple(mesh.create_submeshes(ttnn.MeshShape(2, 1)))),
+    ("01.neighbours", neighbours),
+    ("01.neighbours", lambda system, d: np.array(sorted(neighbours(system, d)))),
+    ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(1))),
+    ("02.columns", lambda mesh, x: put(mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=tuple(mesh.shape), dims=(None, 1)))),
+    ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(-1))),
+    ("02.round_trip", lambda mesh, x: composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1)),
+    ("02.round_trip", lambda mesh, x: composed(by_axes(mesh, x, S(1), S(0)), mesh, 1, 0)),
+    (
+        "02.round_trip",
+        lambda mesh, x: ttnn.aggregate_tensor(by_axes(mesh, x, S(0), S(1)), ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1]))).to_numpy(),
+    ),
+    ("02.round_trip", with_a_default_composer),
+    ("02.bytes", bytes_per_chip),
+    ("02.bytes", lambda *a: np.float64(bytes_per_chip(*a))),
+    ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)),
+    (
+        "03.data_parallel",
+        lambda mesh, x, a, b: ttnn.linear(through_the_host(mesh, x), put(mesh, a, everywhere(mesh)), activation="relu") @ put(mesh, b, everywhere(mesh)),
+    ),
+    ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1)), bias=put(mesh, b, cut(mesh, 1)))),
+    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, cut(mesh, 1))),
+    (
+        "03.column_parallel",
+        lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w.T.copy(), cut(mesh, 0)), transpose_b=True) + put(mesh, b, cut(mesh, 1)),
+    ),
+    ("03.row_parallel", lambda mesh, x, w: ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1)),
+    ("03.row_parallel", by_steps),
+    ("03.row_parallel", gathered_and_added),
+    ("03.row_parallel", ring),
+]
+
+
+# (exercise, wrong answer, what the feedback must name)
+WRONG = [
+    ("00.double", lambda mesh, x: put(mesh, x, everywhere(mesh)) * 2, "you cut nothing"),
+    ("00.double", lambda mesh, x: put(mesh, x, cut(mesh, 1)) * 2, "you cut dimension 1 in 8"),
+    ("00.double", lambda mesh, x: put(mesh, x, cut(mesh, 0)), "device 4 at (0, 0): element [0, 0] should be"),
+    ("00.double", lambda mesh, x: ttkit.from_numpy(2 * x, mesh_mapper=cut(mesh, 0)), "host memory"),
+    ("00.double", lambda mesh, x: put(mesh, 2 * x, cut(mesh, 0)), "NumPy did it on the host"),
+    ("00.double", lambda mesh, x: through_the_host(mesh, 2 * x), "NumPy did it on the host"),
+    ("00.double", lambda mesh, x: None, "does it end in `return`"),
+    ("00.double", lambda mesh, x: 2 * x, "gave a ndarray"),
+    ("00.double", lambda mesh: mesh, "it is called as double(mesh, x)"),
+    ("00.double", lambda mesh, x: x.nothing, "your double stopped with AttributeError"),
+    ("00.double", lambda mesh, x: mesh.close(), "closes the mesh"),
+    ("00.double", np.ones(3), "without brackets"),
+    ("00.share", 48 * 64, "whole tensor"),
+    ("00.share", 48 * 64 // 4, "four devices"),
+    ("00.share", 6, "rows"),
+    ("00.share", "384", "whole number"),
+    ("00.share", (6, 64), "whole number"),
+    ("00.share", True, "whole number"),
+    ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1])), "device 5, your mesh has device 4"),
+    ("01.second_row", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1))[1], "device"),
+    ("01.second_row", lambda mesh: 3, "gave a int"),
+    ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)), "should hold devices"),
+    ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 2)), "4 pairs"),
+    ("01.pairs", lambda mesh: None, "a list of meshes, gave a NoneType"),
+    ("01.pairs", lambda mesh: 4, "a list of meshes, gave a int"),
+    ("01.pairs", lambda mesh: [4, 5, 0, 1], "pair 0 should be a mesh"),
+    ("01.neighbours", lambda system, d: neighbours(system, d, (False, False)), "misses it"),
+    ("01.neighbours", lambda system, d: neighbours(system, d, system.wraps[::-1]), "3 x 5 system with wraps=(True, False)"),
+    ("01.neighbours", lambda system, d: neighbours(system, d, [any(system.wraps)] * 2), "no cable joins"),
+    ("01.neighbours", lambda system, d: neighbours(system, d, [all(system.wraps)] * 2), "misses it"),
+    ("01.neighbours", lambda system, d: [o for o in system.coordinate_of if o != d and system.linked(o, d)], "then it is no exercise"),
+    ("01.neighbours", lambda system, d: [b for a, b in system.links() if a == d], "then it is no exercise"),
+    ("01.neighbours", lambda system, d: [o for o in system.coordinate_of if abs(o - d) == 1], "device"),
+    ("01.neighbours", lambda system, d: neighbours(system, d) | {d}, "neighbour of itself"),
+    ("01.neighbours", lambda system, d: None, "a list or set of device ids"),
+    ("01.neighbours", lambda system, d: 4, "a list or set of device ids"),
+    ("01.neighbours", lambda system, d: "40", "there is no device '4'"),
+    ("01.neighbours", lambda system, d: [(0, 0)], "there is no device (0, 0)"),
+    ("01.neighbours", lambda system, d: [[0], None], "there is no device [0]"),
+    ("02.columns", lambda mesh, x: by_axes(mesh, x, S(1), R), "you cut dimension 1 in 2"),
+    ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(0)), "you cut dimension 0 in 4"),
+    ("02.columns", lambda mesh, x: put(mesh, x, cut(mesh, 1)), "you cut dimension 1 in 8"),
+    ("02.columns", lambda mesh, x: by_axes(mesh, x, R, R), "you cut nothing"),
+    ("02.columns", lambda mesh, x: ttkit.from_numpy(x, device=mesh, mesh_mapper=over(mesh, R, S(1))), "tiles are asked for"),
+    (
+        "02.columns",
+        lambda mesh, x: ttkit.from_numpy(x, device=mesh, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, mesh_mapper=over(mesh, R, S(1))),
+        "float32 is asked for",
+    ),
+    ("02.round_trip", lambda mesh, x: ttkit.to_numpy(put(mesh, x, cut(mesh, 1)), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=1)), "you cut dimension 1 in 8"),
+    ("02.round_trip", lambda mesh, x: ttkit.to_numpy(put(mesh, x, cut(mesh, 0)), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)), "you cut dimension 0 in 8"),
+    ("02.round_trip", lambda mesh, x: on_the_host(put(mesh, x, everywhere(mesh)))[0], "you cut nothing"),
+    ("02.round_trip", lambda mesh, x: composed(by_axes(mesh, x, S(0), S(1)), mesh, 1, 0), "not what went out"),
+    ("02.round_trip", lambda mesh, x: x + 1, "element [0, 0]"),
+    ("02.round_trip", lambda mesh, x: x, "never put on the mesh"),
+    ("02.round_trip", lambda mesh, x: x.copy(), "never put on the mesh"),
+    ("02.round_trip", lambda mesh, x: [composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1), x][1], "the x that went in"),
+    ("02.round_trip", lambda mesh, x: [by_axes(mesh, x, S(0), S(1)), x.copy()][1], "nothing came back"),
+    ("02.round_trip", lambda mesh, x: np.vstack([np.hstack(on_the_host(by_axes(mesh, x, S(0), S(1)))[i * mesh.shape[1] :][: mesh.shape[1]]) for i in range(mesh.shape[0])]), "joined by hand"),  # noqa: E501
+    ("02.round_trip", lambda mesh, x: None, "gave a NoneType"),
+    ("02.round_trip", lambda mesh, x: np.array(["a"]), "a NumPy array of numbers"),
+    ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) // n * 2, "whole tiles"),
+    ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) * 2, "should be"),
+    ("02.bytes", lambda *a: bytes_per_chip(*a, up=lambda n: max(32, n)), "rounded up to a multiple of 32"),
+    ("02.bytes", lambda *a: 2 * bytes_per_chip(*a), "bfloat16 takes 2 bytes"),
+    ("02.bytes", lambda *a: None, "should be a whole number, is None"),
+    ("02.bytes", lambda *a: "32768", "should be a whole number"),
+    ("02.bytes", lambda *a: (1, 2), "should be a whole number"),
+    ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x, everywhere(mesh)), a, b), "x is [256, 64]: you cut nothing"),
+    ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x, cut(mesh, 1)), a, b), "you cut dimension 1 in 8"),
+    ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x[::-1].copy(), cut(mesh, 0)), a, b), "device 4 at (0, 0)"),
+    ("03.data_parallel", lambda mesh, x, a, b: put(mesh, np.maximum(x @ a, 0) @ b, cut(mesh, 0)), "no ttnn.matmul or ttnn.linear"),
+    (
+        "03.data_parallel",
+        lambda mesh, x, a, b: ttnn.matmul(put(mesh, np.maximum(x @ a, 0), cut(mesh, 0)), put(mesh, b, everywhere(mesh))),
+        "2 products on the mesh should lead to your tensor, 1 did",
+    ),
+    (
+        "03.data_parallel",
+        lambda mesh, x, a, b: [mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b), put(mesh, np.maximum(x @ a, 0) @ b, cut(mesh, 0))][1],
+        "went through the host",
+    ),
+    (
+        "03.data_parallel",
+        lambda mesh, x, a, b: ttnn.mesh_partition(mlp(mesh, ttnn.all_gather(by_axes(mesh, x, R, S(0)), dim=0, cluster_axis=1), a, b), dim=0),
+        "x is [256, 64]: you cut dimension 0 in 4",
+    ),
+    ("03.data_parallel", lambda mesh, x, a, b: [put(mesh, a, everywhere(mesh)), mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)][1], "bytes on each chip"),
+    ("03.column_parallel", lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1))), "device 4 at (0, 0)"),
+    ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(*(put(mesh, t, everywhere(mesh)) for t in (x, w)), bias=put(mesh, b, everywhere(mesh))), "w is [64, 256]: you cut nothing"),  # noqa: E501
+    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 0)), "you cut dimension 0 in 8"),
+    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, everywhere(mesh)), "b is [1, 256]"),
+    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x @ w + b, cut(mesh, 1)), "no ttnn.matmul or ttnn.linear"),
+    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x @ w, cut(mesh, 1)) + put(mesh, b, cut(mesh, 1)), "no ttnn.matmul or ttnn.linear"),
+    ("03.row_parallel", by_rows, "sum over the devices is missing"),
+    ("03.row_parallel", lambda mesh, x, w: ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1) * 0.5, "device 4 at (0, 0)"),
+    ("03.row_parallel", lambda mesh, x, w: put(mesh, x, everywhere(mesh)) @ put(mesh, w, everywhere(mesh)), "x is [32, 128]: you cut nothing"),
+    ("03.row_parallel", lambda mesh, x, w: put(mesh, x, cut(mesh, 0)) @ put(mesh, w, cut(mesh, 1)), "x is [32, 128]: you cut dimension 0 in 4"),
+    ("03.row_parallel", lambda mesh, x, w: put(mesh, x, cut(mesh, 1)) @ put(mesh, w, cut(mesh, 1)), "w is [128, 64]: you cut dimension 1 in 4"),
+    ("03.row_parallel", lambda mesh, x, w: put(mesh, x @ w, everywhere(mesh)), "no ttnn.matmul or ttnn.linear"),
+    ("03.row_parallel", lambda mesh, x, w: put(mesh, sum(on_the_host(by_rows(mesh, x, w))), everywhere(mesh)), "your sum over the devices was made on the host"),
+    (
+        "03.row_parallel",
+        lambda mesh, x, w: [ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1), put(mesh, x @ w, everywhere(mesh))][1],
+        "made on the host",
+    ),
+    (
+        "03.row_parallel",
+        lambda mesh, x, w: ttnn.matmul(*(ttnn.all_gather(by_axes(mesh, t, R, S(d)), dim=d, cluster_axis=1) for t, d in ((x, 1), (w, 0)))),
+        "each operand's shard should be",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "answer"), RIGHT, ids=[f"{r[0]}-{i}" for i, r in enumerate(RIGHT)])
+def test_a_right_answer_passes(name, answer, capsys):
+    lessons.check(name, answer)
+    assert capsys.readouterr().out.startswith(f"exercise {name}: ")
+
+
+@pytest.mark.parametrize(("name", "answer", "names"), WRONG, ids=[f"{w[0]}-{i}" for i, w in enumerate(WRONG)])
+def test_a_wrong_answer_is_told_where(name, answer, names):
+    with pytest.raises(lessons.CheckFailed) as error:
+        lessons.check(name, answer)
+    assert names in str(error.value)
+
+
+def test_every_exercise_has_two_wrong_answers():
+    from ttkit import exercises  # noqa: F401
+
+    for name in lessons.EXERCISES:
+        assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name
+
+
+def test_an_error_in_an_answer_names_the_line_of_the_cell():
+    notebook = {"__name__": "__main__"}
+    exec(compile("def double(mesh, x):\n    return helper(x)\n\ndef helper(x):\n    return x.nothing", "a cell", "exec"), notebook)
+    with pytest.raises(lessons.CheckFailed, match=r"your double stopped with AttributeError in line 2 of your cell: .*nothing") as error:
+        lessons.check("00.double", notebook["double"])
+    assert error.value.__suppress_context__
+
+
+def test_a_stub_stays_to_do():
+    with pytest.raises(lessons.NotDone, match="write it"):
+        lessons.check("00.double", lambda mesh, x: lessons.todo("write it"))
+
+
+def test_an_answer_on_the_notebooks_mesh_is_told_so():
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    tensor = put(mesh, np.ones((16, 4), np.float32), cut(mesh, 0))
+    answers = [
+        ("00.double", lambda m, x: put(mesh, x, cut(mesh, 0)) * 2),
+        ("00.double", lambda m, x: tensor),
+        ("01.pairs", lambda m: mesh.create_submeshes(ttnn.MeshShape(2, 1))),
+        ("02.round_trip", lambda m, x: composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1)),
+    ]
+    for name, answer in answers:
+        with pytest.raises(lessons.CheckFailed, match="uses another mesh than the one it is given"):
+            lessons.check(name, answer, mesh)
+
+
+ROW_PARALLEL = dict(RIGHT)["03.row_parallel"]
+
+
+@pytest.mark.parametrize("fabric", ["DISABLED", "FABRIC_1D", "FABRIC_1D_RING"])
+def test_a_check_without_an_open_mesh_leaves_the_fabric_as_it_was(fabric):
+    config = getattr(ttnn.FabricConfig, fabric)
+    ttnn.set_fabric_config(config)
+    lessons.check("03.row_parallel", ROW_PARALLEL)
+    with pytest.raises(lessons.CheckFailed):
+        lessons.check("03.row_parallel", lambda mesh, x, w: [ttnn.open_mesh_device(ttnn.MeshShape(1, 1))][1])
+    assert ttnn.get_fabric_config() is config and not sim_mesh.opened_meshes
+
+
+def test_a_mesh_without_fabric_is_named():
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
+    with pytest.raises(lessons.CheckFailed, match="before you open the mesh"):
+        lessons.check("03.row_parallel", ROW_PARALLEL, mesh)
+    assert sim_mesh.opened_meshes == [mesh]
+
+
+def test_a_budget_is_said(capsys):
+    lessons.check("03.row_parallel", ROW_PARALLEL)
+    assert "12,288 of 12,288 bytes allowed on each of 3 chips" in capsys.readouterr().out  # [32, 32] and [32, 48 -> 64] in tiles
+
+
+def test_a_check_may_run_under_a_tape():
+    with ttkit.tape() as calls:
+        with ttkit.tape():
+            pass  # as empty as the one around it, which goes on
+        lessons.check("03.row_parallel", ROW_PARALLEL)
+        ttnn.zeros([1])
+    ttnn.zeros([2])
+    assert calls[-1]["result"]["shape"] == [1] and [c["operation"] for c in calls].count("matmul") == 2
+
+
+def test_on_a_card_values_decide(monkeypatch, capsys):
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
+    monkeypatch.setattr("ttkit.exercises.answers.backend", types.SimpleNamespace(is_simulated=lambda: False))
+    with pytest.raises(lessons.CheckFailed, match="needs your open mesh"):
+        lessons.check("03.row_parallel", ROW_PARALLEL)
+    with pytest.raises(lessons.CheckFailed, match="partial sum"):
+        lessons.check("03.row_parallel", by_rows, mesh)
+    put_in_numpy = lambda mesh, x, w: put(mesh, x @ w, everywhere(mesh))  # noqa: E731
+    lessons.check("03.row_parallel", put_in_numpy, mesh)
+    assert "values only" in capsys.readouterr().out
+
+
+def tensors_of_any_shape(mesh, *shapes):
+    return [put(mesh, np.ones(shape, np.float32), everywhere(mesh)) for shape in shapes]
+
+
+STRANGE = [None, 3, -1, 2.5, float("nan"), "x", b"x", (), (1, 2), [], [None], [[0]], {}, {"a": 1}, object(), object, np.ones(3), np.ones((2, 2, 2)),
+           np.array("a"), np.array([None]),
+           np.ones(4, complex), ttnn.MeshShape(2, 4), ttnn.float32, ttnn.Tensor, ttnn.MeshDevice]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in RIGHT}))
+def test_nothing_that_an_answer_gives_stops_a_check(name):
+    answers = [*STRANGE, *(lambda *args, value=value: value for value in STRANGE), lambda: 0, lambda *args: 1 / 0, lambda *args: exec("(")]
+    answers += [
+        lambda mesh, *args: (1 / 0 for _ in "a"),
+        lambda mesh, *args: mesh,
+        lambda mesh, *args: [mesh],
+        lambda mesh, *args: ttnn.close_mesh_device(mesh),
+    ]
+    answers += [lambda mesh, *args, shape=shape: tensors_of_any_shape(mesh, shape)[0] for shape in [(1,), (2, 24), (3, 1, 2), (1, 1, 1, 1), (0, 2)]]
+    answers += [lambda mesh, *args: tensors_of_any_shape(mesh, (2, 2)), lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])]
+    answers += [lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])[0], lambda *args: ttnn.zeros([2, 2])]
+    answers += [lambda mesh, *args: ttkit.from_numpy(np.ones((2, 2), np.int32), device=mesh, mesh_mapper=cut(mesh, 0))]
+    answers += [lambda mesh, *args: [t := tensors_of_any_shape(mesh, (2, 2))[0], ttnn.deallocate(t)][0]]
+    answers += [lambda mesh, *args: [part := mesh.create_submesh(ttnn.MeshShape(1, 2)), part.close()][0]]
+    answers += [lambda mesh, *args: [parts := mesh.create_submeshes(ttnn.MeshShape(2, 1)), [p.close() for p in parts]][0] * 2]
+    for answer in answers:
+        with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
+            lessons.check(name, answer)
+    assert not sim_mesh.opened_meshes
