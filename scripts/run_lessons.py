@@ -21,7 +21,7 @@ TARGET_S = 60  # a lesson should take less, on two cores
 def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str]:
     """Run one notebook: its wall time in seconds, and "" or what went wrong."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=cell_timeout_s, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}})
+    client = NotebookClient(notebook, timeout=cell_timeout_s, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}})
     start = time.perf_counter()
     try:
         client.execute()
