@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim.types import integer
 
 if TYPE_CHECKING:
     from ttkit.sim.tensor import Tensor
@@ -25,6 +26,9 @@ def set_printoptions(*, profile: str = "short", sci_mode: bool | str = "default"
     """
     if profile not in ("short", "full", "empty"):
         fail(f"set_printoptions(profile={profile!r})", "profile must be short, full or empty", kind=ValueError)
+    if sci_mode not in (True, False, "default"):
+        fail(f"set_printoptions(sci_mode={sci_mode!r})", "sci_mode must be True, False or default", kind=ValueError)
+    integer(precision, "set_printoptions", 0)
     _options.update(profile=profile, sci_mode=sci_mode, precision=precision)
 
 
@@ -37,7 +41,7 @@ def text_of(tensor: Tensor) -> str:
     for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
         text = "ttnn.Tensor(" + _values(shard) + tail
         if tensor.mesh is not None:
-            text = f"device_id: {tensor.mesh.id_at(coordinate)}, MeshCoordinate({list(coordinate)})\n{text}"
+            text = f"device_id: {tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)}, MeshCoordinate({list(coordinate)})\n{text}"
         texts.append(text)
     return "\n".join(texts)
 
