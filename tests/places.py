@@ -39,7 +39,13 @@ def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, size
     """Places with shards of `least` to `most` dimensions."""
     shape = st.lists(st.sampled_from(sizes), min_size=least, max_size=most)
     return st.builds(
-        Place, st.sampled_from(worlds), st.sampled_from(kinds), shape, st.sampled_from(dtypes or FLOATS + INTEGERS), st.sampled_from(layouts), st.integers(0, 99)
+        Place,
+        st.sampled_from(worlds),
+        st.sampled_from(kinds),
+        shape,
+        st.sampled_from(dtypes or FLOATS + INTEGERS),
+        st.sampled_from(layouts),
+        st.integers(0, 99),
     )
 
 

@@ -1,0 +1,91 @@
+"""Tensors made of a rule."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import FLOATS, INTEGERS, ROWS, TILE, compare, laid, many, numbers, opened, parts, places, refused
+
+import ttkit
+from ttkit import ttnn
+
+T3000 = ("t3000", (2, 4), None)
+
+
+@many(80)
+@given(places(), st.sampled_from([0, 1, 2.5, 7, np.float32(1.5), np.int64(3)]))
+def test_one_value_everywhere(place, value):
+    place = place._replace(layout=TILE if place.dtype is ttnn.bfloat8_b else place.layout)
+    with laid(place) as (mesh, like):
+        kept = np.int64(value) if place.dtype in INTEGERS else value
+        wanted = {"zeros": 0, "ones": 1, "full": kept}
+        for name, number in wanted.items():
+            given = [value] if name == "full" else []
+            made = getattr(ttnn, name)(place.shape, *given, place.dtype, place.layout, mesh)
+            assert made.dtype is place.dtype and made.layout is place.layout and len(parts(made)) == mesh.get_num_devices()
+            compare(made, lambda x, n=number: np.full(place.shape, n), made)
+            beside = getattr(ttnn, f"{name}_like")(like, *given)
+            assert beside.tensor_topology() == like.tensor_topology() and beside.layout is like.layout
+            compare(beside, lambda x, n=number: np.full_like(x, n), like)
+        assert ttnn.empty_like(like).shape == ttnn.empty(place.shape, place.dtype, place.layout, mesh).shape == place.shape
+        into = ttnn.add(like, like) if place.dtype in FLOATS else ttnn.clone(like)
+        assert ttnn.full([1], value, optional_tensor=into) is into
+        compare(into, lambda x: np.full_like(x, kept), like)
+
+
+def test_large_whole_numbers_and_minus_zero():
+    with opened(T3000) as mesh:
+        number = 2**24 + 1  # no float32
+        like = ttnn.zeros([2], ttnn.int32, ROWS, mesh)
+        for made in (ttnn.full([2], number, ttnn.int32, ROWS, mesh), ttnn.full_like(like, number), ttnn.full([2], number, optional_tensor=like)):
+            assert parts(made)[1, 3].tolist() == [number, number]
+        assert parts(ttnn.full([2], -1, ttnn.uint32, ROWS, mesh))[0, 0].tolist() == [2**32 - 1] * 2
+        assert np.signbit(ttkit.to_numpy(ttnn.full([2], -0.0))).all()
+
+
+def test_like_a_tensor_on_the_host():
+    with opened(T3000) as mesh:
+        host = ttkit.from_numpy(numbers((2, 3)), dtype=ttnn.bfloat16)
+        assert ttnn.zeros_like(host).device() is None
+        made = ttnn.ones_like(host, device=mesh, dtype=ttnn.float32)
+        assert made.device() is mesh and made.dtype is ttnn.float32 and ttnn.is_tensor_storage_on_device(made)
+
+
+def test_random():
+    with opened(T3000) as mesh:
+        one, again = (ttnn.rand([64, 64], mesh, low=-2.0, high=3.0, dtype=ttnn.float32, seed=5) for _ in range(2))
+        values = parts(one)
+        assert len({v.tobytes() for v in values.values()}) == 1 and np.array_equal(values[0, 0], parts(again)[1, 3])
+        assert -2 <= values[0, 0].min() < -1.9 and 2.9 < values[0, 0].max() < 3
+        drawn = [parts(ttnn.randn([64, 64], mesh, dtype=ttnn.float32))[0, 0] for _ in range(2)]
+        assert not np.array_equal(*drawn) and abs(drawn[0].mean()) < 0.1 and abs(drawn[0].std() - 1) < 0.1
+        cut = ttnn.rand([64, 64], mesh, mesh_mapper=ttnn.MeshMapperConfig(0, 1))
+        assert cut.shape == [32, 16] and len({v.tobytes() for v in parts(cut).values()}) == 8
+
+
+@many(50)
+@given(st.integers(-20, 20), st.integers(-20, 20), st.integers(-4, 4).filter(bool), st.sampled_from([ttnn.float32, ttnn.bfloat16, ttnn.int32]))
+def test_arange(start, end, step, dtype):
+    wanted = np.arange(start, end, step)
+    if wanted.size:
+        np.testing.assert_array_equal(ttkit.to_numpy(ttnn.arange(start, end, step, dtype=dtype)), wanted)
+    else:
+        refused(lambda: ttnn.arange(start, end, step), "lead from start to end")
+
+
+@pytest.mark.parametrize("make", [ttnn.zeros, ttnn.ones, lambda *a, **k: ttnn.full(a[0], 3, *a[1:], **k)])
+def test_refused(make):
+    with opened(T3000) as mesh:
+        refused(lambda: make([-1], device=mesh), "-1", TypeError)
+        refused(lambda: make([1.5]), "1.5", TypeError)
+        refused(lambda: make([2], "float32"), "is not a DataType", TypeError)
+        refused(lambda: make([1 << 40], device=mesh), "Out of Memory")
+        refused(lambda: ttnn.full([2], "x"), "fill_value='x' is a str", TypeError)
+        refused(lambda: ttnn.full([2], True), "fill_value must be a number", TypeError)
+        refused(lambda: ttnn.empty([2]), "is not a MeshDevice", TypeError)
+        refused(lambda: ttnn.empty([2], ttnn.bfloat8_b, ROWS, mesh), "Only TILE layout is supported")
+        refused(lambda: ttnn.rand([2], 3), "MeshDevice", TypeError)
+        freed = ttnn.zeros([2], device=mesh)
+        ttnn.deallocate(freed)
+        refused(lambda: ttnn.full([2], 1.0, optional_tensor=freed), "not allocated")
+        refused(lambda: ttnn.zeros_like(freed), "not allocated")
