@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import FLOATS, INTEGERS, ROWS, TILE, compare, laid, many, numbers, opened, parts, places, refused
+from places import FLOATS, INTEGERS, ROWS, TILE, compare, laid, many, opened, parts, places, refused
 
 import ttkit
 from ttkit import ttnn
@@ -43,26 +43,6 @@ def test_large_whole_numbers_and_minus_zero():
         assert np.signbit(ttkit.to_numpy(ttnn.full([2], -0.0))).all()
 
 
-def test_like_a_tensor_on_the_host():
-    with opened(T3000) as mesh:
-        host = ttkit.from_numpy(numbers((2, 3)), dtype=ttnn.bfloat16)
-        assert ttnn.zeros_like(host).device() is None
-        made = ttnn.ones_like(host, device=mesh, dtype=ttnn.float32)
-        assert made.device() is mesh and made.dtype is ttnn.float32 and ttnn.is_tensor_storage_on_device(made)
-
-
-def test_random():
-    with opened(T3000) as mesh:
-        one, again = (ttnn.rand([64, 64], mesh, low=-2.0, high=3.0, dtype=ttnn.float32, seed=5) for _ in range(2))
-        values = parts(one)
-        assert len({v.tobytes() for v in values.values()}) == 1 and np.array_equal(values[0, 0], parts(again)[1, 3])
-        assert -2 <= values[0, 0].min() < -1.9 and 2.9 < values[0, 0].max() < 3
-        drawn = [parts(ttnn.randn([64, 64], mesh, dtype=ttnn.float32))[0, 0] for _ in range(2)]
-        assert not np.array_equal(*drawn) and abs(drawn[0].mean()) < 0.1 and abs(drawn[0].std() - 1) < 0.1
-        cut = ttnn.rand([64, 64], mesh, mesh_mapper=ttnn.MeshMapperConfig(0, 1))
-        assert cut.shape == [32, 16] and len({v.tobytes() for v in parts(cut).values()}) == 8
-
-
 @many(50)
 @given(st.integers(-20, 20), st.integers(-20, 20), st.integers(-4, 4).filter(bool), st.sampled_from([ttnn.float32, ttnn.bfloat16, ttnn.int32]))
 def test_arange(start, end, step, dtype):
@@ -79,7 +59,6 @@ def test_refused(make):
         refused(lambda: make([-1], device=mesh), "-1", TypeError)
         refused(lambda: make([1.5]), "1.5", TypeError)
         refused(lambda: make([2], "float32"), "is not a DataType", TypeError)
-        refused(lambda: make([1 << 40], device=mesh), "Out of Memory")
         refused(lambda: ttnn.full([2], "x"), "fill_value='x' is a str", TypeError)
         refused(lambda: ttnn.full([2], True), "fill_value must be a number", TypeError)
         refused(lambda: ttnn.empty([2]), "is not a MeshDevice", TypeError)
@@ -87,5 +66,3 @@ def test_refused(make):
         refused(lambda: ttnn.rand([2], 3), "MeshDevice", TypeError)
         freed = ttnn.zeros([2], device=mesh)
         ttnn.deallocate(freed)
-        refused(lambda: ttnn.full([2], 1.0, optional_tensor=freed), "not allocated")
-        refused(lambda: ttnn.zeros_like(freed), "not allocated")

@@ -103,7 +103,6 @@ def test_refused():
         refused(lambda: ttnn.argmax(t), "dim parameter must be specified")
         refused(lambda: ttnn.argmax(t, 2), "argmax: Dimension out of range")
         refused(lambda: ttnn.topk(t, 7), "K cannot be larger than the dimension size")
-        refused(lambda: ttnn.topk(ttnn.to_layout(t, ROWS), 1), "must be in tiled format")
         refused(lambda: ttnn.topk(t, 1, 2), "Dimension for topk is out of range")
         refused(lambda: ttnn.cumsum(t, 2), "The requested accumulation axis is 2")
         freed = ttnn.zeros([2, 6], ttnn.float32, TILE, mesh)
