@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import TTKitError, ttnn
 
-# system, the mesh opened, and the shape and corner of a submesh
-WORLDS = [("t3000", shape, None) for shape in [(1, 1), (1, 8), (2, 4), (4, 2)]] + [("galaxy", (8, 4), None)]
+T3000 = ("t3000", (2, 4), None)  # system, the mesh opened, and the shape and corner of a submesh
+WORLDS = [T3000] + [("t3000", shape, None) for shape in [(1, 1), (1, 8), (4, 2)]] + [("galaxy", (8, 4), None)]
 WORLDS += [("t3000", (2, 4), ((2, 2), (0, 1))), ("galaxy", (8, 4), ((4, 2), (2, 1)))]
 KINDS = ["same", "each", "rows", "columns", "both", "some", "corner"]
 FLOATS = [ttnn.float32, ttnn.bfloat16, ttnn.bfloat8_b]
@@ -35,18 +35,10 @@ class Place(NamedTuple):
     seed: int
 
 
-def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, sizes=(1, 1, 2, 3), worlds=WORLDS):
+def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, sizes=(1, 1, 2, 3)):
     """Places with shards of `least` to `most` dimensions."""
-    shape = st.lists(st.sampled_from(sizes), min_size=least, max_size=most)
-    return st.builds(
-        Place,
-        st.sampled_from(worlds),
-        st.sampled_from(kinds),
-        shape,
-        st.sampled_from(dtypes or FLOATS + INTEGERS),
-        st.sampled_from(layouts),
-        st.integers(0, 99),
-    )
+    shape, worlds, kinds = st.lists(st.sampled_from(sizes), min_size=least, max_size=most), st.sampled_from(WORLDS), st.sampled_from(kinds)
+    return st.builds(Place, worlds, kinds, shape, st.sampled_from(dtypes or FLOATS + INTEGERS), st.sampled_from(layouts), st.integers(0, 99))
 
 
 def many(examples):

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import FLOATS, INTEGERS, ROWS, TILE, Place, compare, laid, many, numbers, opened, parts, places, put, refused
+from places import FLOATS, INTEGERS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, parts, places, put, refused
 
 import ttkit
 from ttkit import ttnn
 
 torch = pytest.importorskip("torch")
-T3000 = ("t3000", (2, 4), None)
 
 
 def by_torch(function):
@@ -99,12 +98,6 @@ def test_refused():
         refused(lambda: ttnn.mean(whole, 0), "does not support integer inputs")
         refused(lambda: ttnn.max(four, 0), "for generic reduction - got DataType::BFLOAT4_B")
         refused(lambda: ttnn.sum(ttnn.typecast(t, ttnn.bfloat8_b), 0, output_layout=ROWS), "output_layout=ROW_MAJOR is not supported")
-        refused(lambda: ttnn.prod(t, 2), "Dimension for prod is out of range")
-        refused(lambda: ttnn.argmax(t), "dim parameter must be specified")
-        refused(lambda: ttnn.argmax(t, 2), "argmax: Dimension out of range")
-        refused(lambda: ttnn.topk(t, 7), "K cannot be larger than the dimension size")
-        refused(lambda: ttnn.topk(t, 1, 2), "Dimension for topk is out of range")
-        refused(lambda: ttnn.cumsum(t, 2), "The requested accumulation axis is 2")
         freed = ttnn.zeros([2, 6], ttnn.float32, TILE, mesh)
         ttnn.deallocate(freed)
         refused(lambda: ttnn.cumsum(t, 1, out=freed), "not allocated on the mesh of the operands")

@@ -3,12 +3,10 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from places import ROWS, TILE, compare, laid, many, numbers, opened, parts, places, put, refused
+from places import ROWS, T3000, TILE, compare, laid, many, numbers, opened, parts, places, put, refused
 
 import ttkit
 from ttkit import ttnn
-
-T3000 = ("t3000", (2, 4), None)
 
 
 @st.composite
@@ -120,24 +118,15 @@ def test_refused():
         t = ttkit.from_numpy(numbers((2, 6)), layout=TILE, device=mesh)
         half = ttnn.typecast(t, ttnn.bfloat16)
         refused(lambda: ttnn.reshape(t, [5, -1]), "do not fill")
-        refused(lambda: ttnn.reshape(t, [-1, -1]), "more than 1 elements that is set to -1")
         refused(lambda: ttnn.reshape(t, ttnn.Shape([5])), "different volumes")
         refused(lambda: ttnn.view(ttnn.from_device(t), [12]), "View requires the tensor be stored on device")
-        refused(lambda: ttnn.permute(t, [0]), "does not match the length of the desired ordering")
         refused(lambda: ttnn.permute(t, [0, 0]), "once")
-        refused(lambda: ttnn.concat([], 0), "expected a non-empty list of Tensors!")
         refused(lambda: ttnn.concat([t, half], 0), "same dtype")
         refused(lambda: ttnn.slice(t, [0, 3], [1, 2]), "must be greater than or equal to start")
-        refused(lambda: ttnn.slice(t, [0], [1]), "must have the same size")
-        refused(lambda: t[2], "out of bounds for dimension 0 of size 2", IndexError)
-        refused(lambda: t[0, 0, 0], "Too many indices", IndexError)
         refused(lambda: t["a":], "Invalid slice type", TypeError)
         refused(lambda: t[::"a"], "Invalid slice type", TypeError)
         refused(lambda: t[::-1], "Step -1 must be positive")
-        refused(lambda: ttnn.split(t, 0, 0), "split_size must be greater than 0")
         refused(lambda: ttnn.split(t, [1, 2], 0), "must sum exactly")
-        refused(lambda: ttnn.chunk(t, 0, 0), "chunks must be greater than 0")
         refused(lambda: ttnn.pad(t, [(1, 0)], 0), "does not support front padding")
-        refused(lambda: ttnn.pad(t, [(0, 1)] * 3, 0), "can't be larger than input tensor rank")
         refused(lambda: ttnn.expand(t, [2, 12]), "Only size 1 dimensions can be expanded")
         refused(lambda: ttnn.expand(t, [-1, 2, 6]), "non-negative")

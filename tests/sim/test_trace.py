@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import KINDS, ROWS, TILE, Place, compare, laid, many, numbers, opened, put, refused
+from places import KINDS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, put, refused
 
 import ttkit
 from ttkit import ttnn
-
-T3000 = ("t3000", (2, 4), None)
 
 
 def refresh(tensor, other):
@@ -75,9 +73,7 @@ def test_refused():
         writes = "Writes are not supported during trace capture"
         refused(lambda: ttkit.from_numpy(numbers(2), device=mesh), writes)
         refused(lambda: ttnn.to_device(host, mesh), writes)
-        refused(lambda: ttnn.to_device(host, device=mesh), writes)
         refused(lambda: ttnn.copy_host_to_device_tensor(host, t), writes)
-        refused(lambda: ttnn.zeros([2], device=mesh), writes)
         refused(lambda: ttnn.arange(3, device=mesh), writes)
         reads = "Reads are not supported during trace capture"
         refused(lambda: ttnn.from_device(t), reads)
@@ -85,9 +81,7 @@ def test_refused():
         refused(lambda: ttnn.copy_device_to_host_tensor(device_tensor=t, host_tensor=host), reads)
         ttnn.reshape(host, [12])  # what stays on the host is no matter
         refused(lambda: ttnn.begin_trace_capture(mesh), "another trace is being captured")
-        refused(lambda: ttnn.execute_trace(mesh, trace), "still being captured")
         ttnn.end_trace_capture(mesh, trace)
-        refused(lambda: ttnn.end_trace_capture(mesh, trace), "has ended already")
         refused(lambda: ttnn.execute_trace(mesh, 3), "is a int, not MeshTraceId", TypeError)
         refused(lambda: ttnn.execute_trace(mesh.create_submesh(ttnn.MeshShape(1, 1)), trace), "is no trace of")
         ttnn.release_trace(mesh, trace)
