@@ -134,7 +134,7 @@ def _matmul(
     _check(name, a, b, shape_a, shape_b)
     batch = shape_a[:-2] if math.prod(shape_b[:-2]) == 1 and len(shape_a) >= len(shape_b) else np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
     shape = batch + (shape_a[-2], shape_b[-1])
-    would_fit(like.mesh, like.grid, shape, dtype or a.dtype)  # type: ignore[arg-type]
+    would_fit(like, shape, dtype or a.dtype)
     values = product(x, y, lead)
     values = values.reshape(values.shape[:lead] + shape)
     if bias is not None:

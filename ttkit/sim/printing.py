@@ -44,7 +44,7 @@ def text_of(tensor: Tensor) -> str:
     for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
         text = "ttnn.Tensor(" + _values(shard) + tail
         if tensor.mesh is not None:
-            text = f"device_id: {tensor.mesh.id_at(coordinate)}, MeshCoordinate({list(coordinate)})\n{text}"
+            text = f"device_id: {tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)}, MeshCoordinate({list(coordinate)})\n{text}"
         texts.append(text)
     return "\n".join(texts)
 
