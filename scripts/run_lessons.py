@@ -33,8 +33,8 @@ def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str
     if save and not error:
         for cell in notebook.cells:  # when and how long a cell ran says nothing to a reader, and changes with every run
             cell.metadata.pop("execution", None)
-            if cell.cell_type == "code":  # nor does a widget that nobody runs: the static picture below it stays
-                cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+            for output in cell.get("outputs", []):  # nor does a widget that nobody runs: its text stays, and the static picture below it
+                output.get("data", {}).pop(WIDGET, None)
         notebook.metadata.pop("widgets", None)
         nbformat.write(notebook, path)
     return elapsed_s, error

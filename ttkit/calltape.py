@@ -21,11 +21,13 @@ class Tape(list):  # type: ignore[type-arg]
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Write down the call before it runs, so that a call which is refused is on the tape too."""
         from ttkit.hardware import current_system
+        from ttkit.sim.mesh import fabric_setting
 
         system = current_system()
         self.append(
             {
                 "system": f"{system.name} {'x'.join(map(str, system.shape))}",
+                "fabric": fabric_setting[0].name,
                 "operation": name,
                 "args": [self._write(a) for a in args],
                 "kwargs": {k: self._write(v) for k, v in kwargs.items()},

@@ -1,17 +1,12 @@
 """Random programs on the simulator and on the naive one: every device must hold the same at the end."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from naive import Naive
 
 import ttkit
 from ttkit import ttnn
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from naive import Naive
 
 MESHES = [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4), (4, 2), (1, 8), (8, 1)]
 SIZE = 24  # divides by every mesh axis above, by 8 and by 3

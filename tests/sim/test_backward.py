@@ -161,41 +161,6 @@ def test_embedding(mesh, put, check, torch, kinds, batch):
     check(out, lambda i, g: torch.zeros(8, 64).index_add(0, i.flatten(), g[0, 0])[None, None], indices, grad)
 
 
-@FLOATS
-@PAIRS
-@pytest.mark.parametrize("dim", [0, 2])
-def test_softmax(mesh, put, check, torch, dtype, kinds, dim):
-    strict(dtype is ttnn.bfloat16)  # a card takes no float32 here
-    grad, x = put(mesh, (3, 33, 50), kinds[0], dtype), put(mesh, (3, 33, 50), kinds[1], dtype)
-    y = ttnn.softmax(x, dim)
-    check(ttnn.moreh_softmax_backward(y, grad, dim), lambda y, g: y * (g - (g * y).sum(dim, keepdim=True)), y, grad)
-    if dtype is ttnn.float32:
-        check([ttnn.moreh_softmax_backward(y, grad, dim)], gradients(torch, lambda x: x.softmax(dim)), grad, x)
-
-
-@PAIRS
-@pytest.mark.parametrize("dims", [1, 2])
-def test_layer_norm(mesh, put, check, torch, kinds, dims):
-    shape, b16 = (2, 3, 32, 64), ttnn.bfloat16
-    inner, kept = shape[-dims:], shape[:-dims]
-    x, grad = put(mesh, shape, kinds[0], b16), put(mesh, shape, kinds[1], b16)
-    gamma, beta = put(mesh, inner, dtype=b16), put(mesh, inner, dtype=b16)
-    mean, rstd = put(mesh, kept, dtype=b16), put(mesh, kept, dtype=b16)
-    out, *statistics = ttnn.moreh_layer_norm(x, dims, 1e-5, gamma, beta, mean=mean, rstd=rstd)
-    assert statistics[0] is mean and statistics[1] is rstd
-    norm = lambda x, g, b: torch.nn.functional.layer_norm(x, inner, g, b, 1e-5)  # noqa: E731
-    axes = tuple(range(-dims, 0))
-    check(out, norm, x, gamma, beta)
-    check(mean, lambda x: x.mean(axes), x)
-    check(rstd, lambda x: (x.var(axes, correction=0) + 1e-5).rsqrt(), x)
-    assert ttnn.moreh_layer_norm(x, dims)[1:] == [None, None]
-    into = [put(mesh, s, dtype=b16) for s in (shape, inner, inner)]
-    made = ttnn.moreh_layer_norm_backward(grad, x, mean, rstd, dims, gamma=gamma, input_grad=into[0], gamma_grad=into[1], beta_grad=into[2])
-    assert all(a is b for a, b in zip(made, into, strict=True))
-    check(made, gradients(torch, norm), grad, x, gamma, beta, atol=0.1)
-    assert ttnn.moreh_layer_norm_backward(grad, x, mean, rstd, dims) == [None, None, None]
-
-
 S = (1, 1, 32, 64)
 REFUSED = {
     "sub repeats": (lambda p: ttnn.sub_bw(p(S), p(S), p((1, 1, 1, 64))), TTKitError, "does not match the broadcasted output shape"),
@@ -208,17 +173,6 @@ REFUSED = {
     "gelu shapes": (lambda p: ttnn.gelu_bw(p((1, 1, 1, 64)), p(S)), TTKitError, "to have the same logical shape"),
     "concat rank": (lambda p: ttnn.concat_bw(p((32, 64)), p((32, 32)), p((32, 32)), 1), TTKitError, "concat_bw expects rank-4 tensors, got grad rank 2"),
     "concat sizes": (lambda p: ttnn.concat_bw(p(S), p(S), p(S), 3), TTKitError, "do not make"),
-    "softmax type": (lambda p: ttnn.moreh_softmax_backward(p(S), p(S), 3), TTKitError, "Output_tensor dtype should be bfloat16 or bfloat8_b"),
-    "softmax dim": (lambda p: ttnn.moreh_softmax_backward(p(S), p(S), 5), TTKitError, "dim 5 should be less than output tensor rank 4"),
-    "softmax -1": (lambda p: ttnn.moreh_softmax_backward(p(S), p(S), -1), TypeError, "incompatible function arguments"),
-    "norm type": (lambda p: ttnn.moreh_layer_norm(p(S), 1), TTKitError, "only supports bfloat16. Got: DataType::FLOAT32"),
-    "norm dims": (lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 0), TTKitError, "normalized_dims should > 0. Got 0"),
-    "norm mean": (
-        lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 1, mean=p((1, 1, 32, 1), dtype=ttnn.bfloat16)),
-        TTKitError,
-        "mean must have logical shape",
-    ),
-    "norm rank": (lambda p: ttnn.moreh_layer_norm(p(S, dtype=ttnn.bfloat16), 5), TTKitError, r"normalized_dims should <= input rank \(4\). Got: 5"),
 }
 
 

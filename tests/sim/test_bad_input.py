@@ -25,6 +25,7 @@ def host():
 
 BAD = [
     ("float64", lambda m, t: ttkit.from_numpy(np.zeros(2)), TTKitError, "unsupported host type float64"),
+    ("unequal pieces", lambda m, t: ttkit.from_numpy(np.ones((9, 16), np.float32), mesh_mapper=ttnn.ShardTensorToMesh(m, dim=0)), TTKitError, "try: a multiple of 8"),
     ("a list", lambda m, t: ttnn.from_torch([1, 2]), TypeError, "list"),
     ("a string as dtype", lambda m, t: ttkit.from_numpy(np.ones(2, np.float32), dtype="x"), TypeError, "dtype='x'"),
     ("host operand", lambda m, t: ttnn.add(t, host()), TTKitError, "Input tensor B must be on device, got storage type"),

@@ -122,7 +122,7 @@ def all_gather(
     axes, at = _over(mesh, axis), dim % rank
     shape = list(input_tensor.shard_shape)
     shape[at] *= math.prod(mesh._shape[a] for a in axes)
-    would_fit(mesh, input_tensor.grid, tuple(shape), input_tensor.dtype)
+    would_fit(input_tensor, tuple(shape))
     label = labels.gather(input_tensor.topology, mesh.grid, rank, axis, at)
     _record("all_gather", input_tensor, axis, topology, num_links)
     return _made(input_tensor, gathered(input_tensor, axes, at), label, memory_config, output_tensor)

@@ -102,6 +102,8 @@ def result(
     if topology is None:
         topology = like.topology if like.grid is like.mesh.grid else merged(like.mesh.grid, like.topology)  # type: ignore[union-attr]
     if output is not None:
+        if output.mesh is not like.mesh or output._array is None:
+            fail("output_tensor", "the output tensor is not allocated on the mesh of the operands", "a tensor on their mesh, before ttnn.deallocate")
         if output.shard_shape != array.shape[len(like.grid.shape) :] or output.grid is not like.grid:
             fail(
                 "output_tensor",

@@ -120,7 +120,8 @@ class CppTensorToMesh:
                 piece = -(-size // parts)
                 rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of {parts} devices"
                 rule += f", got {size - piece * (parts - 1)} on the last one"
-                fail(asked, rule, f"a size that {parts} divides; nothing is padded")
+                # Not `parts`: of a size that five divides, say 15, eight devices would again get unequal pieces.
+                fail(asked, rule, f"a multiple of {self._distribution[axis]}, so that every device gets as much")
         split: list[int] = []
         order: list[int] = []
         home: dict[int, int] = {}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
+from ttkit.sim.arguments import describe
 from ttkit.sim.creation import tensor_from
 from ttkit.sim.dispatch import on_mesh, operation
 from ttkit.sim.distribution import CppTensorToMesh, as_mapper, create_mesh_mapper, replicate_tensor_to_mesh_mapper
@@ -30,6 +31,12 @@ def _full(shape: tuple[int, ...], one: np.ndarray) -> np.ndarray:
     return np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype)  # zeros take host memory when they are touched
 
 
+def _one(value: float, dtype: DataType) -> np.ndarray:
+    """One number as `dtype` keeps it; whole numbers do not go through float32, which would round the large ones."""
+    whole = isinstance(value, (int, np.integer))
+    return dtypes.convert(np.full((), value, np.int64 if whole else np.float64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype)
+
+
 def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, asked: object) -> Tensor:
     shape = integers(shape, asked, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
@@ -43,9 +50,7 @@ def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device:
         device.check_open(asked)
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
     lead = (1,) * len(grid.shape)
-    one = dtypes.convert(
-        np.full((), value, np.float64 if isinstance(value, float) else np.int64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype
-    )
+    one = _one(value, dtype)
     return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
 
 
@@ -65,15 +70,18 @@ def ones(shape: Sequence[int], dtype: Any = None, layout: Any = None, device: An
 def full(
     shape: Sequence[int], fill_value: float, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None
 ) -> Tensor:
-    """One value everywhere, the same on every device."""
+    """One value everywhere, the same on every device; an `optional_tensor` is filled as it is."""
     if isinstance(fill_value, bool) or not isinstance(fill_value, (int, float, np.number)):
         fail(f"full({shape}, {fill_value!r})", "incompatible function arguments: fill_value must be a number", kind=TypeError)
-    made = _filled(shape, fill_value, dtype, layout, device, memory_config, f"full({shape})")
-    return made if optional_tensor is None else _into(optional_tensor, made)
+    if optional_tensor is not None:
+        return _into(optional_tensor, fill_value, "full")
+    return _filled(shape, fill_value, dtype, layout, device, memory_config, f"full({shape})")
 
 
-def _into(target: Tensor, made: Tensor) -> Tensor:
-    target.rebind(dtypes.convert(made.array, target.dtype).reshape((1,) * len(target.grid.shape) + target.shard_shape))
+def _into(target: Tensor, value: float, name: str) -> Tensor:
+    """One value everywhere in a tensor that is there already, which keeps its shape and type, whatever else was asked."""
+    on_mesh(name, target)
+    target.rebind(_full((1,) * len(target.grid.shape) + target.shard_shape, _one(value, target.dtype)))
     return target
 
 
@@ -97,26 +105,28 @@ def empty(
     return made
 
 
-def _like(tensor: Tensor, value: float | None, dtype: Any, layout: Any, memory_config: Any, name: str) -> Tensor:
+def _like(tensor: Tensor, value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, name: str, target: Tensor | None = None) -> Tensor:
+    if target is not None:
+        return _into(target, value, name)
     if tensor.mesh is not None:
         on_mesh(name, tensor)
-    dtype, layout = dtype or tensor.dtype, layout or tensor.layout
-    lead = (1,) * len(tensor.grid.shape)
-    one = dtypes.convert(np.array([value or 0], np.float32), dtype)[0]
-    shape = tensor.shard_shape
+    dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
+    if device is not None and device is not tensor.mesh:
+        return _filled(shape, value, dtype, layout, device, memory_config, describe(name, (tensor, device)))
+    lead, one = (1,) * len(tensor.grid.shape), _one(value, dtype)
     return new_tensor(None, dtype, layout, tensor.grid, tensor.topology, tensor.mesh, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
 
 
 @operation("zeros_like")
 def zeros_like(tensor: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None) -> Tensor:
     """Zeros in the shape, type and place of `tensor`."""
-    return _like(tensor, 0.0, dtype, layout, memory_config, "zeros_like")
+    return _like(tensor, 0.0, dtype, layout, device, memory_config, "zeros_like", optional_tensor)
 
 
 @operation("ones_like")
 def ones_like(tensor: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None) -> Tensor:
     """Ones in the shape, type and place of `tensor`."""
-    return _like(tensor, 1.0, dtype, layout, memory_config, "ones_like")
+    return _like(tensor, 1.0, dtype, layout, device, memory_config, "ones_like", optional_tensor)
 
 
 @operation("full_like")
@@ -124,13 +134,13 @@ def full_like(
     tensor: Tensor, fill_value: float, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None
 ) -> Tensor:
     """One value in the shape, type and place of `tensor`."""
-    return _like(tensor, fill_value, dtype, layout, memory_config, "full_like")
+    return _like(tensor, fill_value, dtype, layout, device, memory_config, "full_like", optional_tensor)
 
 
 @operation("empty_like")
 def empty_like(tensor: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None) -> Tensor:
     """A tensor like `tensor` whose values mean nothing; the simulator gives zeros."""
-    return _like(tensor, 0.0, dtype, layout, memory_config, "empty_like")
+    return _like(tensor, 0.0, dtype, layout, device, memory_config, "empty_like")
 
 
 _streams = np.random.SeedSequence(0)

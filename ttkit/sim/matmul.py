@@ -11,7 +11,9 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes, recycle
 from ttkit.sim.arguments import describe
+from ttkit.sim.binary import check_sizes, check_tiles
 from ttkit.sim.dispatch import common_grid, merged, operation, result
+from ttkit.sim.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor
@@ -38,7 +40,7 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
     if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
         right = b.reshape(b.shape[-2:])
-        return _one(a.reshape(-1, a.shape[-1]), right).reshape(a.shape[:-1] + right.shape[-1:])
+        return _one(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), right).reshape(a.shape[:-1] + right.shape[-1:])
     if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOP_PAYS_FROM:
         return np.matmul(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -65,11 +67,11 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _check(name: str, a: Tensor, b: Tensor, shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> None:
     asked = describe(name, (a, b))
+    if a.layout is not Layout.TILE or b.layout is not Layout.TILE:
+        fail(asked, "Inputs to matmul must be tilized", "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout")
     for letter, tensor in (("A", a), ("B", b)):
         if tensor.dtype not in dtypes.FLOATS:
             fail(asked, f"Unsupported data format for input {letter}: DataType::{tensor.dtype.name}", "ttnn.typecast to a float type")
-    if a.layout is not Layout.TILE or b.layout is not Layout.TILE:
-        fail(asked, "Inputs to matmul must be tilized", "layout=ttnn.TILE_LAYOUT, or ttnn.to_layout")
     if shape_a[-1] != shape_b[-2]:
         rule = f"The width of the first tensor must be equal to the height of the second tensor. Mismatch: width={shape_a[-1]} height={shape_b[-2]}"
         fail(asked, rule, "transpose_a, transpose_b, or another sharded dimension")
@@ -107,9 +109,11 @@ def _matmul(
                 "ttnn.from_torch(...) it first",
                 TypeError,
             )
-    if a.mesh is None:
+    if a.mesh is None or not a.is_allocated():
         fail(describe(name, operands), "Operand to matmul must be on device", "ttnn.to_device(tensor, mesh)")
     for tensor in operands:
+        if tensor.mesh is None and tensor is bias:
+            fail(describe(name, operands), "Input tensor B must be on device, got storage type: StorageType::HOST", "ttnn.to_device(bias, mesh)")
         if tensor.mesh is None:
             fail(describe(name, operands), "Device Operations expect device tensors as inputs", "ttnn.to_device(tensor, mesh)")
         if not tensor.is_allocated():
@@ -119,9 +123,9 @@ def _matmul(
     a.mesh.check_open(name)
     like, arrays = (a, [t.array for t in operands]) if all(t.grid is a.grid for t in operands) else common_grid(operands, lambda: describe(name, operands))
     x, y = arrays[0], arrays[1]
-    shape_a, shape_b = ((1,) * (2 - len(t.shard_shape)) + t.shard_shape for t in (a, b))
+    shape_a = (1,) * (2 - len(a.shard_shape)) + a.shard_shape
+    shape_b = b.shard_shape + (1,) * (2 - len(b.shard_shape))  # one dimension is a row on the left and a column on the right
     lead = len(like.grid.shape)
-    vector = len(a.shard_shape) == 1
     x, y = x.reshape(x.shape[:lead] + shape_a), y.reshape(y.shape[:lead] + shape_b)
     if transpose_a:
         x, shape_a = x.swapaxes(-1, -2), shape_a[:-2] + (shape_a[-1], shape_a[-2])
@@ -130,27 +134,38 @@ def _matmul(
     _check(name, a, b, shape_a, shape_b)
     batch = shape_a[:-2] if math.prod(shape_b[:-2]) == 1 and len(shape_a) >= len(shape_b) else np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
     shape = batch + (shape_a[-2], shape_b[-1])
-    would_fit(like.mesh, like.grid, shape, dtype or a.dtype)  # type: ignore[arg-type]
+    would_fit(like, shape, dtype or a.dtype)
     values = product(x, y, lead)
     values = values.reshape(values.shape[:lead] + shape)
     if bias is not None:
-        _check_bias(name, operands, bias, shape)
-        extra = arrays[2]
+        _check_bias(name, operands, bias, shape, fused=math.prod(shape_b[:-2]) == 1)
+        shape = (1,) * (len(bias.shard_shape) - len(shape)) + shape
+        values, extra = values.reshape(values.shape[:lead] + shape), arrays[2]
         extra = extra.reshape(extra.shape[:lead] + (1,) * (len(shape) - len(bias.shard_shape)) + bias.shard_shape)
         values = np.add(values, extra, out=values) if np.broadcast_shapes(values.shape, extra.shape) == values.shape else values + extra
     if act is not None:
         values = activation(act, describe(name, operands))(values)
-    if vector:
-        values = values.reshape(values.shape[:lead] + shape[:-2] + shape[-1:])
+    if 1 in (len(a.shard_shape), len(b.shard_shape)):
+        kept = shape[:-2] + shape[-2:-1] * (len(a.shard_shape) > 1) + shape[-1:] * (len(b.shard_shape) > 1)
+        values = values.reshape(values.shape[:lead] + kept)
     topology = (
         a.topology if all(t.topology is a.topology for t in operands) and like.grid is a.mesh.grid else merged(a.mesh.grid, *(t.topology for t in operands))
     )
+    if 0 in shape_a + shape_b:  # of nothing ttnn makes a new tensor of zeros
+        topology = replicate_tensor_to_mesh_mapper(a.mesh).place(np.zeros(()), name)[2]
     return result(like, values, dtype=dtype or a.dtype, topology=topology, memory_config=memory_config, output=output)
 
 
-def _check_bias(name: str, operands: tuple[Tensor, ...], bias: Tensor, shape: tuple[int, ...]) -> None:
+def _check_bias(name: str, operands: tuple[Tensor, ...], bias: Tensor, shape: tuple[int, ...], fused: bool) -> None:
+    """A bias of one row of tiles is added inside of the product of one weight; every other one by an addition, with its rules."""
     asked = describe(name, operands)
     width, wanted = bias.padded[-1], -(-shape[-1] // 32) * 32
+    if not (fused and bias.layout is Layout.TILE and bias.padded[-2:-1] in ((), (32,)) and width >= wanted):
+        check_tiles(shape, bias.shard_shape, asked)
+        if bias.dtype not in dtypes.FLOATS:
+            fail(asked, f"Mixed dtype is not supported for binary operation BinaryOpType::ADD, dtype B: DataType::{bias.dtype.name}", "ttnn.typecast")
+        check_sizes(shape, bias.shard_shape, asked)
+        return
     if width != wanted:
         fail(
             asked,

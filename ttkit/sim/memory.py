@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.sim.dtypes import bytes_of
+from ttkit.sim.enums import Layout
 
 if TYPE_CHECKING:
     from ttkit.sim.enums import DataType
     from ttkit.sim.mesh import Grid, MeshDevice
+    from ttkit.sim.tensor import Tensor
 
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
 _bound = [0]  # the sum of all buffers, as if one chip held them all: while it fits, no chip can be full
@@ -21,6 +23,19 @@ def register(mesh: MeshDevice) -> None:
     """Let `mesh` take part in the accounting of the chips that it covers."""
     mesh.used = Counter()
     _meshes.add(mesh)
+
+
+def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two; row-major has at least one.
+
+    Example:
+        >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
+        ((32, 32), (3, 64, 64))
+    """
+    if layout is not Layout.TILE:
+        return shape or (1,)
+    shape = (1,) * (2 - len(shape)) + shape
+    return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
 class Allocation:
@@ -45,7 +60,7 @@ class Allocation:
         total = mesh.system.chip.dram_bytes
         used = bytes_in_use()
         for coordinate in grid.coords:
-            device = mesh.id_at(coordinate)
+            device = mesh.id_at(coordinate, grid.mesh_shape)
             free = total - used[device]
             if nbytes > free:
                 rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; {used[device]:,} of {total:,} are in use, {free:,} are free"
@@ -66,11 +81,11 @@ class Allocation:
     __del__ = free
 
 
-def would_fit(mesh: MeshDevice, grid: Grid, shape: tuple[int, ...], dtype: DataType) -> None:
-    """Raise now where a shard of this shape, in tiles, would not fit: before the host works on it."""
-    nbytes = bytes_of((1,) * max(0, 2 - len(shape)) + shape[:-2] + tuple(-(-n // 32) * 32 for n in shape[-2:]), dtype)
-    if _bound[0] + nbytes > mesh.system.chip.dram_bytes:
-        Allocation._check(mesh, grid, nbytes)
+def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
+    """Raise now where a shard of this shape beside `like`, in its layout, would not fit: before the host works on it."""
+    nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
+    if _bound[0] + nbytes > like.mesh.system.chip.dram_bytes:
+        Allocation._check(like.mesh, like.grid, nbytes)
 
 
 def bytes_in_use() -> Counter[int]:
@@ -80,5 +95,5 @@ def bytes_in_use() -> Counter[int]:
         for grid, nbytes in mesh.used.items():
             if nbytes and mesh.is_open:
                 for coordinate in grid.coords:
-                    used[mesh.id_at(coordinate)] += nbytes
+                    used[mesh.id_at(coordinate, grid.mesh_shape)] += nbytes
     return used

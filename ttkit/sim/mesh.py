@@ -93,6 +93,7 @@ class MeshDevice:
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
+        self._ids_of = {shape: ids}  # tensors stay on the chips that they were put on when the mesh is reshaped
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
         self._grid = grid_over(shape)
@@ -139,12 +140,12 @@ class MeshDevice:
             fail(f"get_device_id({coord!r}) on {self!r}", f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}")
         return self.id_at(tuple(coord))
 
-    def id_at(self, coordinate: Coordinate) -> int:
-        """The id of the chip at a plain (row, column) that is known to be inside."""
+    def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
+        """The id of the chip at a plain (row, column) that is known to be inside; `shape` is one that the mesh had before `reshape`."""
         index = 0
-        for c, n in zip(coordinate, self._shape, strict=True):
+        for c, n in zip(coordinate, shape or self._shape, strict=True):
             index = index * n + c
-        return self._ids[index]
+        return self._ids_of[shape or self._shape][index]
 
     def _inside(self, coordinate: Coordinate) -> bool:
         return len(coordinate) == len(self._shape) and all(0 <= c < n for c, n in zip(coordinate, self._shape, strict=True))
@@ -230,6 +231,7 @@ class MeshDevice:
                 box.sort(key=lambda w: w[::-1])
             self._ids = tuple(self.system.ids[r][c] for r, c in box)
         self._shape = shape
+        self._ids_of[shape] = self._ids
         self._grid = grid_over(shape)
 
     def close(self) -> None:
@@ -287,8 +289,10 @@ class MeshDeviceView:
         return self._mesh.get_num_devices()
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`."""
-        return self._mesh._inside(tuple(coord))
+        """True where this process drives the chip at `coord`: everywhere in the mesh, as the simulator is one process."""
+        if not self._mesh._inside(tuple(coord)):
+            fail(f"is_local({coord!r}) on {self._mesh!r}", f"Coordinate {coord!r} not found in mesh {self.shape()!r}")
+        return True
 
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
         """The coordinates that this process drives."""

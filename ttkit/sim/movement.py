@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
@@ -11,8 +13,9 @@ from ttkit.sim.creation import on_device
 from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
-from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.mesh import Grid, MeshDevice
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
+from ttkit.sim.types import TensorTopology
 
 
 @operation("to_device")
@@ -26,13 +29,17 @@ def to_device(tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | 
         return tensor
     if tensor.mesh is not None:
         fail(asked, f"the tensor already lies on {tensor.mesh!r}", "ttnn.from_device(tensor) first")
-    if tensor.topology is LONE:
-        array, grid, topology = replicate_tensor_to_mesh_mapper(device).place(tensor.array.reshape(tensor.shard_shape), asked)
-    else:
-        array, grid, topology = tensor.array, on_device(device, tensor.grid, asked), tensor.topology
-        if len(grid.shape) != len(tensor.grid.shape):
-            array = tensor.full_array().reshape(grid.shape + tensor.shard_shape)
+    array, grid, topology = _placed(tensor, device, asked)
     return new_tensor(array, tensor.dtype, tensor.layout, grid, topology, device, memory_config)
+
+
+def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[np.ndarray, Grid, TensorTopology]:
+    """Where a host tensor's values go on a mesh; no memory of the chips is taken."""
+    if tensor.topology is LONE:
+        return replicate_tensor_to_mesh_mapper(device).place(tensor.array.reshape(tensor.shard_shape), asked)
+    grid = on_device(device, tensor.grid, asked)
+    array = tensor.array if len(grid.shape) == len(tensor.grid.shape) else tensor.full_array().reshape(grid.shape + tensor.shard_shape)
+    return array, grid, tensor.topology
 
 
 @operation("from_device")
@@ -99,8 +106,7 @@ def typecast(
     cast = _same_place(input_tensor, wanted, Layout.TILE if wanted in dtypes.BLOCK_FLOATS else input_tensor.layout, memory_config)
     if output_tensor is None:
         return cast
-    output_tensor.rebind(cast.array)
-    return output_tensor
+    return result(input_tensor, cast.array, dtype=wanted, owned=False, output=output_tensor)
 
 
 @operation("to_dtype")
@@ -117,16 +123,18 @@ def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor, cq_id
     asked = describe("copy_host_to_device_tensor", (host_tensor, device_tensor))
     if host_tensor.mesh is not None or device_tensor.mesh is None:
         fail(asked, "the first tensor must be on the host and the second on a device")
-    if host_tensor.shard_shape != device_tensor.shard_shape or host_tensor.dtype is not device_tensor.dtype or host_tensor.layout is not device_tensor.layout:
-        fail(
-            asked,
-            "Host tensor has different shape, dtype or layout than the device tensor",
-            "the same mapper, dtype and layout as the device tensor was made with",
-        )
-    placed = to_device(host_tensor, device_tensor.mesh)
-    if placed.grid is not device_tensor.grid:
+    mesh = on_mesh("copy_host_to_device_tensor", device_tensor)
+    _check_alike(host_tensor, device_tensor, asked)
+    array, grid, _ = _placed(host_tensor, mesh, asked)
+    if grid is not device_tensor.grid:
         fail(asked, "the tensors cover different chips", "the same mapper as the device tensor was made with")
-    device_tensor.rebind(placed.array)
+    device_tensor.rebind(array)
+
+
+def _check_alike(host: Tensor, device: Tensor, asked: object) -> None:
+    if (host.shard_shape, host.dtype, host.layout) != (device.shard_shape, device.dtype, device.layout):
+        rule = "Host tensor has different shape, dtype or layout than the device tensor"
+        fail(asked, rule, "the same mapper, dtype and layout as the device tensor was made with")
 
 
 @operation("copy_device_to_host_tensor")
@@ -134,8 +142,9 @@ def copy_device_to_host_tensor(device_tensor: Tensor, host_tensor: Tensor, block
     """Write the values of a tensor on a mesh into a host tensor of the same shape and distribution."""
     asked = describe("copy_device_to_host_tensor", (device_tensor, host_tensor))
     on_mesh("copy_device_to_host_tensor", device_tensor)
-    if host_tensor.mesh is not None or host_tensor.shard_shape != device_tensor.shard_shape or host_tensor.grid.size != device_tensor.grid.size:
-        fail(asked, "Host tensor has different shape or distribution than the device tensor", "tensor.cpu()")
+    _check_alike(host_tensor, device_tensor, asked)
+    if host_tensor.mesh is not None or host_tensor.grid.size != device_tensor.grid.size:
+        fail(asked, "Host tensor has different distribution than the device tensor", "tensor.cpu()")
     host_tensor.rebind(device_tensor.full_array().reshape(host_tensor.grid.shape + host_tensor.shard_shape))
 
 

@@ -22,9 +22,16 @@ def set_printoptions(*, profile: str = "short", sci_mode: bool | str = "default"
         profile: "short", "full" or "empty".
         sci_mode: True, False, or "default" to let the values decide.
         precision: digits after the point.
+
+    Raises:
+        TTKitError: no such profile.
+        TypeError: a value of another kind.
     """
+    asked = f"set_printoptions(profile={profile!r}, sci_mode={sci_mode!r}, precision={precision!r})"
     if profile not in ("short", "full", "empty"):
-        fail(f"set_printoptions(profile={profile!r})", "profile must be short, full or empty", kind=ValueError)
+        fail(asked, "bad optional access: there is no such profile", "short, full or empty")
+    if not (isinstance(sci_mode, bool) or sci_mode == "default") or not isinstance(precision, int) or precision < 0:
+        fail(asked, "incompatible function arguments", "sci_mode True, False or 'default'; precision a whole number", TypeError)
     _options.update(profile=profile, sci_mode=sci_mode, precision=precision)
 
 
@@ -37,7 +44,7 @@ def text_of(tensor: Tensor) -> str:
     for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
         text = "ttnn.Tensor(" + _values(shard) + tail
         if tensor.mesh is not None:
-            text = f"device_id: {tensor.mesh.id_at(coordinate)}, MeshCoordinate({list(coordinate)})\n{text}"
+            text = f"device_id: {tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)}, MeshCoordinate({list(coordinate)})\n{text}"
         texts.append(text)
     return "\n".join(texts)
 

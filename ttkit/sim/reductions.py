@@ -22,7 +22,7 @@ F = np.float32
 
 def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
     rank = len(tensor.shard_shape)
-    if dim is None:
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return list(range(rank))
     asked = describe(name, (tensor, dim))
     axes = []
@@ -43,6 +43,10 @@ def _sum(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return array.sum(axes, keepdims=True, dtype=array.dtype)
 
 
+def _scaled(array: np.ndarray, scalar: float) -> np.ndarray:
+    return array if scalar == 1.0 else array * F(scalar)
+
+
 def _ready(name: str, tensor: Any) -> np.ndarray:
     """The operand's values; it must lie on a mesh."""
     if isinstance(tensor, Tensor) and tensor.mesh is None:
@@ -51,7 +55,10 @@ def _ready(name: str, tensor: Any) -> np.ndarray:
     return tensor.array
 
 
-def _fold(name: str, tensor: Tensor, dim: Dims, keepdim: bool, function: Callable[[np.ndarray, tuple[int, ...]], np.ndarray], memory_config: Any) -> Tensor:
+def _fold(
+    name: str, tensor: Tensor, dim: Dims, keepdim: bool, function: Callable[[np.ndarray, tuple[int, ...]], np.ndarray], memory_config: Any,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
     array = _ready(name, tensor)
     axes = _axes(name, tensor, dim)
     if tensor.dtype is DataType.BFLOAT4_B:
@@ -62,12 +69,15 @@ def _fold(name: str, tensor: Tensor, dim: Dims, keepdim: bool, function: Callabl
         )
     if name in ("mean", "std", "var") and tensor.dtype not in dtypes.FLOATS:
         fail(describe(name, (tensor,)), f"ttnn.{name} does not support integer inputs - got DataType::{tensor.dtype.name}", "ttnn.typecast")
+    if layout is Layout.ROW_MAJOR and tensor.dtype in dtypes.BLOCK_FLOATS:
+        fail(describe(name, (tensor,)), f"output_layout=ROW_MAJOR is not supported for a {tensor.dtype.name} result", "ttnn.typecast it afterwards")
     lead = len(tensor.grid.shape)
-    folded = function(array, tuple(lead + a for a in axes)) if axes else array
+    # Of one number there is no sum to take, but it has a variance.
+    folded = function(array, tuple(lead + a for a in axes)) if axes or name in ("std", "var") else array
     if not keepdim:
         shape = tuple(n for i, n in enumerate(tensor.shard_shape) if i not in axes)
         folded = folded.reshape(folded.shape[:lead] + shape)
-    return result(tensor, folded, memory_config=memory_config, owned=bool(axes))
+    return result(tensor, folded, layout=layout, memory_config=memory_config, owned=bool(axes))
 
 
 @operation("sum")
@@ -76,8 +86,7 @@ def sum_(
     correction: bool | None = None, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False, output_layout: Any = None,
 ) -> Tensor:  # fmt: skip
     """The sum over dimensions of each shard (all without `dim`), times `scalar`; chips are not added together."""
-    by = F(scalar)
-    return _fold("sum", input_tensor, dim, keepdim, lambda x, a: _sum(x, a) if scalar == 1.0 else _sum(x, a) * by, memory_config)
+    return _fold("sum", input_tensor, dim, keepdim, lambda x, a: _scaled(_sum(x, a), scalar), memory_config, output_layout)
 
 
 @operation("mean")
@@ -86,7 +95,7 @@ def mean(
     correction: bool | None = None, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False, output_layout: Any = None,
 ) -> Tensor:  # fmt: skip
     """The mean over dimensions of each shard, tile padding not counted."""
-    return _fold("mean", input_tensor, dim, keepdim, lambda x, a: _sum(x, a) * F(scalar / math.prod(x.shape[i] for i in a)), memory_config)
+    return _fold("mean", input_tensor, dim, keepdim, lambda x, a: _sum(x, a) * (F(scalar) / F(math.prod(x.shape[i] for i in a))), memory_config, output_layout)
 
 
 @operation("max")
@@ -94,8 +103,8 @@ def max_(
     input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, memory_config: Any = None, compute_kernel_config: Any = None, scalar: float = 1.0,
     correction: bool | None = None, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The largest element over dimensions of each shard."""
-    return _fold("max", input_tensor, dim, keepdim, lambda x, a: x.max(a, keepdims=True), memory_config)
+    """The largest element over dimensions of each shard, times `scalar`."""
+    return _fold("max", input_tensor, dim, keepdim, lambda x, a: _scaled(x.max(a, keepdims=True), scalar), memory_config)
 
 
 @operation("min")
@@ -103,8 +112,8 @@ def min_(
     input_tensor: Tensor, dim: Dims = None, keepdim: bool = False, *, memory_config: Any = None, compute_kernel_config: Any = None, scalar: float = 1.0,
     correction: bool | None = None, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The smallest element over dimensions of each shard."""
-    return _fold("min", input_tensor, dim, keepdim, lambda x, a: x.min(a, keepdims=True), memory_config)
+    """The smallest element over dimensions of each shard, times `scalar`."""
+    return _fold("min", input_tensor, dim, keepdim, lambda x, a: _scaled(x.min(a, keepdims=True), scalar), memory_config)
 
 
 def _variance(x: np.ndarray, axes: tuple[int, ...], correction: bool) -> np.ndarray:
@@ -184,11 +193,13 @@ def topk(
     array = input_tensor.array
     if k > array.shape[axis]:
         fail(asked, f"K cannot be larger than the dimension size! K={k}, dimension size={array.shape[axis]}")
-    order = np.argsort(-array if largest else array, axis, kind="stable")
+    signed = array if array.dtype.kind == "f" else array.astype(np.int64)  # unsigned numbers have no negatives to sort by
+    order = np.argsort(-signed if largest else signed, axis, kind="stable")
     chosen = np.take(order, range(k), axis)
     index_type = DataType.UINT16 if array.shape[axis] < 65536 else DataType.UINT32
-    indices = result(input_tensor, chosen, dtype=index_type, memory_config=memory_config)
-    return [result(input_tensor, np.take_along_axis(array, chosen, axis), memory_config=memory_config), indices]
+    into = output_tensor if output_tensor is not None else (None, None)
+    values = result(input_tensor, np.take_along_axis(array, chosen, axis), memory_config=memory_config, output=into[0])
+    return [values, result(input_tensor, chosen, dtype=index_type, memory_config=memory_config, output=into[1])]
 
 
 @operation("cumsum")
@@ -196,12 +207,13 @@ def cumsum(
     input: Tensor, dim: int, *, dtype: DataType | None = None, reverse_order: bool = False, out: Tensor | None = None, memory_config: Any = None,
     disable_compensated_sum: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Running sums along `dim` of each shard."""
+    """Running sums along `dim` of each shard, in `dtype` where one is given."""
     asked, rank = describe("cumsum", (input, dim)), len(input.shard_shape)
     on_mesh("cumsum", input)
     if not -rank <= dim < rank:
         fail(asked, f"The requested accumulation axis is {dim}, while the input tensor has rank {rank}.")
     axis = len(input.grid.shape) + dim % rank
-    array = np.flip(input.array, axis) if reverse_order else input.array
+    array = dtypes.convert(input.array, dtype or input.dtype)
+    array = np.flip(array, axis) if reverse_order else array
     sums = np.cumsum(array, axis, dtype=array.dtype)
     return result(input, np.flip(sums, axis) if reverse_order else sums, dtype=dtype, memory_config=memory_config, output=out)

@@ -144,12 +144,12 @@ def concat(
     lead = len(like.grid.shape)
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
-    would_fit(like.mesh, like.grid, tuple(shape), like.dtype)  # type: ignore[arg-type]
+    would_fit(like, tuple(shape))
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
     joined = np.concatenate(arrays, lead + axis)
     made = moved("concat", like, joined, memory_config, topology=merged(like.mesh.grid, *(t.topology for t in tensors)))  # type: ignore[union-attr]
-    return made if output_tensor is None else result(like, made.array, output=output_tensor)
+    return made if output_tensor is None else result(like, made.array, owned=False, topology=made.topology, output=output_tensor)
 
 
 @operation("stack")
@@ -214,11 +214,11 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     for dim, size in enumerate(tensor.shard_shape):
         part = parts[dim] if dim < len(parts) else slice(None)
         if isinstance(part, slice):
-            if part.step is not None and part.step < 1:
-                fail(asked, f"Step {part.step} must be positive")
-            lo, hi, step = part.start or 0, size if part.stop is None else part.stop, part.step or 1
+            lo, hi, step = part.start or 0, size if part.stop is None else part.stop, 1 if part.step is None else part.step
             if not all(isinstance(n, (int, np.integer)) for n in (lo, hi, step)):
                 fail(asked, f"Invalid slice type: {part}", kind=TypeError)
+            if step < 1:
+                fail(asked, f"Step {step} must be positive")
         elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
             if not -size <= part < size:
                 fail(asked, f"Index {part} (converted to {part % size if size else part}) is out of bounds for dimension {dim} of size {size}", kind=IndexError)
@@ -295,8 +295,9 @@ def pad(
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         fail(asked, "ttnn.pad: on device tile padding does not support front padding", "a row-major tensor, or padding after")
     widths = [(0, 0)] * (lead + rank - len(pairs)) + pairs  # type: ignore[operator]
-    would_fit(input_tensor.mesh, input_tensor.grid, tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)), input_tensor.dtype)  # type: ignore[arg-type]
-    return moved("pad", input_tensor, np.pad(array, widths, constant_values=value), memory_config)
+    would_fit(input_tensor, tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)))
+    border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
+    return moved("pad", input_tensor, np.pad(array, widths, constant_values=border), memory_config)
 
 
 @operation("repeat")
@@ -308,7 +309,7 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: A
     rank = max(len(times), len(input_tensor.shard_shape))
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
-    would_fit(input_tensor.mesh, input_tensor.grid, tuple(n * t for n, t in zip(shape, times, strict=True)), input_tensor.dtype)  # type: ignore[arg-type]
+    would_fit(input_tensor, tuple(n * t for n, t in zip(shape, times, strict=True)))
     return moved("repeat", input_tensor, np.tile(array.reshape(array.shape[:lead] + shape), (1,) * lead + times), memory_config)
 
 
@@ -317,7 +318,9 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int, *, memory_co
     """Each slice along `dim` repeated `repeats` times, one after the other."""
     array, lead = _shards("repeat_interleave", input_tensor)
     asked = describe("repeat_interleave", (input_tensor, repeats, dim))
-    return moved("repeat_interleave", input_tensor, np.repeat(array, integer(repeats, asked, 0), lead + axis_of(input_tensor, dim, asked)), memory_config)
+    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
+    would_fit(input_tensor, tuple(n * times if i == axis else n for i, n in enumerate(input_tensor.shard_shape)))
+    return moved("repeat_interleave", input_tensor, np.repeat(array, times, lead + axis), memory_config)
 
 
 @operation("squeeze")
@@ -365,7 +368,7 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int], *, memory_config: 
             wanted[extra + i] = n
         elif n not in (1, wanted[extra + i]):
             fail(asked, f"Only size 1 dimensions can be expanded in the output shape, but dimension {i} has {n}")
-    would_fit(input_tensor.mesh, input_tensor.grid, tuple(wanted), input_tensor.dtype)  # type: ignore[arg-type]
+    would_fit(input_tensor, tuple(wanted))
     shaped = array.reshape(array.shape[:lead] + (1,) * extra + have)
     return moved("expand", input_tensor, np.broadcast_to(shaped, array.shape[:lead] + tuple(wanted)), memory_config)
 

@@ -11,26 +11,13 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
-from ttkit.sim.memory import Allocation
+from ttkit.sim.memory import Allocation, padded
 from ttkit.sim.mesh import SINGLE, Grid, MeshDevice
 from ttkit.sim.printing import text_of
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape, TensorTopology
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
 _numbers = itertools.count(1)
-
-
-def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two; row-major has at least one.
-
-    Example:
-        >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
-        ((32, 32), (3, 64, 64))
-    """
-    if layout is not Layout.TILE:
-        return shape or (1,)
-    shape = (1,) * (2 - len(shape)) + shape
-    return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
 class Tensor:
@@ -41,7 +28,7 @@ class Tensor:
     that it did not allocate: an operation in place gives the tensor a new array.
 
     Args:
-        data: a NumPy array or torch tensor; or a list of numbers together with `shape`.
+        data: a NumPy array or torch tensor; what else `from_torch` takes may follow.
     """
 
     __slots__ = (

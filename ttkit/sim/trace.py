@@ -6,13 +6,14 @@ import itertools
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import checked
+from ttkit.sim.arguments import checked, describe
 from ttkit.sim.dispatch import OPERATIONS, watchers
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.tensor import Tensor
 
-# What moves data between host and device cannot be part of a trace: the replay runs on the device alone.
-FORBIDDEN = {"from_torch", "to_numpy", "to_device", "from_device", "copy_host_to_device_tensor", "copy_device_to_host_tensor"}
+# What moves data between host and device cannot be part of a trace: the replay runs on the device alone. Constants are made on the host.
+WRITES = {"from_torch", "to_device", "copy_host_to_device_tensor", "zeros", "ones", "full", "arange"}
+READS = {"to_numpy", "from_device", "copy_device_to_host_tensor"}
 
 
 class MeshTraceId:
@@ -38,6 +39,11 @@ def _tensors(value: Any) -> list[Tensor]:
     return []
 
 
+def _kept(value: Any) -> Any:
+    """An argument as it is now: a list may be changed after the call."""
+    return [_kept(v) for v in value] if isinstance(value, list) else value
+
+
 class _Capture:
     """Records calls with their tensor handles, not with arrays: what the handles hold is looked up at each replay."""
 
@@ -47,11 +53,19 @@ class _Capture:
         self.done = False
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name in FORBIDDEN and any(t.mesh is not None for t in _tensors(list(args))) | (name == "from_torch" and kwargs.get("device") is not None):
-            fail(name, "Reads and writes are not supported during trace capture", "move data before begin_trace_capture or after end_trace_capture")
+        if name not in WRITES | READS:
+            return
+        given = [*args, *kwargs.values()]
+        if any(isinstance(v, MeshDevice) for v in given) or any(t.mesh is not None for t in _tensors(given)):
+            what = "Writes" if name in WRITES else "Reads"
+            fail(
+                describe(name, args, kwargs),
+                f"{what} are not supported during trace capture",
+                "move data before begin_trace_capture or after end_trace_capture",
+            )
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        self.calls.append((name, args, kwargs, _tensors(result)))
+        self.calls.append((name, tuple(map(_kept, args)), {k: _kept(v) for k, v in kwargs.items()}, _tensors(result)))
 
     def replay(self) -> None:
         for name, args, kwargs, outputs in self.calls:
@@ -74,6 +88,9 @@ def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> _Cap
 def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTraceId:
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
+    for trace, capture in list(_traces.items()):
+        if not capture.mesh.is_open:  # its traces went with the mesh; one may have been left in the middle of a capture
+            _forget(trace)
     if any(isinstance(w, _Capture) for w in watchers):
         fail("begin_trace_capture", "another trace is being captured", "ttnn.end_trace_capture first")
     trace = MeshTraceId()
@@ -104,7 +121,11 @@ def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any 
 @checked("release_trace")
 def release_trace(mesh_device: MeshDevice, trace_id: MeshTraceId) -> None:
     """Forget a trace."""
-    capture = _find(mesh_device, trace_id, "release_trace")
+    _find(mesh_device, trace_id, "release_trace")
+    _forget(trace_id)
+
+
+def _forget(trace_id: MeshTraceId) -> None:
+    capture = _traces.pop(trace_id)
     if capture in watchers:
         watchers.remove(capture)
-    del _traces[trace_id]

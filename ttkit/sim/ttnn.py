@@ -91,15 +91,6 @@ from ttkit.sim.filling import arange, empty, empty_like, full, full_like, ones, 
 from ttkit.sim.matmul import linear, matmul
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.moreh import (
-    moreh_layer_norm,
-    moreh_layer_norm_backward,
-    moreh_logsoftmax,
-    moreh_logsoftmax_backward,
-    moreh_softmax,
-    moreh_softmax_backward,
-)
-from ttkit.sim.moreh_products import moreh_linear, moreh_linear_backward, moreh_matmul, moreh_matmul_backward
 from ttkit.sim.movement import (
     assign,
     clone,

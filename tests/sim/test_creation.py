@@ -1,0 +1,57 @@
+"""Tensors from and to NumPy and torch: types, copies, refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import ROWS, T3000, many, numbers, opened, refused
+
+import ttkit
+from ttkit import ttnn
+
+# What becomes of a host type when no dtype is given.
+KEPT = {"float32": "float32", "float16": "bfloat16", "int64": "uint32", "int32": "int32", "int16": "uint16", "int8": "int8", "uint8": "uint8", "bool": "uint8"}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_types_of_the_host(name):
+    torch = pytest.importorskip("torch")
+    values = np.array([[0, 1, 5], [7, 3, 2]]).astype(name)
+    for data in (values, torch.from_numpy(values)):
+        tensor = ttnn.from_torch(data)
+        assert tensor.dtype is getattr(ttnn, KEPT[name]) and tensor.layout is ROWS and tensor.device() is None
+        np.testing.assert_array_equal(ttkit.to_numpy(tensor), values)
+    bfloat = ttnn.from_torch(torch.tensor([1.5, -0.0], dtype=torch.bfloat16))
+    assert bfloat.dtype is ttnn.bfloat16 and ttnn.to_torch(bfloat).dtype is torch.bfloat16
+
+
+@many(60)
+@given(st.lists(st.floats(width=32), max_size=40))
+def test_bfloat16_rounds_as_torch_does(values):
+    torch = pytest.importorskip("torch")
+    values = np.array(values, np.float32)
+    have = ttkit.to_numpy(ttkit.from_numpy(values, dtype=ttnn.bfloat16))
+    np.testing.assert_array_equal(have, torch.from_numpy(values).to(torch.bfloat16).float().numpy())
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16, ttnn.int32])
+def test_values_are_copies_both_ways(dtype):
+    with opened(T3000) as mesh:
+        values = numbers((8, 4), dtype).astype(np.int32 if dtype is ttnn.int32 else np.float32)
+        kept = values.copy()
+        tensors = [
+            ttkit.from_numpy(values, dtype=dtype),
+            *(ttkit.from_numpy(values, dtype=dtype, device=mesh, mesh_mapper=m) for m in (None, ttnn.ShardTensorToMesh(mesh, 0))),
+        ]
+        values[:] = 0
+        for tensor in tensors:
+            join = None if tensor.device() is None else ttnn.ConcatMeshToTensor(mesh, dim=0)
+            ttkit.to_numpy(tensor, mesh_composer=join)[:] = 99
+            np.testing.assert_array_equal(ttkit.to_numpy(tensor, mesh_composer=join)[:8].reshape(8, 4), kept)
+
+
+def test_refused():
+    with opened(T3000) as mesh:
+        refused(lambda: ttkit.from_numpy(np.zeros(2, complex)), "unsupported host type complex128")
+        refused(lambda: ttnn.from_torch([1.0]), "neither a torch tensor nor a NumPy array", TypeError)
+        refused(lambda: ttkit.from_numpy(numbers(2), device=mesh, mesh_mapper=3), "mesh_mapper=3", TypeError)

@@ -1,0 +1,56 @@
+"""Matrix products: vectors, biases, nothing at all, and what is refused."""
+
+import pytest
+
+from ttkit import ttnn
+from ttkit.errors import TTKitError
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [((6, 5), (5, 7)), ((5,), (5, 7)), ((6, 5), (5,)), ((5,), (5,)), ((2, 6, 5), (5,)), ((2, 6, 5), (2, 5, 7))], ids=str
+)
+@pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
+def test_each_chip_equals_torch(mesh, put, check, torch, left, right, kinds):
+    a, b = put(mesh, left, kinds[0]), put(mesh, right, kinds[1])
+    check(ttnn.matmul(a, b), torch.matmul, a, b)
+
+
+@pytest.mark.parametrize("bias", [(7,), (1, 7), (6, 7), (3, 6, 7), (1, 1, 1, 7)], ids=str)
+@pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
+def test_a_bias_repeats_and_can_raise_the_rank(wide, put, check, torch, bias, kind):
+    x, w, c = put(wide, (6, 5), "S0R"), put(wide, (5, 7), "RR"), put(wide, bias, kind)
+    check(ttnn.linear(x, w, bias=c, activation="relu"), lambda x, w, c: torch.relu(x @ w + c), x, w, c)
+
+
+def test_nothing_gives_new_zeros(wide, put, check, torch):
+    a, b = put(wide, (6, 0), "S0R"), put(wide, (0, 7), "RR")
+    made = ttnn.matmul(a, b)
+    check(made, torch.matmul, a, b)
+    assert list(made.tensor_topology().distribution_shape()) == [8]
+
+
+@pytest.mark.parametrize(
+    ("bias", "dtype", "rule"),
+    [
+        ((1, 128), ttnn.float32, "Unsupported bias shape"), ((32,), ttnn.float32, "Broadcasting rule violation"),
+        ((33, 64), ttnn.float32, "Invalid subtile broadcast"), ((16, 64), ttnn.float32, "Broadcast error: Invalid dimension"),
+    ],
+)  # fmt: skip
+def test_biases_that_do_not_fit(wide, put, bias, dtype, rule):
+    with pytest.raises(TTKitError, match=rule):
+        ttnn.linear(put(wide, (64, 32), "S0R"), put(wide, (32, 64), "RR"), bias=put(wide, bias, "RR", dtype))
+
+
+def test_order_of_refusals(wide, put):
+    a, b = put(wide, (32, 32), "RR"), put(wide, (32, 32), "RR")
+    rows, gone = ttnn.to_layout(a, ttnn.ROW_MAJOR_LAYOUT), ttnn.clone(a)
+    ttnn.deallocate(gone)
+    for operands, rule in [
+        ((rows, ttnn.typecast(b, ttnn.int32)), "must be tilized"), ((a, ttnn.typecast(b, ttnn.int32)), "Unsupported data format for input B"),
+        ((gone, b), "Operand to matmul must be on device"), ((a, gone), "Input Tensor is not allocated"),
+        ((a, ttnn.from_device(b)), "Device Operations expect device tensors"),
+    ]:  # fmt: skip
+        with pytest.raises(TTKitError, match=rule):
+            ttnn.matmul(*operands)
+    with pytest.raises(TTKitError, match="Input tensor B must be on device"):
+        ttnn.linear(a, b, bias=ttnn.from_device(b))

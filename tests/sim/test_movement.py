@@ -1,0 +1,83 @@
+"""Tensors moved between host and mesh, kept in another layout or type, written into one another."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from places import FLOATS, INTEGERS, KINDS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, places, put, refused
+
+import ttkit
+from ttkit import ttnn
+
+BLOCK = ttnn.bfloat8_b
+
+
+@many(120)
+@given(places(), st.sampled_from(FLOATS + INTEGERS), st.sampled_from([TILE, ROWS]))
+def test_values_stay_wherever_they_go(place, dtype, layout):
+    with laid(place) as (mesh, t):
+        host = ttnn.from_device(t)
+        assert host.device() is None and host.tensor_topology() == t.tensor_topology()
+        again = ttnn.to_device(host, mesh)
+        assert again.tensor_topology() == t.tensor_topology() and again.layout is t.layout
+        turned = ttnn.to_layout(t, layout)
+        assert turned.layout is layout and turned.dtype is (ttnn.bfloat16 if t.dtype is BLOCK and layout is ROWS else t.dtype)
+        for same in (again, turned, ttnn.clone(t), ttnn.assign(t), ttnn.to_memory_config(t, ttnn.L1_MEMORY_CONFIG)):
+            compare(same, lambda x: x, t)
+        small = ttnn.abs(t) if place.dtype in FLOATS else t  # a negative number has no place in an unsigned type
+        cast = ttnn.typecast(small, dtype)
+        assert cast.dtype is dtype and cast.layout is (TILE if dtype is BLOCK else t.layout)
+        if place.dtype not in (ttnn.int32, ttnn.int8):
+            compare(cast, lambda x: x if dtype in FLOATS else np.trunc(x), small)
+        into = ttnn.zeros(place.shape, t.dtype, t.layout, mesh)
+        if into.grid is t.grid:
+            assert ttnn.copy(t, into) is into
+            compare(into, lambda x: x, t)
+        moved = ttnn.reallocate(t)
+        assert not t.is_allocated() and tuple(moved.grid.coords) == tuple(again.grid.coords)
+        compare(moved, lambda x: x, again)
+
+
+@many(40)
+@given(st.sampled_from(KINDS), st.sampled_from([ttnn.float32, BLOCK, ttnn.int32]))
+def test_refreshed_in_place(kind, dtype):
+    place = Place(T3000, kind, [3, 5], dtype, TILE, 1)
+    with laid(place) as (mesh, t):
+        other = put(mesh, place, seed=20)
+        before = ttkit.memory(mesh).used
+        ttnn.copy_host_to_device_tensor(ttnn.from_device(other), t)
+        compare(t, lambda x: x, other)
+        host = ttnn.from_device(put(mesh, place, seed=30))
+        ttnn.copy_device_to_host_tensor(t, host)
+        compare(ttnn.to_device(host, mesh), lambda x: x, other)
+        assert ttkit.memory(mesh).used == before
+
+
+def test_a_large_tensor_is_refreshed_without_memory_for_two():
+    with opened(T3000) as mesh:
+        shape = [1 << 15, 1 << 16]  # 8 GiB of 12 GB on each chip; zeros take none on the host
+        big = ttnn.zeros(shape, ttnn.float32, TILE, mesh)
+        ttnn.copy_host_to_device_tensor(ttnn.zeros(shape, ttnn.float32, TILE), big)
+        assert big.is_allocated()
+
+
+def test_refused():
+    with opened(T3000) as mesh:
+        host = ttkit.from_numpy(numbers((2, 6)), layout=TILE)
+        t, part = ttnn.to_device(host, mesh), put(mesh, Place(T3000, "corner", [2, 6], ttnn.float32, TILE, 0))
+        small, whole = ttnn.slice(t, [0, 0], [1, 6]), ttnn.typecast(t, ttnn.int32)
+        freed = ttnn.clone(t)
+        ttnn.deallocate(freed)
+        refused(lambda: ttnn.to_device(t, mesh.create_submesh(ttnn.MeshShape(1, 2))), "already lies on")
+        refused(lambda: ttnn.to_layout(t, ROWS, ttnn.bfloat16), "dtype cannot be different from tensor dtype")
+        refused(lambda: ttnn.typecast(t, ttnn.int32, output_tensor=small), "the result has shape [2, 6]")
+        refused(lambda: ttnn.copy(t, small), "the result has shape [2, 6]")
+        refused(lambda: ttnn.copy(t, part), "on 8 chips")
+        refused(lambda: ttnn.copy(t, freed), "not allocated")
+        refused(lambda: ttnn.copy_host_to_device_tensor(host, freed), "not allocated")
+        refused(lambda: ttnn.copy_host_to_device_tensor(host, whole), "different shape, dtype or layout")
+        refused(lambda: ttnn.copy_host_to_device_tensor(host, part), "cover different chips")
+        refused(lambda: ttnn.copy_device_to_host_tensor(whole, ttnn.from_device(t)), "different shape, dtype or layout")
+        refused(lambda: ttnn.copy_device_to_host_tensor(t, host), "different distribution")
+        into = ttnn.zeros([2, 6], ttnn.bfloat16, TILE, mesh)
+        assert ttnn.typecast(t, ttnn.int32, output_tensor=into) is into and into.dtype is ttnn.bfloat16
+        compare(into, np.trunc, t)

@@ -1,0 +1,89 @@
+"""Traces: what was captured runs again on what its inputs hold then."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import KINDS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, put, refused
+
+import ttkit
+from ttkit import ttnn
+
+
+def refresh(tensor, other):
+    ttnn.copy_host_to_device_tensor(ttnn.from_device(other), tensor)
+
+
+@many(40)
+@given(st.sampled_from(KINDS), st.lists(st.integers(0, 1), min_size=1, max_size=3))
+def test_replayed_on_new_inputs(kind, order):
+    place = Place(T3000, kind, [4, 6], ttnn.float32, TILE, 1)
+    with laid(place) as (mesh, x):
+        weight = put(mesh, place, seed=40)
+        first = ttnn.begin_trace_capture(mesh)
+        middle = ttnn.multiply(x, weight)
+        left, right = ttnn.split(middle, 3, 1)
+        out = ttnn.concat([right, left[:, ::2]], 1)
+        ttnn.deallocate(left)
+        ttnn.add_(out, 1.0)
+        ttnn.end_trace_capture(mesh, first)
+        second = ttnn.begin_trace_capture(mesh)
+        doubled = ttnn.add(out, out)
+        ttnn.end_trace_capture(mesh, second)
+        reference = lambda x, w: np.concatenate([(x * w)[:, 3:], (x * w)[:, 0:3:2]], 1) + 1  # noqa: E731
+        compare(out, reference, x, weight)
+        for again in order:
+            refresh([x, weight][again], put(mesh, place, seed=60 + again))
+            for trace in (first, second):
+                ttnn.execute_trace(mesh, trace, blocking=False)
+            compare(out, reference, x, weight)
+            compare(doubled, lambda x, w: 2 * reference(x, w), x, weight)
+        for trace in (first, second):
+            ttnn.release_trace(mesh, trace)
+        assert not left.is_allocated()
+
+
+def test_a_list_may_change_after_the_call():
+    with opened(T3000) as mesh:
+        a, b = (put(mesh, Place(T3000, "each", [2, 2], ttnn.float32, ROWS, seed)) for seed in (0, 50))
+        trace = ttnn.begin_trace_capture(mesh)
+        pair, start = [a, b], [0, 0]
+        joined = ttnn.slice(ttnn.concat(pair, 0), start, [3, 2])
+        pair.clear()
+        start[0] = 2
+        ttnn.end_trace_capture(mesh, trace)
+        refresh(a, b)
+        ttnn.execute_trace(mesh, trace)
+        compare(joined, lambda y: np.concatenate([y, y])[:3], b)
+
+
+def test_a_capture_left_open_goes_with_its_mesh():
+    with pytest.raises(ZeroDivisionError), opened(T3000) as mesh:
+        ttnn.begin_trace_capture(mesh)
+        1 / 0  # noqa: B018
+    with opened(T3000) as mesh:
+        trace = ttnn.begin_trace_capture(mesh)
+        ttnn.end_trace_capture(mesh, trace)
+
+
+def test_refused():
+    with opened(T3000) as mesh:
+        t, host = put(mesh, Place(T3000, "both", [2, 6], ttnn.float32, ROWS, 0)), ttkit.from_numpy(numbers((2, 6)))
+        trace = ttnn.begin_trace_capture(mesh)
+        writes = "Writes are not supported during trace capture"
+        refused(lambda: ttkit.from_numpy(numbers(2), device=mesh), writes)
+        refused(lambda: ttnn.to_device(host, mesh), writes)
+        refused(lambda: ttnn.copy_host_to_device_tensor(host, t), writes)
+        refused(lambda: ttnn.arange(3, device=mesh), writes)
+        reads = "Reads are not supported during trace capture"
+        refused(lambda: ttnn.from_device(t), reads)
+        refused(lambda: ttkit.to_numpy(ttnn.get_device_tensors(t)[0]), reads)
+        refused(lambda: ttnn.copy_device_to_host_tensor(device_tensor=t, host_tensor=host), reads)
+        ttnn.reshape(host, [12])  # what stays on the host is no matter
+        refused(lambda: ttnn.begin_trace_capture(mesh), "another trace is being captured")
+        ttnn.end_trace_capture(mesh, trace)
+        refused(lambda: ttnn.execute_trace(mesh, 3), "is a int, not MeshTraceId", TypeError)
+        refused(lambda: ttnn.execute_trace(mesh.create_submesh(ttnn.MeshShape(1, 1)), trace), "is no trace of")
+        ttnn.release_trace(mesh, trace)
+        refused(lambda: ttnn.execute_trace(mesh, trace), "is no trace of")
+    refused(lambda: ttnn.begin_trace_capture(mesh), "is closed")
