@@ -100,7 +100,7 @@ def test_a_plan_that_cannot_be_shows_where():
     drawing = draw_step(bad, 2)
     assert "no cable" in drawing.svg() and "not held" in drawing.svg() and "<polygon" not in drawing.svg()
     assert "step 2 of 2" in drawing.svg() and "chip 4 sends chunk 0 to chip 7, but no cable joins them" in drawing.text
-    assert "step 2: 8 KiB in 2 messages · goes wrong here" in strip(bad).svg()
+    assert "step 2 goes wrong" in strip(bad).svg()
     assert "no cable" in strip(bad).svg() and "no cable joins them" in strip(bad).text
 
 
@@ -176,7 +176,8 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
-    assert type(widget).__name__ == "VBox" and fallback["text/html"] == plan._repr_html_() and fallback["text/plain"] == strip(plan).text
+    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"].startswith("Run this cell")
+    assert fallback["text/html"] == plan._repr_html_() and fallback["text/plain"] == strip(plan).text
 
 
 def test_the_stepper_goes_back_and_on():

@@ -157,5 +157,6 @@ def step_through(plan: Any) -> None:
     if in_notebook():
         from IPython.display import display
 
-        display(stepper(plan))
+        words = {"text/plain": "Run this cell to step through the plan."}  # on a saved page
+        display({**stepper(plan)._repr_mimebundle_(), **words}, raw=True)
     visualize_plan(plan)

@@ -83,7 +83,7 @@ def draw_step(plan: Plan, number: int) -> Drawing:
 def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
     """A step, with words; or small, one of many."""
     style = style_of(picture, small)
-    title = picture.caption + " · goes wrong here" * picture.wrong if small else f"{title_of(picture.plan)} · {picture.caption}"
+    title = (f"step {picture.number} goes wrong" if picture.wrong else picture.caption) if small else f"{title_of(picture.plan)} · {picture.caption}"
     mesh = replace(picture.mesh, wires=tuple(replace(wire, links=1) for wire in picture.mesh.wires)) if small else picture.mesh
     frame = MeshDrawing(
         mesh,
@@ -108,7 +108,8 @@ def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
     for arrow in picture.arrows:
         if not arrow.wrong:
             _draw_arrow(frame, picture, arrow, style)
-    _draw_labels(frame, picture, style)
+    if style.words:  # over all arrows, so that none hides them
+        _draw_labels(frame, picture, style)
     for arrow in picture.arrows:
         if arrow.wrong:
             _draw_wrong(frame, picture, arrow, style)
@@ -177,17 +178,16 @@ def _course(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style
 
 
 def _draw_arrow(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> None:
-    """An arrow along its cable, the two ways side by side, with its chunks' colours, and bytes if it is straight."""
+    """An arrow along its cable, the two ways side by side."""
     start, end, lift = _course(frame, picture, arrow, style)
     colour = SUM if arrow.reduce else COPY
     frame.drawing.arrow(start, end, lift or (0, 0), colour=colour, width=2 if style.words else 1.5, head=8 if style.words else 6)
-    if not style.words:
-        return
-    (x1, y1), (x2, y2) = start, end
-    bend = (0.0, 0.0) if lift is None else (lift[0] * 0.75, lift[1] * 0.75)
-    x, y = (x1 + x2) / 2 + bend[0], (y1 + y2) / 2 + bend[1]
-    if lift is not None and any(lift):
-        return  # curves have their words beside them, both ways together
+
+
+def _draw_label(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> None:
+    """On a straight arrow the colours of its chunks, and beside it its bytes."""
+    (x1, y1), (x2, y2), _ = _course(frame, picture, arrow, style)
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
     _badge(frame.drawing, picture, arrow, x, y)
     text, forward = size_text(arrow.bytes), picture.forward(arrow)
     if abs(x2 - x1) > abs(y2 - y1):
@@ -211,10 +211,14 @@ def _badge(drawing: Drawing, picture: StepPicture, arrow: Arrow, x: float, y: fl
 
 
 def _draw_labels(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
-    """The words of curves: both ways of a cable in one place."""
+    """The words at the arrows; those of curves tell both ways of a cable in one place."""
     curves: dict[frozenset[int], list[Arrow]] = {}
     for arrow in picture.arrows:
-        if style.words and not arrow.wrong and any(_course(frame, picture, arrow, style)[2] or ()):
+        if arrow.wrong:
+            continue
+        if not any(_course(frame, picture, arrow, style)[2] or ()):
+            _draw_label(frame, picture, arrow, style)
+        else:
             curves.setdefault(frozenset((arrow.source, arrow.destination)), []).append(arrow)
     for arrows in curves.values():
         (x1, y1), (x2, y2), lift = _course(frame, picture, arrows[0], style)
