@@ -1,6 +1,7 @@
 """No lesson types in what it could count: bytes, times and rates in the notebooks' sources come from an object, or are listed here with a reason."""
 
 import json
+import math
 import pathlib
 import re
 
@@ -13,6 +14,7 @@ UNIT = r"(?:[KMGT]i?B/s|[KMGT]i?B|B|bytes?|[num\u00b5]s)"
 MEASURED = re.compile(rf"{NUMBER}[ -]?{UNIT}(?![\w-])")  # 4,096 bytes; 24KiB; 11.78 GB/s; 137 us
 SIZED = re.compile(rf"\w*bytes\w*\s*=\s*{NUMBER}(?:\s*[-+*/<]+\s*\d+)*")  # shard_bytes=4096; bytes_sent = 3 * 1024
 LARGE = re.compile(r"(?<![\w.#])\d(?:[,_]?\d){3,}(?!\w)")  # 4096, 4,096
+WORKED = re.compile(r"\d+(?: x \d+)+ = (\d[\d,]*)")  # 32 x 32 x 4 = 4,096
 SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 
 # (lesson, what is typed): why it may be. What a run would show has no place here.
@@ -21,6 +23,8 @@ ALLOWED = {
     ("02", "bytes_on_a_chip=8 * 4 * 4"): "a prediction, wrong on purpose",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
+    ("02", "100,000"): "an input: the sides of a tensor that is too large",
+    ("02", "20 GB"): "those sides multiplied, at 2 bytes; the message of the next cell has the exact number",
     ("02", "1,088 bytes"): "by definition of bfloat8_b, a byte an element and one for each sixteen; the cell before prints it",
 }
 
@@ -35,6 +39,10 @@ def typed_in(source: str) -> list[str]:
         if re.search(r"\bbytes?\b", sentence):
             for match in LARGE.finditer(sentence):
                 found.setdefault(start + match.start(), match[0])
+    for match in WORKED.finditer(source):
+        product, result = match[0].split(" = ")
+        if math.prod(map(int, product.split(" x "))) == int(result.replace(",", "")):
+            found.pop(match.start(1), None)  # a sum that is spelled out, and right
     return [" ".join(text.split()) for _, text in sorted(found.items())]
 
 
@@ -74,6 +82,8 @@ def test_only_the_output_of_widgets_is_not_compared():
         ("Of all the bytes, 7340032 arrive.", ["7340032"]),
         ("Bytes on the busiest link: see above. There are 4096 rows.", []),
         ("| a chip sends | 3,145,728 bytes |", ["3,145,728 bytes"]),
+        ("A tile is 32 x 32 x 4 = 4,096 bytes.", []),
+        ("A tile is 32 x 32 x 2 = 4,096 bytes.", ["4,096 bytes"]),
         ("plan = Plan('all_gather', row, steps, shard_bytes=4096)", ["shard_bytes=4096"]),
         ("total_bytes = 3 * 1024", ["total_bytes = 3 * 1024"]),
         ("print('each sends 2048 bytes')", ["2048 bytes"]),

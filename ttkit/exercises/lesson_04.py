@@ -55,8 +55,8 @@ def _graded(plan: plans.Plan, **budget: int) -> str:
 def _broadcast(my_broadcast: Answer) -> str:
     praise = ""
     for row in ROWS:
-        plan = _written(my_broadcast, row, "broadcast", root=1)
-        praise = _graded(plan, max_steps=2, max_bytes_per_link=SHARD_BYTES)
+        plan, best = _written(my_broadcast, row, "broadcast", root=1), plans.broadcast(row, SHARD_BYTES, 1, 1)
+        praise = _graded(plan, max_steps=len(best.steps), max_bytes_per_link=max(best.bytes_per_link.values()))
         shards = [numbers(*SHARD) + i for i in range(4)]
         for chip, have in zip(row.chips, plan.run(shards), strict=True):
             found = difference(shards[1], have)
