@@ -26,11 +26,13 @@ _LATER = {
     "last_plan": "ttkit.plans.recorded",
     "memory": "ttkit.visualize",
     "pcc": "ttkit.convert",
+    "step_through": "ttkit.visualize",
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",
     "use_system": "ttkit.hardware",
     "visualize_memory": "ttkit.visualize",
     "visualize_mesh_device": "ttkit.visualize",
+    "visualize_plan": "ttkit.visualize",
     "visualize_system_mesh": "ttkit.visualize",
     "visualize_tensor": "ttkit.visualize",
 }

@@ -13,9 +13,14 @@ import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.chips import WORMHOLE
+from ttkit.plans import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter, topology
 from ttkit.visualize.drawing import CLASS, DARK, INK, LIGHT, PALETTE, Drawing, tone, width_of, wrap
+from ttkit.visualize.links import link_chart
 from ttkit.visualize.memory import MemoryReport, draw_memory
 from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.moments import step_pictures
+from ttkit.visualize.plan import draw_picture
+from ttkit.visualize.strip import chosen, strip
 from ttkit.visualize.tensor import draw_tensor
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -102,6 +107,28 @@ def test_tensors(name, shape, tensor_shape, dims):
             tensor = ttkit.from_numpy(np.zeros(tensor_shape, np.uint8), device=mesh, mesh_mapper=mapper)
             _, chips = check_layout(draw_tensor(tensor))
             assert len(chips) == mesh.get_num_devices()
+
+
+PLANS = [
+    all_gather(topology("n300"), 4096), all_gather(topology("t3000"), 5000, 1), reduce_scatter(topology("t3000"), 1 << 20),
+    all_reduce(topology("t3000"), 4096, algorithm="tree"),
+    all_to_all(topology("t3000"), 1 << 30), broadcast(topology("t3000"), 1 << 20, axis=1, waves=4), all_gather(topology("galaxy_torus"), 1000 << 10),
+    reduce_scatter(topology("galaxy_torus"), 32 << 12), all_reduce(topology("galaxy"), 32 << 12, 0), all_to_all(topology("galaxy"), 32 << 12),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_plans(plan):
+    pictures = step_pictures(plan)
+    for picture in pictures[:: max(1, len(pictures) // 3)]:
+        for small in (False, True):
+            _, chips = check_layout(draw_picture(picture, small))
+            assert len(chips) == len(plan.topology.chips)
+    check_layout(link_chart(plan))
+    whole, panel = strip(plan), draw_picture(pictures[0], small=True)
+    at = [tuple(map(float, found)) for found in re.findall(r"translate\(([\d.]+) ([\d.]+)\)", whole.svg())]
+    assert len(at) == len(chosen(plan)) and all(x + panel.width <= whole.width + 1 and y + panel.height <= whole.height for x, y in at)
+    assert all(abs(a[0] - b[0]) >= panel.width or abs(a[1] - b[1]) >= panel.height for a, b in itertools.combinations(at, 2))
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):

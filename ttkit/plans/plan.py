@@ -122,6 +122,11 @@ class Plan:
         rows, columns = self.topology.shape
         return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {self.algorithm}, {len(self.steps)} steps)"
 
+    def _repr_html_(self) -> str:
+        from ttkit.visualize import plan_html
+
+        return plan_html(self)
+
     # ------------------------------------------------------------ chunks
     @functools.cached_property
     def groups(self) -> list[tuple[int, ...]]:

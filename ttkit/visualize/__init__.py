@@ -18,9 +18,12 @@ __all__ = [
     "MemoryReport",
     "memory",
     "mesh_html",
+    "plan_html",
+    "step_through",
     "tensor_html",
     "visualize_memory",
     "visualize_mesh_device",
+    "visualize_plan",
     "visualize_system_mesh",
     "visualize_tensor",
 ]
@@ -55,6 +58,16 @@ def tensor_html(tensor: Any) -> str:
         return draw_tensor(tensor).html()
     except Exception:
         return f"<pre>{escape(repr(tensor))}</pre>"
+
+
+def plan_html(plan: Any) -> str:
+    """A plan's picture as HTML: all its steps; its text where it cannot be drawn, so that a notebook always shows something."""
+    try:
+        from ttkit.visualize.strip import strip
+
+        return strip(plan).html()
+    except Exception:
+        return f"<pre>{escape(repr(plan))}</pre>"
 
 
 def visualize_mesh_device(mesh_device: Any) -> None:
@@ -113,3 +126,37 @@ def visualize_memory(mesh: Any) -> None:
         return _show(draw_memory(report), repr(report))
     print(report)
     return None
+
+
+def visualize_plan(plan: Any, step: int | None = None) -> None:
+    """Show a plan: all its steps, or what is sent in one of them and what the chips hold after it; on a terminal in words.
+
+    Args:
+        plan: from `ttkit.plans`; the picture of one that does not work shows where it goes wrong.
+        step: its number; 0 is the moment before the first.
+
+    Raises:
+        TTKitError: no such step.
+    """
+    from ttkit.visualize.plan import draw_step
+    from ttkit.visualize.strip import strip
+
+    _has(plan, ("topology", "steps", "states"), "visualize_plan", "a plan of ttkit.plans")
+    drawing = strip(plan) if step is None else draw_step(plan, step)
+    if in_notebook():
+        return _show(drawing, drawing.text)
+    print(drawing.text)
+    return None
+
+
+def step_through(plan: Any) -> None:
+    """Walk through a plan step by step with a widget; below it, all steps, for pages where nothing can be moved."""
+    from ttkit.visualize.strip import stepper
+
+    _has(plan, ("topology", "steps", "states"), "step_through", "a plan of ttkit.plans")
+    if in_notebook():
+        from IPython.display import display
+
+        words = {"text/plain": "Run this cell to step through the plan."}  # on a saved page
+        display({**stepper(plan)._repr_mimebundle_(), **words}, raw=True)
+    visualize_plan(plan)

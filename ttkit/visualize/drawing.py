@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from html import escape
 
@@ -23,6 +23,7 @@ _RULES = (
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
 INK = "#1c2430"  # words on a coloured box, in both themes
+BAD, ALARM = "#d64545", "#fbd0cc"  # what goes wrong, and the box under words that say so, in both themes
 SMALLEST = 0.8  # a picture shrinks to this part of its size, then it scrolls
 # Fills of groups: 32 colours as far apart in the OKLab space as can be among those that are light enough for dark words;
 # the first eight, which most pictures need, stand furthest apart.
@@ -56,9 +57,24 @@ class Drawing:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{round:g}" fill="{fill}" stroke="{edge}"{dashed}/>')
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, *, colour: str = "var(--wire)", width: float = 1.6) -> None:
+    def blocks(self, boxes: Iterable[tuple[float, float, float, float]], *, fill: str = "none", edge: str = "none", width: float = 1) -> None:
+        """Many rectangles (left, top, width, height) of one look as one shape, which takes an eighth of the text."""
+        path, left, top = "", 0.0, 0.0
+        for x, y, w, h in boxes:  # each is drawn from where the one before began
+            right, down = round(x - left, 2), round(y - top, 2)
+            left, top = left + right, top + down
+            path += f"m{right:g} {down:g}h{w:.4g}v{h:.4g}h{-w:.4g}z"
+        if path:
+            self._parts.append(f'<path d="{path}" fill="{fill}" stroke="{edge}" stroke-width="{width:g}"/>')
+
+    def inset(self, other: Drawing, x: float, y: float) -> None:
+        """Another picture in this one, its left upper corner at (x, y)."""
+        self._parts.append(f'<g transform="translate({x:g} {y:g})">{"".join(other._parts)}</g>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, *, colour: str = "var(--wire)", width: float = 1.6, dash: str = "") -> None:
         """A straight line."""
-        self._parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"/>')
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self._parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"{dashed}/>')
 
     def arc(self, start: Point, end: Point, lift: Point, *, colour: str = "var(--wrap)", width: float = 1.3) -> None:
         """An arc that leaves both ends in the direction `lift` and rises by three quarters of it."""
@@ -66,13 +82,19 @@ class Drawing:
         path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
         self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>')
 
-    def arrow(self, start: Point, end: Point, *, colour: str = "var(--ink)", width: float = 2, head: float = 8) -> None:
-        """A straight arrow whose tip is at `end`."""
+    def arrow(self, start: Point, end: Point, lift: Point = (0, 0), *, colour: str = "var(--ink)", width: float = 2, head: float = 8) -> None:
+        """An arrow whose tip is at `end`: straight, or along the arc that leaves both ends in the direction `lift`."""
         (x1, y1), (x2, y2) = start, end
-        length = math.hypot(x2 - x1, y2 - y1) or 1
-        ux, uy = (x2 - x1) / length, (y2 - y1) / length
+        dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
+        length = math.hypot(dx, dy) or 1
+        ux, uy = dx / length, dy / length
         bx, by = x2 - ux * head, y2 - uy * head
-        self.line(x1, y1, bx, by, colour=colour, width=width)
+        if any(lift):
+            foot = (x1 - ux * head, y1 - uy * head)  # as high as the head, so that arcs of both ways do not cross
+            self.line(x1, y1, *foot, colour=colour, width=width)
+            self.arc(foot, (bx, by), lift, colour=colour, width=width)
+        else:
+            self.line(x1, y1, bx, by, colour=colour, width=width)
         points = ((x2, y2), (bx - uy * head / 2, by + ux * head / 2), (bx + uy * head / 2, by - ux * head / 2))
         self._parts.append(f'<polygon points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}" fill="{colour}"/>')
 
@@ -85,10 +107,12 @@ class Drawing:
             at += step
         self._parts.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>')
 
-    def words(self, x: float, y: float, text: str, *, size: float = 12, colour: str = "var(--ink)", anchor: str = "middle", bold: bool = False) -> None:
-        """A line of text; `y` is its base line."""
-        weight = ' font-weight="600"' if bold else ""
-        self._parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>')
+    def words(
+        self, x: float, y: float, text: str, *, size: float = 12, colour: str = "var(--ink)", anchor: str = "middle", bold: bool = False, halo: bool = False
+    ) -> None:
+        """A line of text; `y` is its base line; a halo keeps it apart from lines below it."""
+        look = ' font-weight="600"' * bold + ' stroke="var(--page)" stroke-width="3" paint-order="stroke"' * halo
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" text-anchor="{anchor}"{look}>{escape(text)}</text>')
 
     def lines(
         self, x: float, y: float, texts: Sequence[str], *, size: float = 12, step: float = 13, colour: str = "var(--ink)", anchor: str = "middle"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.visualize.drawing import Drawing, width_of, wrap
+from ttkit.visualize.drawing import ALARM, INK, Drawing, Point, width_of, wrap
 from ttkit.visualize.placement import Coordinate, grid_of
 
 CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
@@ -90,20 +90,42 @@ def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: 
     wires, boards = [], []
     if system is not None:
         title += f" on {system.name}" if title.endswith("mesh") else ""
-        for a, b in itertools.combinations(devices, 2):
-            if system.linked(a, b):
-                (r1, c1), (r2, c2) = where[a], where[b]
-                wires.append(Wire(where[a], where[b], system.links_per_pair, abs(r1 - r2) + abs(c1 - c2) == 1))
+        wires = _wires(where, system.linked, system.links_per_pair)
         for chips in system.boards:
             places = tuple(where[d] for d in chips if d in where)
             if len(places) == len(chips) == 2 and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1:
                 boards.append(places)
     own = shape if shape != (rows, columns) else ()
-    picture = MeshPicture(title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own)
-    if 1 in (rows, columns) and rows * columns > LONGEST:  # folded so that as many cables as possible are straight
-        folds = [replace(picture, fold=n) for n in range(LONGEST, 3, -1)]
-        picture = min(folds, key=lambda p: sum(not p.straight(w) for w in p.wires))
-    return picture
+    return _folded(MeshPicture(title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own), LONGEST)
+
+
+def topology_picture(title: str, topology: Any, longest: int) -> MeshPicture:
+    """The chips and cables of a plan's topology; a line of more than `longest` chips is folded."""
+    where = {chip: topology.coordinate(chip) for chip in topology.chips}
+    rows, columns = topology.shape
+    wires = _wires(where, topology.joined, topology.links)
+    return _folded(MeshPicture(title, rows, columns, topology.chips, tuple(wires), (), True), longest)
+
+
+def _wires(where: Mapping[int, Coordinate], joined: Callable[[int, int], bool], links: int) -> list[Wire]:
+    wires = []
+    for a, b in itertools.combinations(where, 2):
+        if joined(a, b):
+            (r1, c1), (r2, c2) = where[a], where[b]
+            wires.append(Wire(where[a], where[b], links, abs(r1 - r2) + abs(c1 - c2) == 1))
+    return wires
+
+
+def _folded(picture: MeshPicture, longest: int) -> MeshPicture:
+    if min(picture.rows, picture.columns) > 1 or picture.rows * picture.columns <= longest:
+        return picture
+    folds = [replace(picture, fold=n) for n in range(longest, 3, -1)]
+
+    def crooked(p: MeshPicture) -> tuple[int, int]:  # cables that go across and down at once, then those that are not straight
+        ends = [(p.spot(w.a), p.spot(w.b)) for w in p.wires]
+        return sum(a[0] != b[0] and a[1] != b[1] for a, b in ends), sum(not p.straight(w) for w in p.wires)
+
+    return min(folds, key=crooked)
 
 
 class MeshDrawing:
@@ -113,43 +135,67 @@ class MeshDrawing:
         width, height: of a chip; None takes what suits the number of columns.
         foot: sentences under the picture.
         host: what the outline is.
+        gap: between chips, across and down; None takes what suits the number of columns.
+        curves: more room for curves, above and beside the chips.
+        wire: the colour of all cables; "" for one colour for lines and another for curves.
+        alarm: what is wrong, said under the picture.
+        tight: little room around the chips, and no name for the outline.
     """
 
-    def __init__(self, picture: MeshPicture, width: float | None = None, height: float = CHIP_H, title: str = "", foot: Sequence[str] = (), host: str = "host"):
+    def __init__(
+        self,
+        picture: MeshPicture,
+        width: float | None = None,
+        height: float = CHIP_H,
+        title: str = "",
+        foot: Sequence[str] = (),
+        host: str = "host",
+        *,
+        gap: tuple[float, float] | None = None,
+        curves: tuple[float, float] = (0, 0),
+        wire: str = "",
+        alarm: str = "",
+        tight: bool = False,
+    ):
         rows, columns = picture.drawn
         self.picture, self.h = picture, height
+        self.edge, self.top = (12, TITLE + 12) if tight else (EDGE, TITLE + LABEL)
         self.w = width or (CHIP_W if columns <= 6 else NARROW_W)
-        self.gap_x, self.gap_y = GAP if columns <= 6 else NARROW_GAP, GAP
-        self.above, self.beside = self._room_for_curves(picture)
-        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * EDGE + self.beside
+        self.gap_x: float
+        self.gap_y: float
+        self.gap_x, self.gap_y = gap or (GAP if columns <= 6 else NARROW_GAP, GAP)
+        self.above, self.beside = self._room_for_curves(picture, curves)
+        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * self.edge + self.beside
         self.above += BOARD * bool(picture.boards)
-        frame_h = LABEL + self.above + rows * height + (rows - 1) * self.gap_y + EDGE
+        frame_h = self.top - TITLE + self.above + rows * height + (rows - 1) * self.gap_y + self.edge
         title = title or picture.title
-        notes_w = max((width_of(sentence, 11) for sentence in foot), default=0) + 8
+        notes_w = max((width_of(sentence, 11) for sentence in (*foot, alarm)), default=0) + 8
         total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
         under = [line for sentence in foot for line in wrap(sentence, total_w - 6, 11, 4)]
-        self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under), title)
+        alarms = wrap(alarm, total_w - 20, 11, 6) if alarm else []
+        self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under) + alarm_height(alarms), title)
         self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)
         self.drawing.box(1, TITLE, frame_w, frame_h, edge="var(--frame)", round=12)
-        self.drawing.words(12, TITLE + 15, host, size=11, colour="var(--soft)", anchor="start")
-        self.drawing.lines(3, TITLE + frame_h + 17, under, size=11, step=FOOT, colour="var(--soft)", anchor="start")
+        self.drawing.words(12, TITLE + 15, host * (not tight), size=11, colour="var(--soft)", anchor="start")
+        draw_alarm(self.drawing, TITLE + frame_h + 8, alarms)
+        self.drawing.lines(3, TITLE + frame_h + 17 + alarm_height(alarms), under, size=11, step=FOOT, colour="var(--soft)", anchor="start")
         for places in picture.boards:
             self._board(places)
-        for wire in picture.wires:
-            self._wire(wire)
+        for cable in picture.wires:
+            self._wire(cable, wire)
 
     @staticmethod
-    def _room_for_curves(picture: MeshPicture) -> tuple[float, float]:
+    def _room_for_curves(picture: MeshPicture, more: tuple[float, float]) -> tuple[float, float]:
         """Room above a lone row and right of a lone column, and above the first and right of the last of several."""
         rows, columns = picture.drawn
         curved = [(picture.spot(w.a), picture.spot(w.b)) for w in picture.wires if not picture.straight(w)]
-        above = (26 if rows == 1 else 12) * any(a[0] == b[0] for a, b in curved)
-        return above, (26 if columns == 1 else 8) * any(a[1] == b[1] for a, b in curved)
+        above = (more[0] + (26 if rows == 1 else 12)) * any(a[0] == b[0] for a, b in curved)
+        return above, (more[1] + (26 if columns == 1 else 8)) * any(a[1] == b[1] for a, b in curved)
 
     def corner(self, place: Coordinate) -> tuple[float, float]:
         """Left and top of the chip at a place."""
         row, column = self.picture.spot(place)
-        return 1 + EDGE + column * (self.w + self.gap_x), TITLE + LABEL + self.above + row * (self.h + self.gap_y)
+        return 1 + self.edge + column * (self.w + self.gap_x), self.top + self.above + row * (self.h + self.gap_y)
 
     def fill(self, draw: Callable[[int, float, float], None]) -> Drawing:
         """Call `draw(index, left, top)` for each chip, and return the finished drawing."""
@@ -163,24 +209,51 @@ class MeshDrawing:
         w, h = max(c[0] for c in corners) + self.w + BOARD - x, max(c[1] for c in corners) + self.h + BOARD - y
         self.drawing.box(x, y, w, h, edge="var(--frame)", round=10, dash="3 3")
 
-    def _wire(self, wire: Wire) -> None:
-        (a, (r1, c1)), (b, (r2, c2)) = sorted(((p, self.picture.spot(p)) for p in (wire.a, wire.b)), key=lambda pair: pair[1])
+    def _wire(self, wire: Wire, colour: str) -> None:
+        first, last = sorted((wire.a, wire.b), key=self.picture.spot)
+        for i in range(wire.links):
+            start, end, lift = self.course(first, last, (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP)
+            if lift is None:
+                self.drawing.line(*start, *end, colour=colour or "var(--wire)")
+            else:
+                self.drawing.arc(start, end, lift, colour=colour or "var(--wrap)")
+
+    def course(self, a: Coordinate, b: Coordinate, off: float, out: float) -> tuple[Point, Point, Point | None]:
+        """Where a cable from place `a` to place `b` is drawn: both ends and, if it is a curve, the lift of its arc.
+
+        Args:
+            off: how far a straight line is moved down or to the right.
+            out: how far a curve is moved out.
+        """
+        if self.picture.spot(b) < self.picture.spot(a):
+            start, end, lift = self.course(b, a, off, out)
+            return end, start, lift
+        (r1, c1), (r2, c2) = self.picture.spot(a), self.picture.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.picture.drawn
-        for i in range(wire.links):
-            off, out = (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP
-            if r1 == r2 and c2 - c1 == 1:
-                self.drawing.line(x1 + self.w, y1 + self.h / 2 + off, x2, y2 + self.h / 2 + off)
-            elif c1 == c2 and r2 - r1 == 1:
-                self.drawing.line(x1 + self.w / 2 + off, y1 + self.h, x2 + self.w / 2 + off, y2)
-            elif r1 == r2:  # above the row; curves over a lone row rise with their length
-                lift = 12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y
-                self.drawing.arc((x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -lift - out))
-            elif c1 == c2:  # right of the column
-                lift = 12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x
-                self.drawing.arc((x1 + self.w, y1 + self.h * 0.8 - out), (x2 + self.w, y2 + self.h * 0.2 + out), (lift + out, 0))
-            else:
-                self.drawing.arc((x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0))
+        if r1 == r2 and c2 - c1 == 1:
+            return (x1 + self.w, y1 + self.h / 2 + off), (x2, y2 + self.h / 2 + off), None
+        if c1 == c2 and r2 - r1 == 1:
+            return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), None
+        if r1 == r2:  # above the row; curves over a lone row rise with their length
+            rise = 12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y
+            return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise - out)
+        if c1 == c2:  # right of the column
+            rise = 12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x
+            return (x1 + self.w, y1 + self.h * 0.8 - out), (x2 + self.w, y2 + self.h * 0.2 + out), (rise + out, 0)
+        return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0)
+
+
+def alarm_height(lines: Sequence[str]) -> float:
+    """How much room the box of an alarm takes."""
+    return FOOT * len(lines) + 16 if lines else 0
+
+
+def draw_alarm(drawing: Drawing, y: float, lines: Sequence[str]) -> None:
+    """Words that say what is wrong, in a box below `y`."""
+    if lines:
+        drawing.box(3, y, drawing.width - 6, alarm_height(lines) - 6, fill=ALARM, edge="none")
+        drawing.lines(12, y + 15, lines, size=11, step=FOOT, colour=INK, anchor="start")
 
 
 def cable_notes(picture: MeshPicture) -> list[str]:

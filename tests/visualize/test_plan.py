@@ -1,0 +1,203 @@
+"""Pictures of plans: every arrow is a cable and a transfer, every transfer has its arrow, and the boxes are what the chips hold."""
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ttkit
+import ttkit.visualize
+from ttkit.errors import TTKitError
+from ttkit.hardware import SYSTEMS, System
+from ttkit.plans import Plan, Transfer, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
+from ttkit.visualize.links import link_bars, link_chart, link_use
+from ttkit.visualize.moments import problem_of, size_text, step_pictures
+from ttkit.visualize.plan import draw_picture, draw_step
+from ttkit.visualize.strip import chosen, stepper, strip
+
+SVG = "{http://www.w3.org/2000/svg}"
+T3000, TORUS = topology("t3000"), topology("galaxy_torus")
+
+
+def grid(rows, columns, wraps=(False, False), links=2):
+    """A machine whose ids are not in the order of the mesh, so that a place taken for an id shows."""
+    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
+    return topology(System("grid", SYSTEMS["t3000"].chip, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))
+
+
+@st.composite
+def plans(draw):
+    mesh = grid(draw(st.integers(1, 5)), draw(st.integers(1, 5)), (draw(st.booleans()), draw(st.booleans())), draw(st.integers(1, 3)))
+    chips, axis, size = st.sampled_from(mesh.chips), draw(st.sampled_from([None, 0, 1])), draw(st.integers(1, 5000))
+    collective = draw(st.sampled_from([all_gather, reduce_scatter, all_reduce, all_to_all, "tree", broadcast, point_to_point]))
+    if collective == "tree":
+        return all_reduce(mesh, size, axis, algorithm="tree")
+    if collective is broadcast:
+        return broadcast(mesh, size, draw(st.integers(0, len(mesh.groups(axis)[0]) - 1)), axis, waves=draw(st.integers(1, 4)))
+    if collective is point_to_point:
+        return point_to_point(mesh, size, draw(chips), draw(chips), waves=draw(st.integers(1, 4)))
+    return collective(mesh, size, axis)
+
+
+def arrows_drawn(drawing):
+    return len(list(ET.fromstring(drawing.svg()).iter(SVG + "polygon")))
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans(), st.data())
+def test_what_is_drawn_is_what_the_plan_does(plan, data):
+    pictures = step_pictures(plan)
+    assert len(pictures) == len(plan.steps) + 1 and not pictures[0].arrows and not pictures[0].problem
+    for number, (picture, state) in enumerate(zip(pictures, plan.states(), strict=True)):
+        assert picture.number == number
+        assert {chip: {one.chunk for one in held} for chip, held in picture.held.items()} == {chip: set(chunks) for chip, chunks in state.items()}
+        for chip, held in picture.held.items():
+            assert {one.chunk for one in held} <= set(picture.slots[chip])
+            for one in held:
+                assert (one.parts, one.of) == ((len(state[chip][one.chunk]), plan.group_size) if "reduce" in plan.collective else (1, 1))
+        if number:
+            assert all((a.source, a.destination) in plan.topology.pairs and not a.wrong for a in picture.arrows)
+            assert all((t.source, t.destination) == (a.source, a.destination) for a in picture.arrows for t in a.transfers)
+            assert Counter(t for a in picture.arrows for t in a.transfers) == Counter(plan.steps[number - 1])
+    one = data.draw(st.sampled_from(pictures))
+    for small in (False, True):
+        assert arrows_drawn(draw_picture(one, small)) == len(one.arrows)
+    assert arrows_drawn(strip(plan)) == sum(len(pictures[number].arrows) for number in chosen(plan))
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans().filter(lambda plan: plan.steps), st.data())
+def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
+    """One transfer goes elsewhere, brings something else or comes from elsewhere; chips and chunks that do not exist among them."""
+    number = data.draw(st.integers(0, len(plan.steps) - 1))
+    steps = [list(step) for step in plan.steps]
+    at = data.draw(st.integers(0, len(steps[number]) - 1))
+    old = steps[number][at]
+    chip = st.sampled_from([*plan.topology.chips, 99])
+    chunk = st.integers(0, len(plan.sizes))
+    steps[number][at] = Transfer(data.draw(chip), data.draw(chip), data.draw(chunk), old.bytes, data.draw(st.booleans()))
+    bad = Plan(plan.collective, plan.topology, steps, plan.shard_bytes, plan.axis, plan.pieces, plan.links, plan.root, plan.destination)
+    problem, where = problem_of(bad)
+    pictures = step_pictures(bad)
+    assert len(pictures) == len(steps) + 1
+    for picture in pictures:
+        for arrow in picture.arrows:
+            assert (arrow.wrong == "no cable") == ((arrow.source, arrow.destination) not in plan.topology.pairs)
+        assert arrows_drawn(draw_picture(picture)) == sum(not arrow.wrong for arrow in picture.arrows)
+        assert (problem in draw_picture(picture).text) and picture.problem == problem
+    if problem:
+        assert where in chosen(bad)
+    assert "<svg" in bad._repr_html_() and link_chart(bad).svg()
+
+
+def test_a_plan_that_cannot_be_shows_where():
+    bad = Plan("all_gather", T3000, [[Transfer(4, 0, 0)], [Transfer(4, 7, 0), Transfer(4, 5, 2)]], 4096)
+    drawing = draw_step(bad, 2)
+    assert "no cable" in drawing.svg() and "not held" in drawing.svg() and "<polygon" not in drawing.svg()
+    assert "step 2 of 2" in drawing.svg() and "chip 4 sends chunk 0 to chip 7, but no cable joins them" in drawing.text
+    assert "step 2 goes wrong" in strip(bad).svg()
+    assert "no cable" in strip(bad).svg() and "no cable joins them" in strip(bad).text
+
+
+def test_a_ring_goes_around_on_curves():
+    """The last chip of a row sends to its first on the arc of their cable."""
+    picture = step_pictures(all_gather(TORUS, 64, axis=1, algorithm="one_way_ring"))[1]
+    ways = {(a.source, a.destination) for a in picture.arrows}
+    assert {(row[-1], row[0]) for row in TORUS.groups(1)} < ways
+    arcs = re.findall(r'<path d="M[^"]*C[^"]*" fill="none" stroke="var\(--wire\)"', draw_picture(picture).svg())
+    assert len(arcs) == 8
+
+
+def test_sums_fill_up_and_keep_their_colour():
+    pictures = step_pictures(reduce_scatter(T3000, 8 * 512, axis=1))
+    shares = [{one.parts for one in picture.held[0]} for picture in pictures]
+    assert shares[0] == {1} and max(shares[1]) == 2 and max(shares[-1]) == 4 == pictures[0].held[0][0].of
+    assert ">4/4<" in draw_picture(pictures[-1]).svg() and ">4/4<" not in draw_picture(pictures[1]).svg()
+
+
+def test_many_steps_are_a_choice_that_says_what_is_left_out():
+    plan = all_gather(topology("galaxy"), 1024, algorithm="snake", axis=None)
+    assert chosen(plan) == sorted(set(chosen(plan))) and {0, 1, 2, len(plan.steps)} < set(chosen(plan))
+    assert "Left out: steps 3, 4, 6, 7" in strip(plan).svg()
+    assert "Left out" not in strip(all_gather(T3000, 1024)).svg()
+
+
+@pytest.mark.parametrize("plan", [all_gather(T3000, 1024), all_reduce(TORUS, 1 << 20), point_to_point(T3000, 7, 4, 2)])
+def test_every_way_of_every_cable_is_counted(plan):
+    uses = link_use(plan)
+    assert {(use.source, use.destination) for use in uses} == plan.topology.pairs
+    assert {(use.source, use.destination): use.bytes for use in uses if use.bytes} == plan.bytes_per_link
+    assert [use.bytes for use in uses] == sorted((use.bytes for use in uses), reverse=True)
+    for use in uses:
+        assert use.steps == tuple(n for n, step in enumerate(plan.steps, 1) if any((t.source, t.destination) == (use.source, use.destination) for t in step))
+    bars, foot = link_bars(plan)
+    assert sum(int(bar.name.split()[0]) if bar.many else 1 for bar in bars) == len(plan.bytes_per_link)
+    assert f"Busiest: from chip {uses[0].source} to chip {uses[0].destination}" in foot[0] and foot[0] in link_chart(plan).text
+
+
+def test_a_plan_without_steps_has_pictures():
+    plan = all_gather(topology("n150"), 1024)
+    assert strip(plan).svg() and draw_step(plan, 0).svg() and link_chart(plan).svg()
+
+
+def test_there_is_no_such_step():
+    with pytest.raises(TTKitError, match=r"step 9 of .*the steps have the numbers 1 to 3"):
+        draw_step(all_gather(T3000, 1024, axis=1), 9)
+
+
+def test_sizes_in_words():
+    assert [size_text(n) for n in (0, 1023, 1024, 1536, 1 << 20, 5 << 30)] == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "5 GiB"]
+
+
+# ------------------------------------------------------------ in a notebook and on a terminal
+def test_on_a_terminal_there_are_words(capsys):
+    plan = all_reduce(T3000, 4096, axis=1)
+    ttkit.visualize_plan(plan)
+    ttkit.step_through(plan)
+    first, second = capsys.readouterr().out.split("all_reduce along axis 1 on t3000 2x4")[1:]
+    assert first.strip() == second.strip() and first.count("\n") == 9
+    ttkit.visualize_plan(plan, step=1)
+    assert "4 +> 0: 1 KiB, chunks 3\n" in capsys.readouterr().out
+    with pytest.raises(TypeError, match=r"visualize_plan\(int\)"):
+        ttkit.visualize_plan(7)
+
+
+def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
+    display = pytest.importorskip("IPython.display")
+    pytest.importorskip("ipywidgets")
+    shown = []
+    monkeypatch.setattr(ttkit.visualize, "in_notebook", lambda: True)
+    monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
+    plan = all_gather(T3000, 4096, axis=1)
+    ttkit.step_through(plan)
+    widget, fallback = shown
+    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"].startswith("Run this cell")
+    assert fallback["text/html"] == plan._repr_html_() and fallback["text/plain"] == strip(plan).text
+
+
+def test_the_stepper_goes_back_and_on():
+    pytest.importorskip("ipywidgets")
+    plan = all_gather(T3000, 4096, axis=1)
+    controls, figure = stepper(plan).children
+    _, back, on, slider, label = controls.children
+    assert back.disabled and label.value.startswith("0 B in this step")
+    for number in (1, 2, 3):
+        on.click()
+        assert slider.value == number and figure.value == draw_step(plan, number).html()
+    assert on.disabled and label.value == "16 KiB in this step, 96 KiB of 96 KiB so far"
+    back.click()
+    assert slider.value == 2 and not on.disabled
+
+
+@pytest.mark.parametrize("shape, fold", [((1, 8), 4), ((32, 1), 4), ((1, 6), 0)])
+def test_long_lines_are_folded(shape, fold):
+    picture = step_pictures(all_gather(grid(*shape, (shape[0] > 1, shape[1] > 1)), 64))[1]
+    assert picture.mesh.fold == fold
+    spots = [picture.mesh.spot(picture.mesh.place(i)) for i in range(shape[0] * shape[1])]
+    if fold:
+        assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1 for a, b in itertools.pairwise(spots))
