@@ -60,10 +60,12 @@ def _reached(plan: Plan, held: dict[int, dict[int, int]], bit: dict[int, int]) -
     for group in plan.groups:
         everyone = sum(bit[chip] for chip in group)
         for chip in group:
-            for c in plan.goal(chip):
-                if c not in held[chip]:
-                    _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {c}, which {plan.collective} should give it")
-                missing = everyone & ~held[chip][c] if plan.collective in REDUCES else 0
+            goal, has = plan.goal(chip), held[chip]
+            absent = [c for c in goal if c not in has]
+            if absent:
+                _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {absent[0]}, which {plan.collective} should give it")
+            for c in goal if plan.collective in REDUCES else ():
+                missing = everyone & ~has[c]
                 if missing:
                     _wrong(plan, len(plan.steps), f"after the last step chunk {c} on chip {chip} lacks the part of {_chips(plan, missing)}")
 
