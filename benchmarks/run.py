@@ -1,7 +1,8 @@
 """ttkit side by side with its peers, in one run: `make bench`, or `python benchmarks/run.py --help`.
 
 Every row's workers are processes that stay alive and run one repetition when they are told to, in turns (A B C D, B C D A, ...),
-so that what else happens on the machine hits all of them. Shown are medians. Results are waited for, and compared between the
+so that what else happens on the machine hits all of them. Peers whose devices are processes (torch over gloo, mpi4py) have eight, which
+sleep while it is another's turn. Shown are medians. Results are waited for, and compared between the
 workers. The command fails when an aim is missed, or when a peer is not installed.
 """
 
@@ -197,7 +198,10 @@ def tables(results: dict[Row, dict[str, Cell]], notes: dict[Row, tuple[list[str]
         added = cells["ttkit"].added_mib
         shares = [mib(added), mib(unique), f"{added / unique:.2f}" if added is not None and unique else ""] if unique else ["", "", ""]
         memory.add_row(row.title, *peaks, *shares)
-    times.caption = "* torch on one device. gloo, mpi4py: a call's time is its slowest rank's, after a barrier. All-gather along the sharded leading dim needs no copy in ttkit; `all-gather of columns` does."
+    times.caption = (
+        "* torch on one device. torch: 8 ranks in one process (LocalTensorMode). gloo, mpi4py: a call's time is its slowest rank's, after a barrier.\n"
+        "All-gather along the sharded leading dim needs no copy in ttkit; `all-gather of columns` does."
+    )
     return [times, memory]
 
 
