@@ -11,59 +11,58 @@ from ttkit.plans.plan import REDUCES, Plan, Step, Transfer
 
 def validate(plan: Plan) -> None:
     """Go through a plan step by step; raise at the first thing that cannot be, naming chip, chunk and step."""
-    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
-    held = plan.before(lambda chip, c: bit[chip])  # chip -> chunk -> whose contributions are in it, as bits
     adds = plan.collective in REDUCES
-    pairs, sizes, room = plan.topology.pairs, plan.sizes, plan.topology.links // plan.links
+    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
+    parts = plan.before(lambda chip, c: bit[chip]) if adds else {}  # chip -> chunk -> whose contributions are in it, as bits
+    held = {chip: set(chunks) for chip, chunks in plan.before(lambda chip, c: True).items()}
+    pairs, size_of, room = plan.topology.pairs, plan.sizes.__getitem__, plan.topology.links // plan.links
     for number, step in enumerate(plan.steps, 1):
-        arrives = []
-        for t in step:
-            if (t.source, t.destination) not in pairs:
+        ends = [(t.source, t.destination) for t in step]
+        for t, pair in zip(step, ends, strict=True):
+            if pair not in pairs:
                 _no_cable(plan, number, t)
-            has, chunks = held[t.source], t.chunks
-            try:
-                masks = [has[c] for c in chunks]
-            except KeyError as missing:
-                _not_held(plan, number, t, missing.args[0])
-            if t.bytes != sum([sizes[c] for c in chunks]):
+            chunks = t.chunks
+            if not held[t.source].issuperset(chunks):
+                _not_held(plan, number, t, next(c for c in chunks if c not in held[t.source]))
+            if t.bytes != sum(map(size_of, chunks)):
                 _wrong_size(plan, number, t)
             if t.reduce and not adds:
                 _wrong(plan, number, f"chip {t.destination} would add {_chunks(t)} from chip {t.source}, but {plan.collective} adds nothing", "reduce=False")
-            arrives.append((t, chunks, masks))
-        if len({(t.source, t.destination) for t in step}) < len(step):
+        if len(set(ends)) < len(ends):
             _check_load(plan, number, step, room)
         if adds:
-            _add_up(plan, number, arrives, held)
-        else:
-            for t, chunks, masks in arrives:
-                held[t.destination].update(zip(chunks, masks, strict=True))
-    _reached(plan, held, bit)
+            _add_up(plan, number, step, parts)
+        for t in step:
+            held[t.destination].update(t.chunks)
+    _reached(plan, held, parts, bit)
 
 
-def _add_up(plan: Plan, number: int, arrives: list[tuple[Transfer, tuple[int, ...], list[int]]], held: dict[int, dict[int, int]]) -> None:
+def _add_up(plan: Plan, number: int, step: Step, parts: dict[int, dict[int, int]]) -> None:
     """Take in what a step brings, where parts are added: none twice, none lost."""
     written: dict[tuple[int, int], int] = {}
-    for t, chunks, masks in arrives:
-        have = held[t.destination]
-        for c, mask in zip(chunks, masks, strict=True):
-            sends, old = f"chip {t.source} sends chunk {c} to chip {t.destination}", have.get(c, 0)
-            if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
-                _wrong(plan, number, f"{sends}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
-            if t.reduce and old & mask:
-                _wrong(plan, number, f"{sends}, which would add the part of {_chips(plan, old & mask)} a second time")
-            if not t.reduce and old & ~mask:
-                _wrong(plan, number, f"{sends}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
-            have[c] = old | mask
+    arrives = [(t, c, parts[t.source][c]) for t in step for c in t.chunks]  # all read before any is added
+    for t, c, mask in arrives:
+        have = parts[t.destination]
+        sends, old = f"chip {t.source} sends chunk {c} to chip {t.destination}", have.get(c, 0)
+        if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
+            _wrong(plan, number, f"{sends}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
+        if t.reduce and old & mask:
+            _wrong(plan, number, f"{sends}, which would add the part of {_chips(plan, old & mask)} a second time")
+        if not t.reduce and old & ~mask:
+            _wrong(plan, number, f"{sends}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
+        have[c] = old | mask
 
 
-def _reached(plan: Plan, held: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
+def _reached(plan: Plan, held: dict[int, set[int]], parts: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
     for group in plan.groups:
         everyone = sum(bit[chip] for chip in group)
         for chip in group:
-            for c in plan.goal(chip):
-                if c not in held[chip]:
-                    _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {c}, which {plan.collective} should give it")
-                missing = everyone & ~held[chip][c] if plan.collective in REDUCES else 0
+            goal = plan.goal(chip)
+            absent = [c for c in goal if c not in held[chip]]
+            if absent:
+                _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {absent[0]}, which {plan.collective} should give it")
+            for c in goal if parts else ():
+                missing = everyone & ~parts[chip][c]
                 if missing:
                     _wrong(plan, len(plan.steps), f"after the last step chunk {c} on chip {chip} lacks the part of {_chips(plan, missing)}")
 
