@@ -25,6 +25,7 @@ _LATER = {
     "from_numpy": "ttkit.convert",
     "memory": "ttkit.visualize",
     "pcc": "ttkit.convert",
+    "profile": "ttkit.profiler",
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",
     "use_system": "ttkit.hardware",
