@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
     "train": {"backend", "plans"},
     "roofline": {"hardware"},
-    "profiler": {"backend", "hardware", "plans", "roofline", "sim", "visualize"},
+    "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.

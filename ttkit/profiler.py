@@ -25,7 +25,7 @@ HOST = "host"
 # What gives another name or shape to the same bytes, or takes memory without writing it. A reshape may do: `_stays`.
 NO_WORK = ("deallocate", "empty", "empty_like", "view")
 RESHAPES = ("reshape", "squeeze", "unsqueeze", "unsqueeze_to_4D")
-READ_IN_PART = ("embedding", "slice")  # of their table or tensor they read as much as they write
+READ_IN_PART = ("embedding", "mesh_partition", "slice")  # of their table or tensor they read as much as they write
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Record:
     Args:
         name: the operation's name in ttnn.
         kind: "compute", "communication" (a collective) or "host" (values moved between host and chips, which is not timed).
-        mesh: the mesh, and the how-manieth of the profile it is.
+        mesh: its number in the profile, counted from 1.
         chips: device ids of the chips that took part; the others idle.
         operands, results: on each of the chips.
         flops: on each of the chips, of the values alone; time is taken for whole tiles.
@@ -57,7 +57,7 @@ class Record:
 
     name: str
     kind: str
-    mesh: tuple[str, int]
+    mesh: int
     chips: tuple[int, ...]
     operands: tuple[Piece, ...]
     results: tuple[Piece, ...]
@@ -79,7 +79,7 @@ class Profile:
     def __init__(self, fidelity: str | None = None):
         self.records: list[Record] = []
         self._fidelity = fidelity
-        self._meshes: list[Any] = []
+        self._meshes: list[tuple[Any, str]] = []  # as they were met, with what they are called
         self._chip = ""
 
     # ------------------------------------------------------------ what the dispatch point tells
@@ -122,11 +122,10 @@ class Profile:
         had, made = tuple(map(_piece, operands)), tuple(map(_piece, results))
         self.records.append(Record(name, kind, self._mesh(like.mesh), ids, had, made, count, fidelity, read, written, on_links, *price))
 
-    def _mesh(self, mesh: Any) -> tuple[str, int]:
-        if not any(mesh is known for known in self._meshes):
-            self._meshes.append(mesh)
-        number = next(i for i, known in enumerate(self._meshes, 1) if known is mesh)
-        return f"{'x'.join(map(str, mesh.shape))} mesh", number
+    def _mesh(self, mesh: Any) -> int:
+        if not any(mesh is known for known, _ in self._meshes):
+            self._meshes.append((mesh, f"{'x'.join(map(str, mesh.shape))} mesh"))
+        return next(i for i, (known, _) in enumerate(self._meshes, 1) if known is mesh)
 
     # ------------------------------------------------------------ when what ran where
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
@@ -165,14 +164,14 @@ class Profile:
     def table(self) -> Report:
         """Every call in order: what each chip had, computed and moved, and the modelled time; the last row is for the busiest chip."""
         rows = [
-            (str(i), r.name, _ids(r.chips), _shapes(r.operands), _shapes(r.results), short(r.flops, "flop"), short(r.bytes_read, "B"),
+            (str(i), _last(r.name), _ids(r.chips), _shapes(r.operands), _shapes(r.results), short(r.flops), short(r.bytes_read, "B"),
              short(r.bytes_written, "B"), short(r.bytes_on_links, "B"), "not modelled" if r.kind == HOST else short(r.time_s, "s"), _bound(r))
             for i, r in enumerate(self.records, 1)
         ]  # fmt: skip
         on_links = sum(r.bytes_on_links for r in self.records)
-        sums = [short(self.busiest("flops"), "flop"), *(short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written"))]
+        sums = [short(self.busiest("flops")), *(short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written"))]
         last = ("", "total, end to end", "", "", "", *sums, short(on_links, "B"), short(self.time_s, "s"), "")
-        names = ("#", "operation", "<chips", "<operands, a chip", "<result, a chip", "flops, a chip", "read, a chip", "written, a chip", "on links")
+        names = ("#", "<operation", "<chips", "<operands, a chip", "<result, a chip", "flops, a chip", "read, a chip", "written, a chip", "on links")
         return Report(self._title("operations in order"), (*names, "time, modelled", "<bound by"), rows, last)
 
     def summary(self) -> Report:
@@ -186,9 +185,9 @@ class Profile:
         for name in sorted(groups, key=lambda n: -spent[n]):
             records = groups[name]
             moved = sum(r.bytes_read + r.bytes_written for r in records)
-            counts = (short(sum(r.flops for r in records), "flop"), short(moved, "B"), short(sum(r.bytes_on_links for r in records), "B"))
+            counts = (short(sum(r.flops for r in records)), short(moved, "B"), short(sum(r.bytes_on_links for r in records), "B"))
             timed = ("not modelled", "") if records[0].kind == HOST else (short(spent[name], "s"), f"{100 * spent[name] / everything:.0f} %")
-            rows.append((name, str(len(records)), *counts, *timed))
+            rows.append((_last(name), str(len(records)), *counts, *timed))
         names = ("<operation", "calls", "flops, a chip", "moved, a chip", "on links", "time, modelled", "of the time")
         return Report(self._title("by operation"), names, rows)
 
@@ -199,7 +198,7 @@ class Profile:
     # ------------------------------------------------------------ pictures
     def timeline(self) -> Timeline:
         """When each chip computes and communicates, in modelled time; chips that do the same at the same time share a lane."""
-        bars: dict[int, list[Bar]] = {chip: [] for record in self.records for chip in record.chips}
+        bars: dict[int, list[Bar]] = {chip: [] for mesh, _ in self._meshes for chip in mesh.get_device_ids()}
         for record, start in self.spans():
             for chip, begin in start.items():
                 bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
@@ -218,9 +217,10 @@ class Profile:
         """
         target = Path(path)
         events = sorted((e for record, start in self.spans() for e in _events(record, start)), key=lambda e: (e["ts"], e["pid"], e["tid"]))
-        lanes = sorted({(record.mesh, chip) for record in self.records for chip in record.chips}, key=lambda lane: (lane[0][1], lane[1]))
-        names = [_label("process_name", number, 0, f"{mesh}, modelled") for mesh, number in sorted({lane[0] for lane in lanes}, key=lambda m: m[1])]
-        names += [_label("thread_name", mesh[1], chip, f"chip {chip}") for mesh, chip in lanes]
+        names = []
+        for number, (mesh, called) in enumerate(self._meshes, 1):
+            names.append(_label("process_name", number, 0, f"{called}, modelled"))
+            names += [_label("thread_name", number, chip, f"chip {chip}") for chip in sorted(mesh.get_device_ids())]
         text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ns", "otherData": {"times": self._title("all times are modelled")}})
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
@@ -238,8 +238,8 @@ class Profile:
 def profile(*, fidelity: Any = None) -> Iterator[Profile]:
     """Record every operation and collective that runs inside the block on the simulator, with flops, bytes and a modelled time.
 
-    An operation takes max(flops / peak of the matrix engines, bytes / DRAM bandwidth), see `ttkit.roofline`; a collective,
-    what its plan costs on the links; transfers between host and chips are listed, but not timed. What a call does inside
+    An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM bandwidth), see `ttkit.roofline`;
+    a collective, what its plan costs on the links; transfers between host and chips are listed, but not timed. What a call does inside
     is part of it. Operations replayed by `execute_trace` are recorded at each replay, as they are when they are captured.
 
     Args:
@@ -349,7 +349,7 @@ def _events(record: Record, start: Mapping[int, float]) -> Iterator[dict[str, An
     }  # fmt: skip
     for chip, begin in start.items():
         yield {
-            "name": record.name, "cat": record.kind, "ph": "X", "ts": begin * 1e6, "dur": record.time_s * 1e6, "pid": record.mesh[1], "tid": chip,
+            "name": record.name, "cat": record.kind, "ph": "X", "ts": begin * 1e6, "dur": record.time_s * 1e6, "pid": record.mesh, "tid": chip,
             "args": about,
         }  # fmt: skip
 
@@ -367,8 +367,14 @@ def _ids(chips: Sequence[int]) -> str:
 
 
 def _shapes(pieces: Sequence[Piece]) -> str:
-    """Shapes and types; a type that all share is said once."""
+    """Shapes and types, shapes without spaces so that lines break between them; a type that all share is said once."""
+    shapes = [f"[{','.join(map(str, p.shape))}]" for p in pieces]
     kinds = list(dict.fromkeys(p.dtype for p in pieces))
     if len(kinds) == 1:
-        return f"{', '.join(str(list(p.shape)) for p in pieces)} {kinds[0]}"
-    return ", ".join(f"{list(p.shape)} {p.dtype}" for p in pieces)
+        return f"{', '.join(shapes)} {kinds[0]}"
+    return ", ".join(f"{shape} {p.dtype}" for shape, p in zip(shapes, pieces, strict=True))
+
+
+def _last(name: str) -> str:
+    """A name without the module that it is in."""
+    return name.rpartition(".")[2]

@@ -49,7 +49,8 @@ class Lane:
                 runs[-1].append(chip)
             else:
                 runs.append([chip])
-        named = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        each = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+        named = ", ".join(each) if len(each) <= 8 else f"{each[0]}, {each[1]} … {each[-1]}"
         return f"chip {named}" if len(self.chips) == 1 else f"chips {named} alike"
 
     def spent(self, kind: str) -> float:
@@ -107,7 +108,7 @@ class Timeline:
 
 
 def ticks(end: float) -> list[float]:
-    """Five to ten round numbers from 0 to `end`.
+    """Five to eleven round numbers from 0 to `end`.
 
     Example:
         >>> ticks(7.0)
@@ -151,7 +152,7 @@ def _bars(drawing: Drawing, lane: Lane, y: float, scale: float) -> None:
         drawing.box(x, y, width, BAR, fill=FILL[bar.kind], edge="var(--page)" if width > 4 else "none", round=0)
     for start, stop in _joined(lane.exposed):
         if (stop - start) * scale >= LEAST:
-            drawing.stripes(LEFT + start * scale, y, (stop - start) * scale, BAR, colour="rgba(28,36,48,.3)", step=7, width=1.6)
+            _shade(drawing, LEFT + start * scale, y, (stop - start) * scale, BAR)
     for bar, x, width in drawn:
         name = bar.name.rpartition(".")[2]
         room = width_of(name, 10)
@@ -189,10 +190,14 @@ def _joined(parts: Sequence[Interval]) -> list[Interval]:
 
 def _legend(drawing: Drawing) -> None:
     x: float = LEFT
-    for text, fill, striped in (("compute", FILL[COMPUTE], False), ("communication", FILL[COMMUNICATION], False), ("exposed", FILL[COMMUNICATION], True)):
+    why = "exposed: the chip computes nothing meanwhile"
+    for text, fill in ((COMPUTE, FILL[COMPUTE]), (COMMUNICATION, FILL[COMMUNICATION]), (why, FILL[COMMUNICATION]), ("idle", "var(--empty)")):
         drawing.box(x, 30, 14, 14, fill=fill, edge="none", round=2)
-        if striped:
-            drawing.stripes(x, 30, 14, 14, colour="rgba(28,36,48,.3)", step=7, width=1.6)
-            text = "exposed: the chip computes nothing meanwhile"
+        if text == why:
+            _shade(drawing, x, 30, 14, 14)
         drawing.words(x + 20, 41, text, size=11, anchor="start", colour="var(--soft)")
         x += 20 + width_of(text, 11) + 24
+
+
+def _shade(drawing: Drawing, x: float, y: float, w: float, h: float) -> None:
+    drawing.stripes(x, y, w, h, colour="rgba(28,36,48,.3)", step=7, width=1.6)
