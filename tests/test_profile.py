@@ -258,6 +258,9 @@ def test_collectives_cost_what_their_plans_say(mesh, axis):
 def test_the_interim_time_of_a_collective():
     n300 = topology("n300")
     assert collective_time(all_gather(n300, 10**6)) == pytest.approx(10**6 / (2 * 11.78e9) + 801e-9)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh, ttkit.profile() as prof:
+        ttnn.all_reduce(put(mesh, (32, 32)), num_links=1)
+    assert prof.records[-1].bytes_on_links == 0 and prof.time_s == 0
 
 
 def test_host_transfers_are_listed_and_not_timed(mesh):

@@ -107,12 +107,12 @@ class Profile:
         fidelity = fidelity or default_fidelity(chip, [t.dtype.name for t in operands], configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
         if not _nothing_done(name, operands, results):
-            in_place = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]  # an output tensor is not read
-            read, written = _bytes(t for t, counts in zip(operands, in_place, strict=True) if counts), _bytes(results)
+            is_read = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]  # an output tensor is not read
+            read, written = _bytes(t for t, counts in zip(operands, is_read, strict=True) if counts), _bytes(results)
             if name in READ_IN_PART:
                 read = min(read, written + (_bytes(operands[:1]) if name == "embedding" else 0))
             count = flops(name, given, operands, results, lambda t: t.shard_shape)
-            if kind == COMMUNICATION:
+            if kind == COMMUNICATION and read:  # an empty tensor has no plan
                 plan = _plan(name, given, operands[0])
                 on_links, price = plan.total_bytes, (collective_time(plan), "links")
             elif kind == COMPUTE:
