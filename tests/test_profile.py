@@ -351,8 +351,7 @@ def test_tables_say_that_they_are_modelled(busy):
     assert len(busy.table().rows) == 4 and busy.table().rows[0][:6] == ("1", "linear", f"all {len(busy.records[0].chips)}", "[64,64], [64,96] bfloat16",
                                                                         "[64,96] bfloat16", "786 k")  # fmt: skip
     assert busy.table().last[1] == "total, end to end" and busy.table().last[5] == "795 k"  # the chip with the exp: 786,432 + 2 x 4,096
-    assert busy.summary().rows[0][0] == "all_reduce" and "modelled" in repr(busy)
-    assert "modelled" in busy._repr_html_()
+    assert busy.summary().rows[0][0] == "all_reduce" and "modelled" in repr(busy) and "modelled" in busy._repr_html_()
 
 
 def test_an_empty_profile():
