@@ -39,18 +39,23 @@ def validate(plan: Plan) -> None:
 
 def _add_up(plan: Plan, number: int, step: Step, parts: dict[int, dict[int, int]]) -> None:
     """Take in what a step brings, where parts are added: none twice, none lost."""
+    arrives = [(t, [parts[t.source][c] for c in t.chunks]) for t in step]  # all read before any is added
     written: dict[tuple[int, int], int] = {}
-    arrives = [(t, c, parts[t.source][c]) for t in step for c in t.chunks]  # all read before any is added
-    for t, c, mask in arrives:
+    for t, masks in arrives:
         have = parts[t.destination]
-        sends, old = f"chip {t.source} sends chunk {c} to chip {t.destination}", have.get(c, 0)
-        if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
-            _wrong(plan, number, f"{sends}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
-        if t.reduce and old & mask:
-            _wrong(plan, number, f"{sends}, which would add the part of {_chips(plan, old & mask)} a second time")
-        if not t.reduce and old & ~mask:
-            _wrong(plan, number, f"{sends}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
-        have[c] = old | mask
+        for c, mask in zip(t.chunks, masks, strict=True):
+            old = have.get(c, 0)
+            if t.reduce and old & mask:
+                _wrong(plan, number, f"{_sends(t, c)}, which would add the part of {_chips(plan, old & mask)} a second time")
+            if not t.reduce and old & ~mask:
+                _wrong(plan, number, f"{_sends(t, c)}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
+            if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
+                _wrong(plan, number, f"{_sends(t, c)}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
+            have[c] = old | mask
+
+
+def _sends(t: Transfer, c: int) -> str:
+    return f"chip {t.source} sends chunk {c} to chip {t.destination}"
 
 
 def _reached(plan: Plan, held: dict[int, set[int]], parts: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
@@ -93,8 +98,8 @@ def _no_cable(plan: Plan, number: int, t: Transfer) -> NoReturn:
 
 def _not_held(plan: Plan, number: int, t: Transfer, c: int) -> NoReturn:
     if c not in range(len(plan.sizes)):
-        _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but the chunks have the numbers 0 to {len(plan.sizes) - 1}")
-    _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but does not hold it yet", "send it in an earlier step to this chip first")
+        _wrong(plan, number, f"{_sends(t, c)}, but the chunks have the numbers 0 to {len(plan.sizes) - 1}")
+    _wrong(plan, number, f"{_sends(t, c)}, but does not hold it yet", "send it in an earlier step to this chip first")
 
 
 def _wrong_size(plan: Plan, number: int, t: Transfer) -> NoReturn:
