@@ -9,7 +9,10 @@ PEERS = {
     "jax": "JAX, 8 devices",
     "torch": "torch, 8 ranks",
     "numpy": "NumPy, one device",
+    "gloo": "torch gloo, 8 processes",
+    "mpi": "mpi4py, 8 processes",
 }
+TEAMS = ("gloo", "mpi")  # their devices are processes, with one BLAS thread each
 MIB = 1 << 20
 
 
@@ -46,9 +49,17 @@ class Row:
     unique_mib: float | None = None
     added_limit_mib: float | None = None
 
+    @property
+    def aims(self) -> bool:
+        """Whether the row aims at anything, or is only measured."""
+        return bool(self.ahead_of or self.floor or self.limit_s or self.overhead_s or self.unique_mib or self.added_limit_mib)
+
 
 WEIGHTS = 2 * 4544 * 18176 * 4 / MIB
 X, HIDDEN = 256 * 4544 * 4 / MIB, 256 * 18176 * 4 / MIB
+
+# The collectives are measured against libraries that move data between processes, too.
+SPMD = {"peers": ("ttkit", "jax", "torch", "numpy", *TEAMS), "ahead_of": ("jax", "torch", *TEAMS)}
 
 ROWS = (
     Row("start-up", "start-up: import, open 8 devices, first result", repetitions=5, fresh=True, whole_process=True, floor=False),
@@ -69,14 +80,24 @@ ROWS = (
             repetitions=15 if size != "64m" else 11,
             calls=50 if size != "64m" else 5,
             unique_mib=unique if size == "64m" else None,
+            **SPMD,
         )
         for kind, unique in (("all-gather", 128), ("all-reduce", 72), ("reduce-scatter", 72))
         for size, text in (("4k", "4 KiB"), ("256k", "256 KiB"), ("64m", "64 MiB"))
     ),
-    Row("all-gather-columns-64m", "all-gather of columns, 64 MiB", unique_mib=128),
+    Row("all-gather-columns-64m", "all-gather of columns, 64 MiB", unique_mib=128, **SPMD),
     Row("gpt2-block", "GPT-2-small block forward, 2 x 1024 tokens", ahead_of=("jax",)),
     *(
         Row(f"small-{kind}", f"{kind}, a 32 x 32 shard on each device", repetitions=15, calls=300, floor=False, overhead_s=30e-6)
         for kind in ("add", "matmul", "all-gather")
+    ),
+    *(
+        Row(f"plan-{name}", f"plan: all-gather on {text}", ("ttkit",), 5, fresh=True, ahead_of=(), floor=False, limit_s=limit_s)
+        for name, text, limit_s in (
+            ("galaxy", "a Galaxy, 32 chips", 0.010),
+            ("torus", "a torus of 32 chips", 0.010),
+            ("32x32", "32 x 32 chips", 2.0),
+            ("1x1024", "a line of 1,024 chips", None),
+        )
     ),
 )

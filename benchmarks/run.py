@@ -1,120 +1,30 @@
 """ttkit side by side with its peers, in one run: `make bench`, or `python benchmarks/run.py --help`.
 
 Every row's workers are processes that stay alive and run one repetition when they are told to, in turns (A B C D, B C D A, ...),
-so that what else happens on the machine hits all of them. Shown are medians. Results are waited for, and compared between the
+so that what else happens on the machine hits all of them. Peers whose devices are processes (torch over gloo, mpi4py) have eight, which
+sleep while it is another's turn. Shown are medians. Results are waited for, and compared between the
 workers. The command fails when an aim is missed, or when a peer is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import CORES, Failed, Worker, absent, environment
 from rich.console import Console
 from rich.table import Table
-from rows import PEERS, ROWS, Row
+from rows import PEERS, ROWS, TEAMS, Row
 
-HERE = Path(__file__).resolve().parent
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 FLOOR_RATIO = MEMORY_RATIO = 1.15
-TIMEOUT_S = 300
-SETTLE_S = 0.3  # BLAS threads spin for up to 100 ms after a product; the next worker's turn begins when they sleep
-# What would give one library other kernels, threads or memory than it chooses by itself.
-FOREIGN = (
-    "OPENBLAS_",
-    "GOTO_",
-    "MKL_",
-    "OMP_",
-    "KMP_",
-    "BLIS_",
-    "NPY_",
-    "NUMPY_",
-    "XLA_",
-    "JAX_",
-    "TORCH_",
-    "MALLOC_",
-    "GLIBC_TUNABLES",
-    "PYTHON",
-    "TTKIT_",
-    "TT_",
-)
-
-
-def environment(keep: bool) -> tuple[dict[str, str], list[str]]:
-    """The workers' environment, the same for all, and the settings of this shell that are left out of it."""
-    dropped = [] if keep else sorted(name for name in os.environ if name.startswith(FOREIGN))
-    clean = {name: value for name, value in os.environ.items() if name not in dropped}
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(CORES))
-    return clean | threads | {"PYTHONPATH": str(HERE.parent), "TTKIT_BACKEND": "sim"}, dropped
-
-
-class Failed(Exception):
-    """A worker could not do its row."""
-
-
-class Worker:
-    """A process for one row of one peer."""
-
-    def __init__(self, peer: str, row: Row, env: dict[str, str]) -> None:
-        self.errors = tempfile.TemporaryFile("w+")
-        self.began = time.perf_counter()
-        script = HERE / "workers" / "imports.py" if row.imports else HERE / "worker.py"
-        command = [sys.executable, str(script), peer, row.name]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
-
-    def answer(self) -> dict[str, Any]:
-        timer = threading.Timer(TIMEOUT_S, self.process.kill)
-        timer.start()
-        line = self.process.stdout.readline()  # type: ignore[union-attr]
-        timer.cancel()
-        if not line:
-            self.process.wait()
-            self.errors.seek(0)
-            said = [text for text in self.errors.read().splitlines() if text.strip()]
-            raise Failed(said[-1].strip() if said else f"ended with code {self.process.returncode}")
-        return json.loads(line)
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        try:
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # answer() says why
-        return self.answer()
-
-    def settle(self) -> None:
-        """Wait until the process uses no processor, for the next one's sake."""
-        end, before = time.perf_counter() + SETTLE_S, self.used_s()
-        while time.perf_counter() < end:
-            time.sleep(0.01)
-            now = self.used_s()
-            if now is not None and before is not None and now - before < 0.001:
-                return
-            before = now
-
-    def used_s(self) -> float | None:
-        """Processor time of all its threads; None where the system does not tell."""
-        try:
-            return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")) / 1e9
-        except (OSError, ValueError, IndexError):
-            return None
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
-        self.errors.close()
 
 
 @dataclass
@@ -199,15 +109,16 @@ def same(a: Any, b: Any) -> bool:
     return a["shape"] == b["shape"] and close and all(abs(x - y) <= 1e-3 * (1 + abs(y)) for x, y in zip(a["values"], b["values"], strict=True))
 
 
-def verdicts(row: Row, cells: dict[str, Cell], missing: list[str]) -> tuple[list[str], list[str]]:
+def verdicts(row: Row, cells: dict[str, Cell], missing: dict[str, str]) -> tuple[list[str], list[str]]:
     """What the row misses, and what could not be decided."""
-    missed, open_ = [], [f"{PEERS[peer]}: {peer} is not installed" for peer in row.peers if peer in missing]
+    missed, open_ = [], [f"{PEERS[peer]}: {missing[peer]} is not installed" for peer in row.peers if peer in missing]
     open_ += [f"{PEERS[peer]}: {cell.failure}" for peer, cell in cells.items() if cell.failure]
     ours = cells["ttkit"]
     if ours.median is None:
         return missed, open_
     reference = next((cells[peer] for peer in ("numpy", "jax", "torch") if peer in cells and cells[peer].median is not None), None)
-    if reference is not None and not same(ours.sample, reference.sample):
+    checked = ([reference] if reference else []) + [cells[peer] for peer in TEAMS if peer in cells]
+    if not all(same(ours.sample, cell.sample) for cell in checked):
         missed.append("the result differs from the peers'")
     for peer in row.ahead_of:
         theirs = cells[peer].median if peer in cells else None
@@ -239,18 +150,29 @@ def ratio(a: float | None, b: float | None) -> str:
     return f"{a / b:.2f}" if a is not None and b is not None and min(a, b) > 1e-3 else ""
 
 
-def tables(results: dict[Row, dict[str, Cell]], notes: dict[Row, tuple[list[str], list[str]]], missing: list[str]) -> list[Table]:
+def tables(results: dict[Row, dict[str, Cell]], notes: dict[Row, tuple[list[str], list[str]]], missing: dict[str, str]) -> list[Table]:
     """Times, then memory."""
     times, memory = (
         Table(title="Medians; ratios for rows over 1 ms"),
-        Table(title="Memory, MiB: peak of the whole process; added: what the row's own data and work add to ttkit's process"),
+        Table(
+            title="Memory, MiB: peak of the whole process, or of all eight with shared pages counted once; added: what the row's own data and work add to ttkit's process"
+        ),
     )
     times.add_column("")
-    for title in ("ttkit\n8 devices", "JAX\n8 devices", "ttkit\n/ JAX", "NumPy\none device", "ttkit\n/ NumPy", "torch\n8 ranks"):
+    for title in (
+        "ttkit\n8 devices",
+        "JAX\n8 devices",
+        "ttkit\n/ JAX",
+        "NumPy\none device",
+        "ttkit\n/ NumPy",
+        "torch\n8 ranks",
+        "gloo\n8 proc.",
+        "mpi4py\n8 proc.",
+    ):
         times.add_column(title, justify="right")
     times.add_column("aims")
     memory.add_column("")
-    for title in ("ttkit", "JAX", "torch", "NumPy", "added", "unique\nbytes", "added\n/ unique"):
+    for title in ("ttkit", "JAX", "torch", "NumPy", "gloo", "mpi4py", "added", "unique\nbytes", "added\n/ unique"):
         memory.add_column(title, justify="right")
 
     def cell_of(row: Row, peer: str) -> str:
@@ -267,15 +189,19 @@ def tables(results: dict[Row, dict[str, Cell]], notes: dict[Row, tuple[list[str]
     for row, cells in results.items():
         median = {peer: cells[peer].median if peer in cells else None for peer in PEERS}
         missed, open_ = notes[row]
-        aims = "[red]missed[/]" if missed else "[yellow]open[/]" if open_ else "[green]met[/]"
+        aims = "[red]missed[/]" if missed else "[yellow]open[/]" if open_ else "[green]met[/]" if row.aims else "-"
         ratios = ratio(median["ttkit"], median["jax"]), ratio(median["ttkit"], median["numpy"]) if row.floor else ""
-        times.add_row(row.title, cell_of(row, "ttkit"), cell_of(row, "jax"), ratios[0], cell_of(row, "numpy"), ratios[1], cell_of(row, "torch"), aims)
-        peaks = [mib(cells[peer].peak_mib) if peer in cells else "-" for peer in ("ttkit", "jax", "torch", "numpy")]
+        shown_times = [cell_of(row, peer) for peer in ("ttkit", "jax", "numpy", "torch", *TEAMS)]
+        times.add_row(row.title, *shown_times[:2], ratios[0], shown_times[2], ratios[1], *shown_times[3:], aims)
+        peaks = [mib(cells[peer].peak_mib) if peer in cells else "-" for peer in ("ttkit", "jax", "torch", "numpy", *TEAMS)]
         unique = row.unique_mib or (1024.0 if row.added_limit_mib else None)
         added = cells["ttkit"].added_mib
         shares = [mib(added), mib(unique), f"{added / unique:.2f}" if added is not None and unique else ""] if unique else ["", "", ""]
         memory.add_row(row.title, *peaks, *shares)
-    times.caption = "* torch on one device. All-gather along the sharded leading dim needs no copy in ttkit; `all-gather of columns` does."
+    times.caption = (
+        "* torch on one device. torch: 8 ranks in one process (LocalTensorMode). gloo, mpi4py: a call's time is its slowest rank's, after a barrier.\n"
+        "All-gather along the sharded leading dim needs no copy in ttkit; `all-gather of columns` does."
+    )
     return [times, memory]
 
 
@@ -289,7 +215,7 @@ def conditions(versions: dict[str, str], dropped: list[str], load: float) -> dic
     return {
         "processor": processor,
         "cores": CORES,
-        "threads": f"{CORES} for NumPy's BLAS and torch; XLA's own choice",
+        "threads": f"{CORES} for NumPy's BLAS and torch in one process, 1 a process where there are eight; XLA's own choice",
         "load_at_start": round(load, 2),
         "python": platform.python_version(),
         **versions,
@@ -320,7 +246,7 @@ def main() -> int:
         return 0
     out = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     env, dropped = environment(options.keep_environment)
-    missing = [peer for peer in ("jax", "torch") if importlib.util.find_spec(peer) is None]
+    missing = absent()
     load = os.getloadavg()[0]
     versions: dict[str, str] = {}
     results: dict[Row, dict[str, Cell]] = {}
@@ -350,7 +276,8 @@ def main() -> int:
                 bad = True
                 out.print(f"{word}: {row.name}: {text}", style="red" if word == "missed" else "yellow", markup=False)
     if missing:
-        out.print(f"Not a pass without {' and '.join(missing)}: pip install {' '.join(missing)}", style="yellow")
+        needed = sorted(set(missing.values()))
+        out.print(f"Not a pass without {' and '.join(needed)}: pip install {' '.join(needed)}", style="yellow")
     if not bad:
         out.print("All aims are met.", style="green")
     return int(bad)

@@ -21,13 +21,19 @@ from typing import Any
 STARTED = time.perf_counter()
 
 
-def status_mib(field: str) -> float | None:
-    """A field of /proc/self/status in MiB (VmRSS: now, VmHWM: the peak); None where there is no /proc."""
+def status_mib(field: str, process: int | str = "self", file: str = "status") -> float | None:
+    """A field of /proc/<process>/status in MiB (VmRSS: now, VmHWM: the peak); None where there is no /proc."""
     try:
-        with open("/proc/self/status") as file:
-            return next(int(line.split()[1]) / 1024 for line in file if line.startswith(field + ":"))
+        with open(f"/proc/{process}/{file}") as lines:
+            return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":"))
     except OSError:
         return None
+
+
+def shared_mib() -> float:
+    """How much of this process's memory now is other processes' share of pages that it has in common with them."""
+    resident, share = (status_mib(field, file="smaps_rollup") for field in ("Rss", "Pss"))
+    return resident - share if resident is not None and share is not None else 0.0
 
 
 def reset_peak() -> bool:
@@ -71,6 +77,7 @@ class Bench:
         os.dup2(2, 1)  # what libraries print must not get between the answers
         self.base: float | None = None
         self.peak = 0.0
+        self.fair = False  # VmHWM can be set back
 
     def answer(self, **values: Any) -> None:
         print(json.dumps(values), file=self.channel, flush=True)
@@ -93,24 +100,32 @@ class Bench:
         sample = None if read is None else describe(read(result))
         self.peak = peak_mib()
         del result
-        fair = reset_peak()
+        self.fair = reset_peak()
         self.answer(ready=True, first=first, sample=sample, versions=versions(), **more)
         for line in sys.stdin:
             request = json.loads(line)
             if "run" not in request:
                 break
-            times = []
-            for _ in range(request["run"]):
-                began = time.perf_counter()
-                result = step()
-                times.append(time.perf_counter() - began)
-                del result
-            self.answer(seconds=statistics.median(times))
-        top = status_mib("VmHWM")
-        added = top - self.base if fair and top is not None and self.base is not None else None
-        self.answer(peak_mib=max(self.peak, peak_mib(), top or 0), added_mib=added)
+            self.answer(seconds=statistics.median(self.times(step, request["run"])))
+        self.answer(**self.memory())
         self.channel.close()
         os._exit(0)  # no time for tearing down thread pools
+
+    def times(self, step: Callable[[], Any], calls: int) -> list[float]:
+        """Each call's time."""
+        times = []
+        for _ in range(calls):
+            began = time.perf_counter()
+            result = step()
+            times.append(time.perf_counter() - began)
+            del result
+        return times
+
+    def memory(self) -> dict[str, float | None]:
+        """The process's peak, and what the row added since `mark`."""
+        top = status_mib("VmHWM")
+        added = top - self.base if self.fair and top is not None and self.base is not None else None
+        return {"peak_mib": max(self.peak, peak_mib(), top or 0), "added_mib": added}
 
     def report(self, **values: Any) -> None:
         """The only answer of a row whose repetitions are processes of their own."""
@@ -130,7 +145,7 @@ def describe(array: Any) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of the libraries that are loaded, and NumPy's BLAS kernels."""
-    found = {name: str(sys.modules[name].__version__) for name in ("numpy", "jax", "torch", "ttkit") if name in sys.modules}
+    found = {name: str(sys.modules[name].__version__) for name in ("numpy", "jax", "torch", "mpi4py", "ttkit") if name in sys.modules}
     return found | ({"BLAS kernels": blas_kernels()} if "numpy" in found else {})
 
 

@@ -23,6 +23,8 @@ MAY_IMPORT = {
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
     "train": {"backend", "plans"},
+    "roofline": {"hardware"},
+    "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.

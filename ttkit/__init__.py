@@ -26,6 +26,7 @@ _LATER = {
     "last_plan": "ttkit.plans.recorded",
     "memory": "ttkit.visualize",
     "pcc": "ttkit.convert",
+    "profile": "ttkit.profiler",
     "step_through": "ttkit.visualize",
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",

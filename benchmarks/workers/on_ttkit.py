@@ -239,3 +239,27 @@ def small(kind: str) -> Callable[[Any], None]:
 
 
 ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather")}
+
+
+def plan(system: str) -> Callable[[Any], None]:
+    """The first plan of a process, so nothing is in a cache: topology, transfers, and the check that they do an all-gather."""
+
+    def row(bench: Any) -> None:
+        from ttkit.hardware import SYSTEMS, System
+        from ttkit.plans import all_gather, topology
+
+        if system in SYSTEMS:
+            asked = SYSTEMS[system]
+        else:
+            rows, columns = (int(n) for n in system.split("x"))
+            ids = tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
+            asked = System(system, SYSTEMS["galaxy"].chip, ids, links_per_pair=4)
+        began = time.perf_counter()
+        built = all_gather(topology(asked), 4096)
+        built.validate()
+        bench.report(seconds=time.perf_counter() - began, value=sum(map(len, built.steps)))
+
+    return row
+
+
+ROWS |= {f"plan-{name}": plan(system) for name, system in (("galaxy", "galaxy"), ("torus", "galaxy_torus"), ("32x32", "32x32"), ("1x1024", "1x1024"))}

@@ -22,6 +22,7 @@ from ttkit.visualize.moments import step_pictures
 from ttkit.visualize.plan import draw_picture
 from ttkit.visualize.strip import chosen, strip
 from ttkit.visualize.tensor import draw_tensor
+from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, draw_timeline, lanes_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 MESHES = [
@@ -148,6 +149,17 @@ def test_memory_bars_stay_on_their_tracks(used, chips):
     assert len(tracks) == chips and len(bars) == (chips if used else 0)
     for track, bar in zip(tracks, bars):
         assert bar[:2] == track[:2] and 0 < bar[2] < track[2]
+
+
+@pytest.mark.parametrize("chips", [1, 8, 32])
+@pytest.mark.parametrize("alike", [1, 3, 32])
+def test_timelines(chips, alike):
+    names = ("linear", "all_reduce", "scaled_dot_product_attention")
+    bars = [Bar(names[i % 3], COMMUNICATION if i % 3 == 1 else COMPUTE, i * 1.1e-5, (i + 1) * 1.1e-5) for i in range(7 + chips)]
+    lanes = lanes_of({chip: tuple(bars[: 7 + chip % alike]) for chip in range(chips)})
+    root, _ = check_layout(draw_timeline(Timeline("timeline: 1 ms modelled end to end", lanes)))
+    shown = [text for *_, text in words(root)]
+    assert sum(text.startswith("chip") for text in shown) == min(chips, alike) == len(lanes) and not any(text.endswith("…") for text in shown)
 
 
 def test_a_cable_between_any_two_places_is_drawn_once():

@@ -35,9 +35,11 @@ def _written(answer: Answer, row: plans.Topology, collective: str, root: int | N
     require(plan.collective == collective, f"the plan should be for {collective!r}, is for {plan.collective!r}")
     require(plan.topology == row, f"the plan is for chips {list(plan.topology.chips)}, {answer.name} was given a row with chips {list(row.chips)}")
     require(plan.shard_bytes == SHARD_BYTES, f"a shard of {SHARD_BYTES} bytes was given, the plan is for one of {plan.shard_bytes}")
-    require(
-        plan.group_size == len(row.chips), f"axis={plan.axis} makes groups of {plan.group_size} chips; all {len(row.chips)} of the row work together: axis=1"
-    )
+    alone = f"axis={plan.axis} makes groups of {plan.group_size} chips"
+    require(plan.group_size == len(row.chips), f"{alone}; all {len(row.chips)} of the row work together: axis=1")
+    for number, t in plan.transfers:
+        whole = all(isinstance(c, int) for c in t.chunks)
+        require(whole, f"step {number}, chip {t.source} to chip {t.destination}: chunk={t.chunk!r} should be a whole number, or a tuple of them")
     require(root is None or plan.root == root, f"the plan's root is {plan.root}; the second chip sends: root={root}")
     require(plan.algorithm == "by hand", f"this plan was made by ttkit.plans.{collective}: write its steps yourself")
     return plan

@@ -43,6 +43,11 @@ class Latency(NamedTuple):
     packet_ns: float  # 4096 bytes
 
 
+# Cycles of a core's matrix engine for a 32x32 tile times another, by math fidelity: each pass adds mantissa bits.
+CYCLES_PER_TILE = {"LoFi": Fact(16, "cycles", GEMM_REPORT), "HiFi2": Fact(32, "cycles", GEMM_REPORT)}
+CYCLES_PER_TILE |= {"HiFi3": Fact(48, "cycles", GEMM_REPORT), "HiFi4": Fact(64, "cycles", GEMM_REPORT)}
+
+
 @dataclass(frozen=True)
 class Link:
     """One ethernet link between two chips, each way.
@@ -91,6 +96,19 @@ class Chip:
     def dram_bytes(self) -> int:
         """DRAM of one chip in bytes; the specification's GB are powers of ten."""
         return int(self.dram.value * 10**9)
+
+    def peak_flops(self, fidelity: str) -> float:
+        """What the matrix engines of all cores can do, in flop/s.
+
+        Args:
+            fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4".
+
+        Example:
+            >>> WORMHOLE.peak_flops("LoFi") / 1e12, WORMHOLE.peak_flops("HiFi4") / 1e12
+            (262.144, 65.536)
+        """
+        passes = CYCLES_PER_TILE[fidelity].value / CYCLES_PER_TILE["LoFi"].value
+        return self.cores.value * self.clock.value * self.flop_per_cycle.value / passes
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)

@@ -155,7 +155,7 @@ def all_to_all(topology: Topology, shard_bytes: int, axis: int | None = None, *,
             seat = {to: topology.coordinate(to)[along] if along is not None else line.index(to) for to in bound[line[0]]}
             parcels = [[tuple(c for to, own in bound[chip].items() if seat[to] == j for c in own) for j in range(len(line))] for chip in line]
             way = _way(topology, line, algorithm)
-            moved.append(_spread(draft, line, way, lambda i, onward, parcels=parcels: tuple(c for j in onward for c in parcels[i][j])))  # type: ignore[misc]
+            moved.append(_spread(draft, line, way, parcels=parcels))
             names.append(way)
             arrived = [{to: tuple(c for chip in line for c in bound[chip][to]) for to in seat if seat[to] == j} for j in range(len(line))]
             bound |= dict(zip(line, arrived, strict=True))
@@ -174,7 +174,7 @@ def _spread_all(draft: Plan, algorithm: str | None, start: dict[int, Bundle] | N
         for line in lines:
             loads = [has.get(chip, ()) for chip in line]
             way = _way(draft.topology, line, algorithm)
-            moved.append(_spread(draft, line, way, lambda i, onward, loads=loads: loads[i]))  # type: ignore[misc]
+            moved.append(_spread(draft, line, way, loads))
             names.append(way)
             has |= dict.fromkeys(line, tuple(itertools.chain.from_iterable(loads)))
         steps += _together(moved)
@@ -206,11 +206,12 @@ def _way(topology: Topology, line: Line, algorithm: str | None) -> str:
     return algorithm if algorithm in ("line", "ring", "one_way_ring") else "ring" if closed else "line"
 
 
-def _spread(draft: Plan, line: Line, way: str, load: Callable[[int, Sequence[int]], Bundle]) -> Steps:
+def _spread(draft: Plan, line: Line, way: str, loads: Sequence[Bundle] = (), parcels: Sequence[Sequence[Bundle]] = ()) -> Steps:
     """One line's steps: in step t the chunks of chip i make their t-th hop, each way as far as they go.
 
     Args:
-        load: of the i-th chip, what goes on to the chips with the numbers that follow (those that it has not reached yet).
+        loads: what each chip has for all others.
+        parcels: or what each chip has for each of the others; what goes on is what the chips not yet reached are to get.
     """
     n = len(line)
     reach = {"line": lambda i: (n - 1 - i, i), "ring": lambda i: (n // 2, (n - 1) // 2), "one_way_ring": lambda i: (n - 1, 0)}[way]
@@ -219,7 +220,7 @@ def _spread(draft: Plan, line: Line, way: str, load: Callable[[int, Sequence[int
         for far, towards in zip(reach(i), (1, -1), strict=True):
             seats = [(i + towards * hop) % n for hop in range(far + 1)]
             for hop in range(far):
-                bundle = load(i, seats[hop + 1 :])
+                bundle = tuple(c for j in seats[hop + 1 :] for c in parcels[i][j]) if parcels else loads[i]
                 if bundle:
                     steps[hop].append(_message(draft, line[seats[hop]], line[seats[hop + 1]], bundle))
     return [step for step in steps if step]  # a broadcast from the middle is done early

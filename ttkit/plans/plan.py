@@ -176,12 +176,16 @@ class Plan:
         """What every chip holds at the start: {chip: {chunk: piece(chip, chunk)}}."""
         return {chip: {c: piece(chip, c) for c in chunks} for chip, chunks in self._starts()}
 
+    @functools.cached_property
+    def _whole(self) -> dict[tuple[int, ...], list[int]]:
+        """The chunks of all chips of a group; kept, because on a big mesh each of many chips holds all of many chunks."""
+        return {group: [c for chip in group for c in self.chunks_of(chip)] for group in self.groups}
+
     def _starts(self) -> Iterator[tuple[int, Iterable[int]]]:
         for group in self.groups:
-            all_of_group = [c for chip in group for c in self.chunks_of(chip)]
             for i, chip in enumerate(group):
                 if self.collective in REDUCES:
-                    yield chip, all_of_group
+                    yield chip, self._whole[group]
                 elif self.collective == "all_to_all":
                     yield chip, [c for part in range(len(group)) for c in self.chunks_of(chip, part)]
                 elif self.collective == "broadcast":
@@ -195,7 +199,7 @@ class Plan:
         """The chunks that a chip must hold, whole, after the last step."""
         group, number = self.seat[chip]
         if self.collective in ("all_gather", "all_reduce"):
-            return [c for other in group for c in self.chunks_of(other)]
+            return self._whole[group]
         if self.collective == "reduce_scatter":
             return list(self.chunks_of(chip))
         if self.collective == "all_to_all":

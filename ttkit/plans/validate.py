@@ -11,59 +11,63 @@ from ttkit.plans.plan import REDUCES, Plan, Step, Transfer
 
 def validate(plan: Plan) -> None:
     """Go through a plan step by step; raise at the first thing that cannot be, naming chip, chunk and step."""
-    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
-    held = plan.before(lambda chip, c: bit[chip])  # chip -> chunk -> whose contributions are in it, as bits
     adds = plan.collective in REDUCES
-    pairs, sizes, room = plan.topology.pairs, plan.sizes, plan.topology.links // plan.links
+    bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
+    parts = plan.before(lambda chip, c: bit[chip]) if adds else {}  # chip -> chunk -> whose contributions are in it, as bits
+    held = {chip: set(chunks) for chip, chunks in plan.before(lambda chip, c: True).items()}
+    pairs, size_of, room = plan.topology.pairs, plan.sizes.__getitem__, plan.topology.links // plan.links
     for number, step in enumerate(plan.steps, 1):
-        arrives = []
-        for t in step:
-            if (t.source, t.destination) not in pairs:
+        ends = [(t.source, t.destination) for t in step]
+        for t, pair in zip(step, ends, strict=True):
+            if pair not in pairs:
                 _no_cable(plan, number, t)
-            has, chunks = held[t.source], t.chunks
-            try:
-                masks = [has[c] for c in chunks]
-            except KeyError as missing:
-                _not_held(plan, number, t, missing.args[0])
-            if t.bytes != sum([sizes[c] for c in chunks]):
+            chunks = t.chunks
+            if not held[t.source].issuperset(chunks):
+                _not_held(plan, number, t, next(c for c in chunks if c not in held[t.source]))
+            if t.bytes != sum(map(size_of, chunks)):
                 _wrong_size(plan, number, t)
             if t.reduce and not adds:
                 _wrong(plan, number, f"chip {t.destination} would add {_chunks(t)} from chip {t.source}, but {plan.collective} adds nothing", "reduce=False")
-            arrives.append((t, chunks, masks))
-        if len({(t.source, t.destination) for t in step}) < len(step):
+        if len(set(ends)) < len(ends):
             _check_load(plan, number, step, room)
         if adds:
-            _add_up(plan, number, arrives, held)
-        else:
-            for t, chunks, masks in arrives:
-                held[t.destination].update(zip(chunks, masks, strict=True))
-    _reached(plan, held, bit)
+            _add_up(plan, number, step, parts)
+        for t in step:
+            held[t.destination].update(t.chunks)
+    _reached(plan, held, parts, bit)
 
 
-def _add_up(plan: Plan, number: int, arrives: list[tuple[Transfer, tuple[int, ...], list[int]]], held: dict[int, dict[int, int]]) -> None:
+def _add_up(plan: Plan, number: int, step: Step, parts: dict[int, dict[int, int]]) -> None:
     """Take in what a step brings, where parts are added: none twice, none lost."""
+    arrives = [(t, [parts[t.source][c] for c in t.chunks]) for t in step]  # all read before any is added
     written: dict[tuple[int, int], int] = {}
-    for t, chunks, masks in arrives:
-        have = held[t.destination]
-        for c, mask in zip(chunks, masks, strict=True):
-            sends, old = f"chip {t.source} sends chunk {c} to chip {t.destination}", have.get(c, 0)
-            if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
-                _wrong(plan, number, f"{sends}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
+    for t, masks in arrives:
+        have = parts[t.destination]
+        for c, mask in zip(t.chunks, masks, strict=True):
+            old = have.get(c, 0)
             if t.reduce and old & mask:
-                _wrong(plan, number, f"{sends}, which would add the part of {_chips(plan, old & mask)} a second time")
+                _wrong(plan, number, f"{_sends(t, c)}, which would add the part of {_chips(plan, old & mask)} a second time")
             if not t.reduce and old & ~mask:
-                _wrong(plan, number, f"{sends}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
+                _wrong(plan, number, f"{_sends(t, c)}, where it would overwrite the part of {_chips(plan, old & ~mask)}", "reduce=True adds it")
+            if not t.reduce and written.setdefault((t.destination, c), t.source) != t.source:
+                _wrong(plan, number, f"{_sends(t, c)}, and so does chip {written[t.destination, c]}: one overwrites the other", "reduce=True adds both")
             have[c] = old | mask
 
 
-def _reached(plan: Plan, held: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
+def _sends(t: Transfer, c: int) -> str:
+    return f"chip {t.source} sends chunk {c} to chip {t.destination}"
+
+
+def _reached(plan: Plan, held: dict[int, set[int]], parts: dict[int, dict[int, int]], bit: dict[int, int]) -> None:
     for group in plan.groups:
         everyone = sum(bit[chip] for chip in group)
         for chip in group:
-            for c in plan.goal(chip):
-                if c not in held[chip]:
-                    _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {c}, which {plan.collective} should give it")
-                missing = everyone & ~held[chip][c] if plan.collective in REDUCES else 0
+            goal = plan.goal(chip)
+            absent = [c for c in goal if c not in held[chip]]
+            if absent:
+                _wrong(plan, len(plan.steps), f"after the last step chip {chip} does not hold chunk {absent[0]}, which {plan.collective} should give it")
+            for c in goal if parts else ():
+                missing = everyone & ~parts[chip][c]
                 if missing:
                     _wrong(plan, len(plan.steps), f"after the last step chunk {c} on chip {chip} lacks the part of {_chips(plan, missing)}")
 
@@ -94,8 +98,8 @@ def _no_cable(plan: Plan, number: int, t: Transfer) -> NoReturn:
 
 def _not_held(plan: Plan, number: int, t: Transfer, c: int) -> NoReturn:
     if c not in range(len(plan.sizes)):
-        _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but the chunks have the numbers 0 to {len(plan.sizes) - 1}")
-    _wrong(plan, number, f"chip {t.source} sends chunk {c} to chip {t.destination}, but does not hold it yet", "send it in an earlier step to this chip first")
+        _wrong(plan, number, f"{_sends(t, c)}, but the chunks have the numbers 0 to {len(plan.sizes) - 1}")
+    _wrong(plan, number, f"{_sends(t, c)}, but does not hold it yet", "send it in an earlier step to this chip first")
 
 
 def _wrong_size(plan: Plan, number: int, t: Transfer) -> NoReturn:
