@@ -19,7 +19,7 @@ from rows import TEAMS, Row
 
 HERE = Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-TIMEOUT_S, TEAM_TIMEOUT_S = 300, 60  # for an answer; eight processes can wait for each other for ever, so they are given up sooner
+TIMEOUT_S, TEAM_TIMEOUT_S = 300, 120  # for an answer; eight processes can wait for each other for ever, so they are given up sooner
 SETTLE_S = 0.3  # BLAS threads spin for up to 100 ms after a product; the next worker's turn begins when they sleep
 MODULES = {"jax": "jax", "torch": "torch", "gloo": "torch", "mpi": "mpi4py"}
 # What would give one library other kernels, threads or memory than it chooses by itself.
