@@ -45,15 +45,16 @@ def collectives(draw):
         draw(st.integers(0, 1)),
         draw(st.sampled_from([None, 1])),
         draw(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7))),
+        draw(st.sampled_from(["FABRIC_1D", "FABRIC_1D_RING"])),
     )
 
 
 @settings(max_examples=120, deadline=None)
 @given(collectives())
 def test_a_plan_gives_what_ttnn_gives(case):
-    system, axis, name, dtype, layout, dim, links, numbers = case
+    system, axis, name, dtype, layout, dim, links, numbers, fabric = case
     ttkit.use_system(system)
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
     with ttnn.open_mesh_device(ttnn.MeshShape(*SYSTEMS[system].shape)) as mesh:
         rows, columns = tuple(mesh.shape)
         n = (rows, columns)[axis]
@@ -94,9 +95,9 @@ def test_a_plan_gives_what_ttnn_gives(case):
                 "point_to_point": lambda place=(r, c): grid[tuple(here)] if list(place) == there else grid[place],
             }[name]()
             np.testing.assert_array_equal(result, oracle)
-        ring = topology(system).kind(axis) == RING
         if name not in ("broadcast", "point_to_point"):
-            assert plan.algorithm == ("ring" if ring and name != "all_broadcast" else "line")  # whose default topology is Linear
+            ring = fabric == "FABRIC_1D_RING" and topology(system).kind(axis) == RING and name != "all_broadcast"  # whose default topology is Linear
+            assert plan.algorithm == ("ring" if ring else "line")
 
 
 def test_bytes_are_those_of_whole_tiles():
@@ -108,19 +109,33 @@ def test_bytes_are_those_of_whole_tiles():
         assert ttkit.last_plan().shard_bytes == 5 * 40 * 4
 
 
-def test_a_ring_is_a_ring_only_where_there_is_one():
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+@pytest.mark.parametrize(("fabric", "shape", "asked", "usable", "steps"), [
+    ("FABRIC_1D", (2, 4), "Ring", "Linear", 3), ("FABRIC_1D_RING", (2, 4), None, "Linear", 3), ("FABRIC_1D", (1, 8), None, "Linear", 7),
+    ("FABRIC_1D", (1, 8), "Ring", "Ring", 4), ("FABRIC_1D_RING", (1, 8), None, "Ring", 4), ("FABRIC_1D_RING", (1, 8), "Linear", "Linear", 7),
+])  # fmt: skip
+def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(fabric, shape, asked, usable, steps):
+    """As ttnn's get_usable_topology says on its mock cluster."""
+    ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
+    topology = asked and getattr(ttnn.Topology, asked)
+    with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        ttnn.all_gather(x, 1, cluster_axis=1, topology=ttnn.Topology.Ring)
-        with pytest.raises(TTKitError, match="no cable leads from chip 6 back to chip 4"):
-            ttkit.last_plan()
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # closing the last mesh has switched it off
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as line:
-        x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=line)
-        ttnn.all_gather(x, 1)
-        assert ttkit.last_plan().algorithm == "ring" and len(ttkit.last_plan().steps) == 4
-        ttnn.all_gather(x, 1, topology=ttnn.Topology.Linear)
-        assert ttkit.last_plan().algorithm == "line" and len(ttkit.last_plan().steps) == 7
+        assert ttnn.get_usable_topology(x, topology, 1) == getattr(ttnn.Topology, usable)
+        ttnn.all_gather(x, 1, cluster_axis=1, topology=topology)
+        plan = ttkit.last_plan()
+        assert (plan.algorithm, len(plan.steps)) == ({"Linear": "line", "Ring": "ring"}[usable], steps)
+
+
+def test_a_usable_topology_needs_a_fabric_or_a_wish():
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
+        x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
+        assert ttnn.get_usable_topology(x, ttnn.Topology.Torus) == ttnn.Topology.Torus
+        ttkit.strict()
+        try:
+            with pytest.raises(TTKitError, match="un-initialized fabric context"):
+                ttnn.get_usable_topology(x)
+        finally:
+            ttkit.strict(False)
 
 
 def test_a_refused_collective_leaves_the_last_plan():

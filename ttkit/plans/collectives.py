@@ -92,11 +92,14 @@ def all_reduce(topology: Topology, shard_bytes: int, axis: int | None = None, *,
     return _finished(draft, _backwards(steps) + steps, name)
 
 
-def broadcast(topology: Topology, shard_bytes: int, root: int = 0, axis: int | None = None, *, links: int | None = None, waves: int = 1) -> Plan:
+def broadcast(
+    topology: Topology, shard_bytes: int, root: int = 0, axis: int | None = None, *, algorithm: str | None = None, links: int | None = None, waves: int = 1
+) -> Plan:
     """One chip's shard on all chips of its group.
 
     Args:
         root: the sender's number in its group; without an axis, its place in the mesh.
+        algorithm: "line" or "ring"; by default a ring where the last chip is cabled to the first.
         waves: into how many pieces the shard is cut that follow each other, so that all cables on the way are busy at once.
 
     Raises:
@@ -111,7 +114,7 @@ def broadcast(topology: Topology, shard_bytes: int, root: int = 0, axis: int | N
     if root not in range(draft.group_size):
         fail(f"broadcast from number {root}", f"a group has {draft.group_size} chips, numbered from 0", "a root among them")
     roots = [group[root] for group in draft.groups]
-    steps = _staggered(draft, waves, lambda of_wave: _spread_all(draft, None, {chip: of_wave(chip) for chip in roots})[0])
+    steps = _staggered(draft, waves, lambda of_wave: _spread_all(draft, algorithm, {chip: of_wave(chip) for chip in roots})[0])
     return _finished(draft, steps, "both ways" if waves == 1 else f"both ways in {waves} waves")
 
 

@@ -17,7 +17,7 @@ class Record(NamedTuple):
     mesh: Any
     shard_bytes: int  # of the operand on each chip, tile padding included
     axis: int | None
-    algorithm: str | None  # "line" or "ring" where the caller chose
+    algorithm: str | None  # "line", or None: a ring where the cables close it
     links: int | None
     ends: tuple[Any, ...] = ()  # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
 
@@ -31,12 +31,12 @@ def record(*what: Any) -> None:
 
 
 def plan_of(what: Record) -> Plan:
-    """The plan that a recorded collective stands for; a ring where its lines close, unless the caller asked for a line."""
+    """The plan that a recorded collective stands for."""
     there = topology(what.mesh)
     if what.collective == "broadcast":
         (sender,) = what.ends
         root = sender[what.axis] if what.axis is not None else there.place[what.mesh.get_device_id(sender)]
-        return collectives.broadcast(there, what.shard_bytes, root, what.axis, links=what.links)
+        return collectives.broadcast(there, what.shard_bytes, root, what.axis, algorithm=what.algorithm, links=what.links)
     if what.collective == "point_to_point":
         source, destination = (what.mesh.get_device_id(end) for end in what.ends)
         return collectives.point_to_point(there, what.shard_bytes, source, destination, links=what.links)
@@ -44,10 +44,10 @@ def plan_of(what: Record) -> Plan:
 
 
 def last_plan() -> Plan:
-    """The plan of the collective that ran last on the simulator.
+    """The plan of the collective that ran last on the simulator: a ring where caller or fabric ask for one and cables close it, else a line.
 
     Raises:
-        TTKitError: none has run yet, or it asked for a ring where there is a line.
+        TTKitError: none has run yet.
 
     Example:
         >>> import ttkit

@@ -55,10 +55,39 @@ def _ready(name: str, tensor: Any, cluster_axis: Any, **older: Any) -> tuple[Mes
     return mesh, cluster_axis
 
 
-def _record(name: str, tensor: Tensor, axis: int | None, topology: Any = None, num_links: int | None = None, *ends: MeshCoordinate) -> None:
+# What a collective takes when it is not told: the fabric's own; and what is left of it where no cable leads back.
+OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring, FabricConfig.FABRIC_2D: Topology.Mesh}
+OF_FABRIC |= dict.fromkeys((FabricConfig.FABRIC_2D_TORUS_X, FabricConfig.FABRIC_2D_TORUS_Y, FabricConfig.FABRIC_2D_TORUS_XY), Topology.Torus)
+OPEN = {Topology.Ring: Topology.Linear, Topology.Torus: Topology.Mesh}
+
+
+@operation("get_usable_topology")
+def get_usable_topology(tensor: Tensor, topology: Topology | None = None, cluster_axis: int | None = None) -> Topology:
+    """The topology that a collective on `tensor` would use: as asked, else the fabric's; a ring or torus only where the cables close it.
+
+    Raises:
+        TTKitError: a host tensor; nothing asked and no fabric.
+    """
+    mesh, axis = _ready("get_usable_topology", tensor, cluster_axis)
+    if topology is None:
+        _needs_fabric("get_usable_topology", mesh)
+        topology = OF_FABRIC.get(mesh.fabric, Topology.Linear)
+    return topology if topology not in OPEN or _closes(mesh, axis) else OPEN[topology]
+
+
+def _closes(mesh: MeshDevice, axis: int | None) -> bool:
+    """True where a cable leads from the last chip back to the first, along `axis` or along the mesh's only line."""
+    long = [a for a, n in enumerate(mesh._shape) if n > 1] if axis is None else [axis]
+    if len(long) != 1 or mesh._shape[long[0]] < 3:
+        return False
+    lines = np.moveaxis(np.array(mesh._ids).reshape(mesh._shape), long[0], 0)
+    return all(mesh.system.linked(int(a), int(b)) for a, b in zip(lines[0].ravel(), lines[-1].ravel(), strict=True))
+
+
+def _record(name: str, tensor: Tensor, axis: int | None, topology: Topology | None = None, num_links: int | None = None, *ends: MeshCoordinate) -> None:
     """What `ttkit.last_plan` and the profiler build a plan from."""
-    way = {Topology.Linear: "line", Topology.Ring: "ring"}.get(topology)
-    record(name, tensor.mesh, bytes_of(tensor.padded, tensor.dtype), axis, way, num_links, ends)
+    wanted = topology or OF_FABRIC.get(tensor.mesh.fabric)  # type: ignore[union-attr]
+    record(name, tensor.mesh, bytes_of(tensor.padded, tensor.dtype), axis, None if wanted in OPEN else "line", num_links, ends)
 
 
 def _needs_fabric(name: str, mesh: MeshDevice) -> None:

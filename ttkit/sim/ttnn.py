@@ -29,7 +29,7 @@ from ttkit.sim.backward import (
     where_bw,
 )
 from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
-from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, mesh_partition, point_to_point, reduce_scatter
+from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, get_usable_topology, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.creation import as_tensor, from_torch, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
