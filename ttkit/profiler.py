@@ -159,7 +159,7 @@ class Profile:
         return f"Profile({calls}; {short(self.time_s, 's')} modelled)"
 
     def _repr_html_(self) -> str:
-        return self.timeline()._repr_html_() + self.summary()._repr_html_()
+        return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
 
     # ------------------------------------------------------------ tables
     def table(self) -> Report:
@@ -197,13 +197,17 @@ class Profile:
         return f"{what}: {short(self.time_s, 's')} modelled end to end{chip}"
 
     # ------------------------------------------------------------ pictures
-    def timeline(self) -> Timeline:
-        """When each chip computes and communicates, in modelled time; chips that do the same at the same time share a lane."""
+    def timeline(self, *, join: bool = False) -> Timeline:
+        """When each chip computes and communicates, in modelled time: a lane for each chip.
+
+        Args:
+            join: one lane for chips that do the same at the same time.
+        """
         bars: dict[int, list[Bar]] = {chip: [] for mesh, _ in self._meshes for chip in mesh.get_device_ids()}
         for record, start in self.spans():
             for chip, begin in start.items():
                 bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
-        return Timeline(self._title("timeline"), lanes_of(bars))
+        return Timeline(self._title("timeline"), lanes_of(bars, join))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the modelled timeline as Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.

@@ -156,7 +156,7 @@ def test_memory_bars_stay_on_their_tracks(used, chips):
 def test_timelines(chips, alike):
     names = ("linear", "all_reduce", "scaled_dot_product_attention")
     bars = [Bar(names[i % 3], COMMUNICATION if i % 3 == 1 else COMPUTE, i * 1.1e-5, (i + 1) * 1.1e-5) for i in range(7 + chips)]
-    lanes = lanes_of({chip: tuple(bars[: 7 + chip % alike]) for chip in range(chips)})
+    lanes = lanes_of({chip: tuple(bars[: 7 + chip % alike]) for chip in range(chips)}, join=True)
     root, _ = check_layout(draw_timeline(Timeline("timeline: 1 ms modelled end to end", lanes)))
     shown = [text for *_, text in words(root)]
     assert sum(text.startswith("chip") for text in shown) == min(chips, alike) == len(lanes) and not any(text.endswith("…") for text in shown)

@@ -11,7 +11,7 @@ from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline
 def test_exposed_is_what_no_computing_hides():
     lane = Lane((0,), (Bar("a", COMPUTE, 0, 2), Bar("c", COMMUNICATION, 1, 6), Bar("b", COMPUTE, 3, 4)))
     assert lane.exposed == [(2, 3), (4, 6)] and lane.spent(COMPUTE) == 3
-    assert lanes_of({1: [], 0: lane.bars, 2: lane.bars}) == (Lane((0, 2), lane.bars), Lane((1,), ()))
+    assert lanes_of({1: [], 0: lane.bars, 2: lane.bars}, join=True) == (Lane((0, 2), lane.bars), Lane((1,), ()))
 
 
 def test_thousands_of_short_bars_stay_a_small_picture():

@@ -75,8 +75,10 @@ class Lane:
         return found
 
 
-def lanes_of(bars: Mapping[int, Sequence[Bar]]) -> tuple[Lane, ...]:
-    """Lanes for chips and their bars, those of equal bars in one, in the order of the ids."""
+def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
+    """Lanes for chips and their bars in the order of the ids; with `join` one lane for all chips of equal bars."""
+    if not join:
+        return tuple(Lane((chip,), tuple(bars[chip])) for chip in sorted(bars))
     alike: dict[tuple[Bar, ...], list[int]] = {}
     for chip in sorted(bars):
         alike.setdefault(tuple(bars[chip]), []).append(chip)
