@@ -12,6 +12,7 @@ from ttkit.hardware import SYSTEMS
 from ttkit.plans import RING, recorded, topology
 
 SEVERAL = sorted(name for name, system in SYSTEMS.items() if system.num_devices > 1)
+NAMES = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "point_to_point", "all_broadcast"]
 DTYPES = {"float32": np.float32, "bfloat16": np.float32, "int32": np.int32, "uint32": np.uint32}
 
 
@@ -33,80 +34,81 @@ def placed(mesh, whole, dtype, layout):
 
 @st.composite
 def collectives(draw):
+    """A collective that ttnn takes: on a whole system, on it turned, or on all its chips as a line; along an axis, or over all chips."""
     system = draw(st.sampled_from(SEVERAL))
     rows, columns = SYSTEMS[system].shape
-    axis = draw(st.sampled_from([a for a in (0, 1) if (rows, columns)[a] > 1]))
-    return (
-        system,
-        axis,
-        draw(st.sampled_from(["all_gather", "reduce_scatter", "all_reduce", "broadcast", "point_to_point", "all_broadcast"])),
-        draw(st.sampled_from(sorted(DTYPES))),
-        draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT])),
-        draw(st.integers(0, 1)),
-        draw(st.sampled_from([None, 1])),
-        draw(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7))),
-        draw(st.sampled_from(["FABRIC_1D", "FABRIC_1D_RING"])),
-    )
+    shape = draw(st.sampled_from([(rows, columns), (columns, rows), (1, rows * columns)]))
+    name = draw(st.sampled_from(NAMES))
+    axes = [a for a in (0, 1) if shape[a] > 1]
+    if name != "point_to_point" and (min(shape) == 1 or name == "all_reduce"):
+        axes.append(None)
+    dtype, layout = draw(st.sampled_from(sorted(DTYPES))), draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT]))
+    places = draw(st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 31)))
+    fabric = draw(st.sampled_from(["FABRIC_1D", "FABRIC_1D_RING"]))
+    return system, shape, draw(st.sampled_from(axes)), name, dtype, layout, draw(st.integers(0, 1)), draw(st.sampled_from([None, 1])), places, fabric
 
 
-@settings(max_examples=120, deadline=None)
+def collective(name, x, dim, axis, links, here, there):
+    """The call, and its result as one array a chip."""
+    if name == "point_to_point":
+        return shards_of(ttnn.point_to_point(x, ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there)))
+    if name == "broadcast":
+        return shards_of(ttnn.broadcast(x, ttnn.MeshCoordinate(*here), cluster_axis=axis, num_links=links))
+    if name == "all_broadcast":
+        pieces = [shards_of(piece) for piece in ttnn.all_broadcast(x, cluster_axis=axis, num_links=links)]
+        return [np.concatenate(of_chip, dim) for of_chip in zip(*pieces, strict=True)]
+    where = [] if name == "all_reduce" else [dim]
+    return shards_of(getattr(ttnn, name)(x, *where, cluster_axis=axis, num_links=links))
+
+
+def by_numpy(name, group, number, sender, dim):
+    """What the chip with this number in its group should have, from the shards of the group alone."""
+    if name in ("all_gather", "all_broadcast"):
+        return np.concatenate(group, dim)
+    if name == "broadcast":
+        return group[sender]
+    total = np.sum(group, 0)
+    return np.split(total, len(group), dim)[number] if name == "reduce_scatter" else total
+
+
+@settings(max_examples=150, deadline=None)
 @given(collectives())
 def test_a_plan_gives_what_ttnn_gives(case):
-    system, axis, name, dtype, layout, dim, links, numbers, fabric = case
+    system, shape, axis, name, dtype, layout, dim, links, places, fabric = case
     ttkit.use_system(system)
     ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
-    with ttnn.open_mesh_device(ttnn.MeshShape(*SYSTEMS[system].shape)) as mesh:
-        rows, columns = tuple(mesh.shape)
-        n = (rows, columns)[axis]
-        whole = np.random.default_rng(n).integers(0, 9, (rows * n * 2, columns * n * 3)).astype(DTYPES[dtype])
+    with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+        rows, columns = shape
+        n = rows * columns if axis is None else shape[axis]
+        whole = np.random.default_rng(n).integers(0, 9, (rows * n * 2, columns * n)).astype(DTYPES[dtype])
         x = placed(mesh, whole, dtype, layout)
         before = shards_of(x)
-        here, there = [numbers[0] % rows, numbers[1] % columns], [numbers[0] % rows, numbers[1] % columns]
-        there[axis] = numbers[2] % n
-        if name == "broadcast":
-            after = ttnn.broadcast(x, ttnn.MeshCoordinate(*here), cluster_axis=axis, num_links=links)
-        elif name == "point_to_point":
-            after = ttnn.point_to_point(x, ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there))
-        elif name in ("all_reduce", "all_broadcast"):
-            after = getattr(ttnn, name)(x, cluster_axis=axis, num_links=links)
-        else:
-            after = getattr(ttnn, name)(x, dim, cluster_axis=axis, num_links=links)
+        here, there = list(places[:2]), list(places[:2])
+        if axis is not None:
+            there[axis] = places[2] % n
+        after = collective(name, x, dim, axis, links, here, there)
         plan = ttkit.last_plan()
         moved = plan.run(before, dim)
-        if name == "all_broadcast":
-            pieces = [shards_of(piece) for piece in after]
-            expected = [np.concatenate([piece[place] for piece in pieces], dim) for place in range(rows * columns)]
-        else:
-            expected = shards_of(after)
-        for one, other in zip(moved, expected, strict=True):
+        for one, other in zip(moved, after, strict=True):
             np.testing.assert_allclose(one, other, rtol=2**-7 if dtype == "bfloat16" else 0)
-        # the same from NumPy alone
-        grid = np.array(before).reshape(rows, columns, *before[0].shape)
-        group = lambda r, c: grid[:, c] if axis == 0 else grid[r]  # noqa: E731
-        for place, result in enumerate(moved):
-            r, c = divmod(place, columns)
-            line = group(r, c)
-            oracle = {
-                "all_gather": lambda line=line: np.concatenate(list(line), dim),
-                "all_broadcast": lambda line=line: np.concatenate(list(line), dim),
-                "reduce_scatter": lambda line=line, at=(r, c)[axis]: np.split(line.sum(0), n, dim)[at],
-                "all_reduce": lambda line=line: line.sum(0),
-                "broadcast": lambda line=line: line[here[axis]],
-                "point_to_point": lambda place=(r, c): grid[tuple(here)] if list(place) == there else grid[place],
-            }[name]()
-            np.testing.assert_array_equal(result, oracle)
-        if name not in ("broadcast", "point_to_point"):
-            ring = fabric == "FABRIC_1D_RING" and topology(system).kind(axis) == RING and name != "all_broadcast"  # whose default topology is Linear
-            assert plan.algorithm == ("ring" if ring else "line")
 
+        numbers = np.arange(rows * columns).reshape(shape)
+        groups = [numbers.ravel()] if axis is None else list(numbers.T if axis == 0 else numbers)
+        if name == "point_to_point":
+            for place, result in enumerate(moved):
+                np.testing.assert_array_equal(result, before[numbers[tuple(here)]] if place == numbers[tuple(there)] else before[place])
+        else:
+            for group in groups:
+                sender = here[axis] if axis is not None else numbers[tuple(here)]
+                for number, place in enumerate(group):
+                    np.testing.assert_array_equal(moved[place], by_numpy(name, [before[p] for p in group], number, sender, dim))
 
-def test_bytes_are_those_of_whole_tiles():
-    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        x = ttnn.ones([5, 40], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        ttnn.all_gather(x, 1, cluster_axis=1)
-        assert ttkit.last_plan().shard_bytes == 32 * 64 * 2
-        ttnn.all_reduce(ttnn.ones([5, 40], dtype=ttnn.float32, device=mesh), cluster_axis=0)
-        assert ttkit.last_plan().shard_bytes == 5 * 40 * 4
+        sent = {"all_gather": n * (n - 1), "all_broadcast": n * (n - 1), "reduce_scatter": n - 1, "all_reduce": 2 * (n - 1), "broadcast": n - 1}
+        hops = len(plan.topology.route(plan.topology.chips[numbers[tuple(here)]], plan.topology.chips[numbers[tuple(there)]])) - 1
+        assert plan.total_bytes == plan.shard_bytes * (hops if name == "point_to_point" else len(groups) * sent[name])
+        if axis is not None and name not in ("broadcast", "point_to_point"):
+            closes = topology(mesh).kind(axis) == RING
+            assert plan.algorithm == ("ring" if closes and fabric == "FABRIC_1D_RING" and name != "all_broadcast" else "line")  # whose default is Linear
 
 
 @pytest.mark.parametrize(("fabric", "shape", "asked", "usable", "steps"), [
