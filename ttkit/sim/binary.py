@@ -249,5 +249,5 @@ def _enter_in_place(name: str, function: Callable[[Array, Array], Array]) -> Cal
     return named(name, call, f"{name[:-1]} whose result replaces the first tensor's values.")
 
 
-# remainder and the right shift of zeros have no form in place
-IN_PLACE = {f"{name}_": _enter_in_place(f"{name}_", f) for name, f in FUNCTIONS.items() if name not in ("remainder", "logical_right_shift")}
+# ttnn has no form in place of these
+IN_PLACE = {f"{name}_": _enter_in_place(f"{name}_", f) for name, f in FUNCTIONS.items() if name not in ("remainder", "logical_right_shift", "xlogy")}
