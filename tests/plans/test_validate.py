@@ -135,7 +135,29 @@ def test_a_right_plan_is_let_through(plan):
 def test_a_plan_written_by_hand():
     plan = Plan("all_gather", N300, [BOTH_WAYS], 10).validate()
     assert [t.bytes for t in plan.steps[0]] == [10, 10]
-    with pytest.raises(TTKitError, match="the collectives are"):
-        Plan("gather", N300, [], 10)
-    with pytest.raises(TTKitError, match="joined by 2"):
-        Plan("all_gather", N300, [], 10, links=3)
+
+
+@pytest.mark.parametrize(
+    ("ask", "phrase"),
+    [
+        (lambda: Plan("gather", N300, [], 10), "the collectives are all_gather"),
+        (lambda: Plan("all_gather", N300, [], 10, links=3), "joined by 2"),
+        (lambda: Plan("all_gather", N300, [], 10.5), "shard_bytes=10.5 must be a whole number"),
+        (lambda: Plan("all_gather", N300, [], None), "shard_bytes=None"),
+        (lambda: Plan("all_gather", N300, [], 10, pieces=0), "pieces=0"),
+        (lambda: Plan("broadcast", N300, [], 10), "root=None must be the sender's number in its group, 0 to 1"),
+        (lambda: Plan("point_to_point", N300, [], 10, root=0), "destination=None must be the id of a chip"),
+        (lambda: Plan("all_gather", N300, [Transfer(0, 1, 0)], 10), "step 1 .* a step is a list of Transfer"),
+        (lambda: Plan("all_gather", N300, [[(0, 1, 0)]], 10), "a step is a list of Transfer"),
+        (lambda: Plan("all_gather", N300, [[Transfer(0, 1, "a")]], 10).validate(), "step 1 of 1 .* 'a', which is not a chunk's number"),
+        (lambda: Plan("all_gather", N300, [[Transfer(0, 1, ())]], 10).validate(), "not a chunk's number"),
+        (lambda: Plan("all_gather", N300, [[Transfer(None, 1, 0)]], 10).validate(), "there is no chip None"),
+    ],
+)
+def test_what_is_no_plan(ask, phrase):
+    with pytest.raises(TTKitError, match=phrase):
+        ask()
+
+
+def test_chunks_as_a_list():
+    assert Plan("all_reduce", N300, [[Transfer(0, 1, [0, 1], reduce=True)], [Transfer(1, 0, [0, 1])]], 10).validate().total_bytes == 20

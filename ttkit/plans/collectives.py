@@ -111,8 +111,6 @@ def broadcast(
         (3, 10)
     """
     draft = _draft("broadcast", topology, shard_bytes, axis, links, root=root, waves=waves)
-    if root not in range(draft.group_size):
-        fail(f"broadcast from number {root}", f"a group has {draft.group_size} chips, numbered from 0", "a root among them")
     roots = [group[root] for group in draft.groups]
     steps = _staggered(draft, waves, lambda of_wave: _spread_all(draft, algorithm, {chip: of_wave(chip) for chip in roots})[0])
     return _finished(draft, steps, "both ways" if waves == 1 else f"both ways in {waves} waves")

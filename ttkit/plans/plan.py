@@ -46,7 +46,7 @@ class Transfer:
     @property
     def chunks(self) -> tuple[int, ...]:
         """The chunks of the message."""
-        return self.chunk if isinstance(self.chunk, tuple) else (self.chunk,)
+        return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,31 @@ class Plan:
     def __post_init__(self) -> None:
         if self.collective not in GATHERS + REDUCES:
             fail(f"a plan for {self.collective!r}", f"the collectives are {', '.join(GATHERS + REDUCES)}")
-        if self.shard_bytes < 1 or self.pieces < 1:
-            fail(repr(self), f"shard_bytes is {self.shard_bytes} and pieces is {self.pieces}; both must be at least 1")
-        if not 1 <= self.links <= max(1, self.topology.links):
-            fail(repr(self), f"a message over {self.links} links; two chips are joined by {self.topology.links}", f"links=1 to {self.topology.links}")
-        steps = tuple(step if isinstance(step, Step) else Step(tuple(step)) for step in self.steps)
+        self._check_numbers()
+        steps = tuple(step if isinstance(step, Step) else Step(tuple(self._transfers(i, step))) for i, step in enumerate(self.steps, 1))
         if any(t.bytes is None for step in steps for t in step):
             steps = tuple(Step(tuple(t if t.bytes is not None else replace(t, bytes=self._size(t)) for t in step)) for step in steps)
         object.__setattr__(self, "steps", steps)
+
+    def _check_numbers(self) -> None:
+        asked = f"a plan for {self.collective} on {self.topology!r}"
+        for name in ("shard_bytes", "pieces", "links"):
+            if not isinstance(getattr(self, name), (int, np.integer)) or getattr(self, name) < 1:
+                fail(asked, f"{name}={getattr(self, name)!r} must be a whole number of at least 1")
+        if self.links > max(1, self.topology.links):
+            fail(asked, f"a message over {self.links} links; two chips are joined by {self.topology.links}", f"links=1 to {self.topology.links}")
+        if self.collective == "broadcast" and self.root not in range(self.group_size):
+            fail(asked, f"root={self.root!r} must be the sender's number in its group, 0 to {self.group_size - 1}", "root=0")
+        ends = {"root": self.root, "destination": self.destination} if self.collective == "point_to_point" else {}
+        for name, chip in ends.items():
+            if chip not in self.topology.chips:
+                fail(asked, f"{name}={chip!r} must be the id of a chip: {list(self.topology.chips)}", f"{name}={self.topology.chips[0]}")
+
+    def _transfers(self, number: int, step: Any) -> list[Transfer]:
+        transfers = list(step) if isinstance(step, Iterable) else [step]
+        if not isinstance(step, Iterable) or not all(isinstance(t, Transfer) for t in transfers):
+            fail(f"step {number} of a plan for {self.collective}", f"a step is a list of Transfer, this is {step!r}", "steps=[[Transfer(...), ...], ...]")
+        return transfers
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"

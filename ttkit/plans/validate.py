@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NoReturn
 
+import numpy as np
+
 from ttkit.errors import fail
 from ttkit.plans.plan import REDUCES, Plan, Step, Transfer
 
@@ -22,6 +24,8 @@ def validate(plan: Plan) -> None:
             if pair not in pairs:
                 _no_cable(plan, number, t)
             chunks = t.chunks
+            if not chunks or not all(isinstance(c, (int, np.integer)) for c in chunks):
+                _wrong(plan, number, f"chip {t.source} sends chip {t.destination} {t.chunk!r}, which is not a chunk's number", "chunk=0, or chunk=(0, 1)")
             if not held[t.source].issuperset(chunks):
                 _not_held(plan, number, t, next(c for c in chunks if c not in held[t.source]))
             if t.bytes != sum(map(size_of, chunks)):
@@ -73,7 +77,7 @@ def _reached(plan: Plan, held: dict[int, set[int]], parts: dict[int, dict[int, i
 
 
 def _chunks(t: Transfer) -> str:
-    return f"chunk {t.chunk}" if isinstance(t.chunk, int) else f"chunks {', '.join(map(str, t.chunk))}"
+    return f"chunk {t.chunk}" if not isinstance(t.chunk, (tuple, list)) else f"chunks {', '.join(map(str, t.chunk))}"
 
 
 def _chips(plan: Plan, mask: int) -> str:
