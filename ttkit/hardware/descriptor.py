@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ttkit.errors import fail
 from ttkit.hardware import mgd_rules, mgd_text
 from ttkit.hardware.findings import Finding
+from ttkit.hardware.mgd_schema import ENUMS
 from ttkit.hardware.mgd_yaml import old_descriptor
 
 LONGEST = 1 << 18  # bytes of a file; the largest one of the wheel has 12,000
@@ -47,6 +48,7 @@ class MeshInstance:
     host_dims: tuple[int, int]
     channels: int
     policy: str
+    policy_given: bool = field(default=True, compare=False)  # a file that is silent is STRICT, but the library then maps like RELAXED
 
     @property
     def num_devices(self) -> int:
@@ -287,11 +289,8 @@ def check_descriptor(path: str | os.PathLike[str], system: Any = None, mesh_shap
         mesh_shape: [rows, columns] that the program will open, when known.
 
     Example:
-        >>> import tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "mgd.textproto")
-        >>> _ = write_descriptor(descriptor_for(8), path)
-        >>> [finding.message[:39] for finding in check_descriptor(path, "t3000", (4, 2))]
-        ['4x2 is opened as the transpose of the 2']
+        >>> print(*[finding.message for finding in check_descriptor(descriptor_path(8), "t3000", (4, 2))])
+        4x2 is opened as the transpose of the 2x4: a collective along an axis may find no route and hang
     """
     from ttkit.hardware.fitting import fit_findings
 
@@ -324,11 +323,11 @@ def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
 
 def _instance(mesh_id: int, template: Any) -> MeshInstance:
     topology, channels = template.device_topology, template.channels
-    types = [mgd_text.ENUMS["TorusTopology.Type"][t] for t in topology.dim_types]
+    types = [ENUMS["TorusTopology.Type"][t] for t in topology.dim_types]
     types += ["LINE"] * (2 - len(types))
-    arch = mgd_text.ENUMS["Architecture"][template.arch]
+    arch = ENUMS["Architecture"][template.arch]
     dims, hosts = _dims(topology), _dims(template.host_topology)
-    return MeshInstance(mesh_id, template.name, arch, dims, (types[0], types[1]), hosts, channels.count, _policy(channels))
+    return MeshInstance(mesh_id, template.name, arch, dims, (types[0], types[1]), hosts, channels.count, _policy(channels), channels.policy != 0)
 
 
 def _policy(channels: Any) -> str:
@@ -350,5 +349,5 @@ def _pinning(pinning: Any) -> Pinning:
     def plain(entries: Any) -> tuple[tuple[tuple[str, int | str], ...], ...]:
         return tuple(tuple((field.name, value) for field, value in entry.ListFields()) for entry in entries)
 
-    revision = mgd_text.ENUMS["AsicPinning.BoardRevision"][pinning.board_revision] if pinning.HasField("board_revision") else ""
+    revision = ENUMS["AsicPinning.BoardRevision"][pinning.board_revision] if pinning.HasField("board_revision") else ""
     return Pinning(plain(pinning.logical_fabric_node_id), plain(pinning.physical_asic_position), revision)

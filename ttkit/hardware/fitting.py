@@ -94,7 +94,9 @@ def fit_findings(descriptor: MeshGraphDescriptor, loaded: Loaded, path: str, sys
             yield finding("warning", mesh, "arch", message, f"arch: {machine.chip.arch}, or check on the machine that it is for")
         rows, columns = mesh.host_shape
         if rows * columns > machine.num_devices:
-            message = f"one host has {rows}x{columns} = {rows * columns} chips of mesh {mesh.mesh_id}, but this machine ({machine.name}) has {machine.num_devices}"
+            message = (
+                f"one host has {rows}x{columns} = {rows * columns} chips of mesh {mesh.mesh_id}, but this machine ({machine.name}) has {machine.num_devices}"
+            )
             yield finding("warning", mesh, "device_topology dims", message, "smaller dims, more hosts in host_topology, or check on the machine that it is for")
         if mesh.channels > machine.links_per_pair and mesh.num_devices > 1 and mesh.arch == machine.chip.arch:
             message = f"{mesh.channels} links between two chips, but this machine ({machine.name}) has {machine.links_per_pair}"
@@ -127,5 +129,3 @@ def _shape_problems(mesh: MeshInstance, shape: tuple[int, ...]) -> Iterator[tupl
             yield "warning", f"{asked} is opened as the transpose of the {mesh.size_text}: a collective along an axis may find no route and hang", same
     if len(shape) == 2 and 0 < size < mesh.num_devices:
         yield "warning", f"{asked} leaves chips of the {mesh.size_text} unopened: a fabric wants all of them active", same
-
-

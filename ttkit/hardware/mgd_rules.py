@@ -74,7 +74,9 @@ def _boxes(descriptor: Any) -> Iterator[tuple[str, Where, Any]]:
 def _channels(descriptor: Any) -> Iterator[Problem]:
     for called, at, part in _boxes(descriptor):
         if part.channels.count <= 0:
-            yield Problem(f"Channel count must be positive {called}", (*at, "channels", "count"), "channels { count: 2 policy: RELAXED }, the links between two chips")
+            yield Problem(
+                f"Channel count must be positive {called}", (*at, "channels", "count"), "channels { count: 2 policy: RELAXED }, the links between two chips"
+            )
     for i, graph in enumerate(descriptor.graph_descriptors):
         called, at = f"(Graph: {graph.name})", ("graph_descriptors", i)
         if graph.HasField("graph_topology") and graph.graph_topology.channels.count <= 0:
@@ -300,7 +302,9 @@ def _crashes(descriptor: Any) -> Iterator[Problem]:
     ids = _mesh_ids(descriptor)
     if sorted(ids) != list(range(len(ids))):
         where = next(at for mesh_id, at in ids.items() if not 0 <= mesh_id < len(ids))
-        yield Problem(f"mesh ids must be 0 to {len(ids) - 1}, not {sorted(ids)[:20]}", where, f"mesh_id: {min(set(range(len(ids))) - set(ids))}; 0.81.1 crashes on it")
+        yield Problem(
+            f"mesh ids must be 0 to {len(ids) - 1}, not {sorted(ids)[:20]}", where, f"mesh_id: {min(set(range(len(ids))) - set(ids))}; 0.81.1 crashes on it"
+        )
 
 
 def _mesh_ids(descriptor: Any) -> dict[int, Where]:
@@ -337,7 +341,9 @@ def _warnings(descriptor: Any) -> Iterator[Problem]:
             alone = sorted({node.mesh.mesh_id for node in graph.instances} - set(joined))
             if alone:
                 which = "no links: its meshes" if len(alone) == len(graph.instances) else f"no link to mesh {', '.join(map(str, alone[:20]))}, which"
-                message = f"graph {graph.name} has {which} cannot send to one another" if "its" in which else f"graph {graph.name} has {which} can send to nobody"
+                message = (
+                    f"graph {graph.name} has {which} cannot send to one another" if "its" in which else f"graph {graph.name} has {which} can send to nobody"
+                )
                 yield Problem(message, at, "connections { nodes ... nodes ... channels { count: 2 } }, unless they are meant to work apart", "warning")
         for k, connection in enumerate(graph.connections):
             if len({node.mesh.mesh_id for node in connection.nodes}) == 1:
@@ -353,6 +359,8 @@ def _warnings(descriptor: Any) -> Iterator[Problem]:
             yield Problem("express links: the simulator does not follow them", (*at, "express_links", 0), "remove them", "warning")
         types = part.device_topology.dim_types
         if 0 in types or (0 < len(types) < len(part.device_topology.dims)):
-            yield Problem("dim_types that are missing or invalid are taken as LINE", (*at, "device_topology", "dim_types"), "one LINE or RING a dimension", "warning")
+            yield Problem(
+                "dim_types that are missing or invalid are taken as LINE", (*at, "device_topology", "dim_types"), "one LINE or RING a dimension", "warning"
+            )
     if descriptor.switch_descriptors:
         yield Problem("switches: the simulator has none", ("switch_descriptors", 0), "meshes only", "warning")

@@ -162,7 +162,9 @@ def _mesh(reader: _Reader, node: Any, boards: dict[str, dict[str, Any]]) -> tupl
     name = reader.word(mesh["board"], "board")
     if name not in boards:
         known = ", ".join(sorted(boards)) or "none"
-        raise Wrong(mesh["board"], f"no board has the name {name[:60]!r}; known: {known[:200]}", f"add {{ name: {name[:60]}, type: Mesh, topology: [2, 4] }} to Board")
+        raise Wrong(
+            mesh["board"], f"no board has the name {name[:60]!r}; known: {known[:200]}", f"add {{ name: {name[:60]}, type: Mesh, topology: [2, 4] }} to Board"
+        )
     board = boards[name]
     kind = reader.word(board["type"], "a board's type").upper() if "type" in board else "MESH"
     if kind not in TYPES:

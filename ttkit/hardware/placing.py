@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150
 from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.hardware.systems import SYSTEMS, System
@@ -54,12 +54,12 @@ def placed(machine: System, mesh: MeshInstance, pinned: bool = False) -> System:
     found = _search(machine, (rows, columns), [(a, b) for a, b, _ in joins]) if fits else None
     if found is None:
         rule = f"Internal error: SAT placement: mesh '{mesh.name}' (mesh {mesh.mesh_id}) has no grouping in the provided valid-groupings map"
-        wraps = [f"dimension {axis}" for axis in (0, 1) if mesh.dim_types[axis] == "RING" and not machine.wraps[axis] and mesh.device_dims[axis] > 2]
-        cure = f"dim_types LINE: the machine has no cable that closes {' and '.join(wraps)}" if wraps and fits else ""
+        unclosed = [f"dimension {axis}" for axis in (0, 1) if mesh.dim_types[axis] == "RING" and not machine.wraps[axis] and mesh.device_dims[axis] > 2]
+        cure = f"dim_types LINE: the machine has no cable that closes {' and '.join(unclosed)}" if unclosed and fits else ""
         cure = "remove the pinnings: only a Galaxy has trays" if pinned and not fits else cure
         fail(asked, rule, cure or f"device_topology dims that fit into {machine.shape[0]}x{machine.shape[1]}, or TTKIT_SYSTEM for a larger machine")
     ids = tuple(tuple(found[r, c] for c in range(columns)) for r in range(rows))
-    if joins and mesh.policy == "STRICT" and mesh.channels > machine.links_per_pair:  # RELAXED: only a fabric minds, `check_fabric`
+    if joins and mesh.policy == "STRICT" and mesh.policy_given and mesh.channels > machine.links_per_pair:  # RELAXED: only a fabric minds, `check_fabric`
         _too_few_links(asked, machine, mesh)
     wraps = (mesh.dim_types[0] == "RING", mesh.dim_types[1] == "RING")
     links = min(mesh.channels, machine.links_per_pair) if joins else machine.links_per_pair
@@ -116,11 +116,9 @@ def _grid_seat(machine: System, cables: Graph, shape: Place) -> set[int] | None:
     return best and best[1]
 
 
-def _embedding(
-    cables: Graph, shape: Place, joins: list[tuple[Place, Place]], rank: Callable[[int], tuple[int, Place]]
-) -> dict[Place, int] | None:
+def _embedding(cables: Graph, shape: Place, joins: list[tuple[Place, Place]], rank: Callable[[int], tuple[int, Place]]) -> dict[Place, int] | None:
     """Depth first in row-major order, the best-ranked chip first; TimeoutError after `STEPS`."""
-    places = list(itertools.product(*map(range, shape)))
+    places = [(r, c) for r in range(shape[0]) for c in range(shape[1])]
     beside: dict[Place, set[Place]] = {place: set() for place in places}
     for a, b in joins:
         beside[a].add(b)
@@ -166,7 +164,7 @@ def _snake(machine: System, shape: Place, joins: list[tuple[Place, Place]]) -> d
         walk = [(0, 0), *walk, *((0, c) for c in range(columns - 1, 0, -1))]
     else:
         return None
-    return {place: machine.ids[r][c] for place, (r, c) in zip(itertools.product(*map(range, shape)), walk, strict=True)}
+    return {(i, 0) if shape[1] == 1 else (0, i): machine.ids[r][c] for i, (r, c) in enumerate(walk)}
 
 
 def the_mesh(descriptor: MeshGraphDescriptor, asked: str) -> MeshInstance:
@@ -195,3 +193,27 @@ def system_of(descriptor: MeshGraphDescriptor) -> System:
     rows, columns = mesh.device_dims
     ids = tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
     return System(descriptor.name, kinds.get(mesh.arch, BLACKHOLE), ids, mesh.channels, wraps)
+
+
+def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
+    """Host rank and device id on that host of the chip at each (row, column), as far as can be known without the machines.
+
+    A host's part sits on the machine of `SYSTEMS` that has as many chips of that architecture; on none, its chips are numbered row by row.
+
+    Example:
+        >>> chips_of(MeshInstance(0, "M0", "WORMHOLE_B0", (4, 4), ("LINE", "LINE"), (2, 1), 2, "STRICT"))[2, 1]
+        (1, 0)
+    """
+    types = tuple(kind if hosts == 1 else "LINE" for kind, hosts in zip(mesh.dim_types, mesh.host_dims))
+    part = replace(mesh, device_dims=mesh.host_shape, dim_types=(types[0], types[1]), host_dims=(1, 1))
+    rows, columns = mesh.host_shape
+    ids = tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
+    for system in SYSTEMS.values():
+        if (system.chip.arch, system.num_devices) == (mesh.arch, part.num_devices):
+            try:
+                ids = placed(system, part).ids
+                break
+            except TTKitError:
+                continue
+    places = itertools.product(range(mesh.device_dims[0]), range(mesh.device_dims[1]))
+    return {(r, c): (mesh.host_of((r, c)), ids[r % rows][c % columns]) for r, c in places}
