@@ -17,13 +17,13 @@ def _list(values: Iterable[object]) -> str:
 
 
 def mesh_text(name: str, arch: str, dims: Sequence[int], types: Sequence[str], hosts: Sequence[int], channels: int, policy: str) -> str:
-    """A mesh descriptor's text."""
+    """A mesh descriptor's text; an empty policy is left out."""
     return f"""mesh_descriptors {{
   name: {json.dumps(name)}
   arch: {arch}
   device_topology {{ dims: {_list(dims)} dim_types: {_list(types)} }}
   host_topology {{ dims: {_list(hosts)} }}
-  channels {{ count: {channels} policy: {policy} }}
+  channels {{ count: {channels}{f" policy: {policy}" if policy else ""} }}
 }}
 """
 
@@ -67,7 +67,7 @@ def text_of(descriptor: MeshGraphDescriptor) -> str:
     """
 
     def template(mesh: MeshInstance) -> str:
-        return mesh_text(mesh.name, mesh.arch, mesh.device_dims, mesh.dim_types, mesh.host_dims, mesh.channels, mesh.policy)
+        return mesh_text(mesh.name, mesh.arch, mesh.device_dims, mesh.dim_types, mesh.host_dims, mesh.channels, mesh.policy if mesh.policy_given else "")
 
     templates = list(dict.fromkeys(map(template, descriptor.meshes)))
     links = [(c.meshes, c.channels, c.policy, c.devices, c.assign_z_direction) for c in descriptor.connections]
