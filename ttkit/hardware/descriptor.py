@@ -197,15 +197,14 @@ def load_text(text: str, path: str) -> Loaded:
             return Loaded(None, tuple(findings))
         text = converted
     marks = mgd_text.marks_of(text)
-    if not old:
-        for line, field_name, near in marks.unknown:
-            cure = f"write {near}, or remove it" if near else "remove it"
-            findings.append(Finding("warning", path, line, f"unknown field '{field_name[:60]}': the real library passes over it without a word", cure))
     try:
         message = mgd_text.parse(text, marks)
     except mgd_text.Unreadable as error:
         findings.append(Finding("error", path, 0 if old else error.line, f"Failed to parse MeshGraphDescriptor textproto: {error.what}", error.cure))
         return Loaded(None, tuple(findings))
+    for line, field_name, near in marks.unknown:
+        cure = f"write {near}, or remove it" if near else "remove it"
+        findings.append(Finding("warning", path, line, f"unknown field '{field_name[:60]}': the real library passes over it without a word", cure))
     report, problems = mgd_rules.check(message)
     for problem in problems:
         line = 0 if old else marks.line(*problem.where)
