@@ -108,3 +108,27 @@ def test_chips_of_hosts():
     assert [chips[0, c] for c in range(4)] == [(0, d) for d in SYSTEMS["t3000"].ids[0]]
     assert [chips[3, c] for c in range(4)] == [(1, d) for d in SYSTEMS["t3000"].ids[1]]
     assert chips_of(mesh_of((3, 2)))[2, 1] == (0, 5)  # no machine has six chips: numbered row by row
+
+
+def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
+    """Asked of the real library, as the messages of the next test."""
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(descriptor_path(8).read_text().replace("2, 4", "2, 2"))))
+    assert (ttnn.get_num_devices(), ttnn.get_device_ids(), ttnn.get_num_pcie_devices()) == (8, list(range(8)), 4)
+    assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(2, 2)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2), physical_device_ids=[4, 5]) as mesh:
+        assert mesh.get_device_ids() == [4, 5] and "device 4" in mesh._repr_html_()
+
+
+def test_a_fabric_wants_all_chips_awake():
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    try:
+        with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 4 is not active"):
+            ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 1))
+        with ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 2)) as mesh:
+            assert mesh.get_device_ids() == [2, 6, 3, 7]
+        ttkit.use_system("n300")
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # closing the last mesh turned it off
+        with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 1 is not active"):
+            ttnn.open_device(0)
+    finally:
+        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)

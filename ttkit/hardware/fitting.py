@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -51,14 +51,14 @@ def _parsed(path: str, text: str, asked: str) -> tuple[MeshInstance, bool]:
     return mesh, bool(loaded.descriptor.pinnings)
 
 
-def check_fabric(fabric: str, ids: Iterable[int], asked: str) -> None:
-    """Fail where the fabric cannot start on a mesh of these chips, under the descriptor in use; without one, or without a fabric, all is well.
+def check_fabric(fabric: str, asked: str) -> None:
+    """Fail where a fabric cannot start under the descriptor in use; without a descriptor it can.
 
     Raises:
-        TTKitError: the descriptor has no ring where the fabric needs one, more links than the machine, or leaves chips out that must run.
+        TTKitError: the descriptor has no ring where the fabric needs one, or asks for more links than the machine has.
     """
     path = os.environ.get(VARIABLE)
-    if not path or fabric == "DISABLED":
+    if not path:
         return
     machine, (mesh, pinned) = current_machine(), _mesh_of(path)
     rings = tuple(kind == "RING" or n <= 2 for kind, n in zip(mesh.dim_types, mesh.device_dims))  # two chips are neighbours both ways round
@@ -72,13 +72,6 @@ def check_fabric(fabric: str, ids: Iterable[int], asked: str) -> None:
         a, b = next(((a, b) for a, b in sorted(system.links(), key=lambda pair: system.coordinate_of[pair[0]])))
         cure = f"channels {{ count: {machine.links_per_pair} }} in the descriptor: that many links join two chips"
         fail(asked, f"Expected {mesh.channels} eth links from physical chip {a} to physical chip {b}", cure)
-    active, remote = set(ids), {chip for board in machine.boards for chip in board[1:]}
-    idle = set() if active & remote else set(machine.coordinate_of) - active  # one remote chip wakes all
-    if idle:
-        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate that the fabric was launched on a subset of the devices"
-        rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
-        rule += " system size, then create submeshes accordingly."
-        fail(asked, rule, f"a descriptor of all {machine.num_devices} chips, or TT_VISIBLE_DEVICES for fewer")
 
 
 def fit_findings(descriptor: MeshGraphDescriptor, loaded: Loaded, path: str, system: Any, mesh_shape: Any) -> Iterator[Finding]:
