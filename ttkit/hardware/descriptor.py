@@ -242,7 +242,7 @@ def refuse(asked: str, loaded: Loaded) -> NoReturn:
     errors = [finding for finding in loaded.findings if finding.severity == "error"]
     messages = [finding.message for finding in errors]
     rule = mgd_rules.REPORT + "".join(f"\n  - {message}" for message in messages) if loaded.report else "; ".join(messages)
-    fail(asked, rule, "\n       ".join(f"{finding.place}: {finding.cure}" for finding in errors))
+    fail(asked, rule, "\n       ".join(f"{finding.place}: {finding.cure or finding.message}" for finding in errors))
 
 
 def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None:
