@@ -82,7 +82,11 @@ WRONG = [
     ("04.broadcast", lambda row, n: None, "gave nothing back"),
     ("04.broadcast", lambda row, n: [[Transfer(0, 4, 1)]], "should give a Plan, gave a list"),
     ("04.broadcast", lambda row, n: Plan("broadcast", row, [[Transfer(row.chips[1], row.chips[0], "1")]], n, root=1), "should be a whole number, or a tuple"),
-    ("04.broadcast", lambda row, n: Plan("broadcast", row, [[(row.chips[1], row.chips[0], 1)]], n, root=1), "your my_broadcast stopped with TTKitError: step 1"),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("broadcast", row, [[(row.chips[1], row.chips[0], 1)]], n, root=1),
+        "your my_broadcast stopped with TTKitError: step 1",
+    ),
     ("04.broadcast", lambda row: row, "it is called as my_broadcast"),
     ("04.broadcast", Plan("broadcast", T3000, [], 64, 1, root=1), "without brackets"),
     ("04.crossover", 64, r"at 64 bytes a chip the tree takes .* us, .*: the cross-over is higher"),

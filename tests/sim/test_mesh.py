@@ -22,6 +22,7 @@ def neighbours(shape):
 @pytest.mark.parametrize("system", ["n300", "t3000", "galaxy", "quietbox_bh"])
 def test_neighbours_are_linked(system):
     ttkit.use_system(system)
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # with one, a single chip of an n300 cannot be opened
     rows, columns = current_system().shape
     shapes = [s for s in itertools.product(range(1, rows * columns + 1), repeat=2) if s[0] * s[1] <= rows * columns]
     tried = 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.hardware import System, current_system
+from ttkit.hardware import System, current_machine, current_system
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
@@ -71,7 +72,7 @@ def open_mesh_device(
         ...     mesh.get_device_ids()
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
-    system = current_system()
+    system, machine = current_system(), current_machine()
     asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
@@ -83,17 +84,36 @@ def open_mesh_device(
         if mesh_shape is None:
             fail(asked, "Mesh shape must be provided when physical device ids are supplied")
         for device in ids:
-            if device not in system.coordinate_of:
-                fail(asked, f"Device index {device} out of range. There are {system.num_devices} devices available.")
+            if device not in machine.coordinate_of:
+                fail(asked, f"Device index {device} out of range. There are {machine.num_devices} devices available.")
+            if device not in system.coordinate_of:  # a descriptor leaves it out, which does not matter without a fabric
+                system = machine
         if len(ids) != mesh_shape.mesh_size():
             fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
+    if fabric_setting[0] is not FabricConfig.DISABLED:
+        _check_fabric(machine, ids, asked)
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh
+
+
+def _check_fabric(machine: System, ids: Iterable[int], asked: str) -> None:
+    """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the machine would stay asleep."""
+    if os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
+        from ttkit.hardware.fitting import check_fabric  # brings protobuf
+
+        check_fabric(fabric_setting[0].name, asked)
+    remote = {chip for board in machine.boards for chip in board[1:]}
+    idle = set(machine.coordinate_of) - set(ids)
+    if remote and idle and not remote & set(ids):  # opening one chip without a PCIe connector wakes all; measured on boards of two chips
+        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate that the fabric was launched on a subset of the devices"
+        rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
+        rule += " system size, then create submeshes accordingly."
+        fail(asked, rule, f"open all {machine.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards")
 
 
 def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
@@ -175,17 +195,17 @@ def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: An
 
 def get_device_ids() -> list[int]:
     """Ids of all visible devices."""
-    return sorted(current_system().coordinate_of)
+    return sorted(current_machine().coordinate_of)
 
 
 def get_num_devices() -> int:
     """How many devices are visible."""
-    return current_system().num_devices
+    return current_machine().num_devices
 
 
 def get_num_pcie_devices() -> int:
     """How many boards are visible: each has one PCIe connection."""
-    return len(current_system().boards)
+    return len(current_machine().boards)
 
 
 def set_fabric_config(
