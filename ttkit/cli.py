@@ -115,7 +115,7 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
 
     from ttkit.cluster.bindings import plain_ranks, read_bindings, read_mapping, with_mock_cluster
     from ttkit.cluster.config import find_config
-    from ttkit.cluster.findings import find_file
+    from ttkit.cluster.documents import find_file
     from ttkit.cluster.hosts import read_hosts
 
     config = find_config(asked.config) if asked.config is not None else None

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.findings import Document, Finding, Where, fail_with, find_file, read_yaml
+from ttkit.cluster.documents import Document, Where, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError, fail
+from ttkit.hardware.findings import Finding
 
 MAPPING_KEY = "subcontext_id_to_rank_bindings"
 TOP_KEYS = ("rank_bindings", "mesh_graph_desc_path", "global_env", "factory_system_descriptor_path", "mock_cluster_rank_binding")
@@ -160,7 +161,7 @@ class _Check:
 
     def wrong(self, where: Where, rule: str, cure: str) -> None:
         name = ".".join(map(str, where))
-        self.findings.append(Finding(str(self.document.path), self.document.at(*where), "error", f"{name}: {rule}" if name else rule, cure))
+        self.findings.append(Finding("error", str(self.document.path), self.document.at(*where), f"{name}: {rule}" if name else rule, cure))
 
     def integer(self, where: Where, value: Any, least: int) -> int:
         """tt-run takes 1, "1" and 1.0 for 1, and no for 0."""

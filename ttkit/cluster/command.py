@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ttkit.cluster.bindings import Bindings, RankBinding
-from ttkit.cluster.findings import find_file
+from ttkit.cluster.documents import find_file
 from ttkit.cluster.hosts import hosts_of_rankfile, read_rankfile
 from ttkit.errors import TTKitError, fail
 

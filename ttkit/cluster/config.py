@@ -28,8 +28,11 @@ class Config:
     rankfile: Path | None
 
 
-def find_config(folder: str | os.PathLike[str]) -> Config:
+def find_config(folder: str | os.PathLike[str], or_else: bool = False) -> Config:
     """The files of a configuration folder.
+
+    Args:
+        or_else: also take a folder with neither bindings nor hosts.
 
     Raises:
         TTKitError: no folder, or one with neither bindings nor hosts.
@@ -49,7 +52,7 @@ def find_config(folder: str | os.PathLike[str]) -> Config:
         return next((path / name for name in names if (path / name).is_file()), None)
 
     config = Config(path, first(BINDINGS), first(MAPPING), first(*HOSTS), first(*RANKFILES))
-    if config.bindings is None and config.mapping is None and config.hosts is None:
+    if config.bindings is None and config.mapping is None and config.hosts is None and not or_else:
         fail(f"open the configuration {folder}", f"it has neither {BINDINGS} nor hosts.txt or hosts.json", "add one; configs/README.md says what goes in")
     return config
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.cluster.findings import nearest, read_json, read_text
+from ttkit.cluster.documents import nearest, read_json, read_text
 from ttkit.errors import fail
 
 # What may stand in a host's name: it becomes a word of mpirun's and ssh's command lines, so it must not look like an option.

@@ -12,10 +12,11 @@ from typing import Any
 
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings, check_bindings, read_mapping
 from ttkit.cluster.config import BINDINGS, find_config
-from ttkit.cluster.findings import Document, Finding, nearest, read_yaml
+from ttkit.cluster.documents import Document, nearest, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
+from ttkit.hardware.findings import Finding
 
 # The names of the design document and of older files -> today's.
 RENAMED = {
@@ -64,8 +65,8 @@ def findings_table(findings: Sequence[Finding]) -> str:
     from rich.text import Text
 
     table = Table("where", "severity", "finding", "what to do", show_lines=True)
-    for finding in sorted(findings, key=lambda each: (each.severity != "error", each.file, each.line)):
-        cells = (f"{os.path.relpath(finding.file)}:{finding.line}", finding.severity, finding.rule, finding.cure)
+    for finding in sorted(findings, key=lambda each: (each.severity != "error", each.path, each.line)):
+        cells = (f"{os.path.relpath(finding.path)}:{finding.line}", finding.severity, finding.message, finding.cure)
         table.add_row(*(Text(cell, overflow="fold") for cell in cells))
     page = io.StringIO()
     Console(file=page, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
@@ -74,7 +75,8 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
 
 def _lint_folder(folder: Path) -> list[Finding]:
-    config = find_config(folder)
+    yaml_files = sorted({*folder.glob("*.yaml"), *folder.glob("*.yml")})
+    config = find_config(folder, or_else=bool(yaml_files))
     hosts: tuple[Host, ...] = ()
     slots: tuple[RankSlot, ...] = ()
     findings: list[Finding] = []
@@ -88,7 +90,7 @@ def _lint_folder(folder: Path) -> list[Finding]:
         findings.append(_as_finding(config.rankfile or folder, error))
     if config.hosts and hosts:
         findings += lint_hosts(config.hosts, hosts)
-    for path in sorted({*folder.glob("*.yaml"), *folder.glob("*.yml")}):
+    for path in yaml_files:
         try:
             places = _places(hosts, slots, config.hosts, config.rankfile) if path.name == BINDINGS else None
             findings += _lint_yaml(path, places)
@@ -107,7 +109,7 @@ def _places(hosts: Sequence[Host], slots: Sequence[RankSlot], hosts_file: Path |
 def _lint_yaml(path: Path, places: dict[str, Any] | None = None) -> list[Finding]:
     document = read_yaml(path, "configuration file")
     twice = [
-        Finding(str(path), line, "error", f"'{key[:60]}' stands twice in one mapping; only the last counts", "delete one, or make two list items of them")
+        Finding("error", str(path), line, f"'{key[:60]}' stands twice in one mapping; only the last counts", "delete one, or make two list items of them")
         for line, key in document.twice
     ]
     top = document.value if isinstance(document.value, dict) else {}
@@ -153,10 +155,10 @@ class _Noting:
         self.document, self.findings = document, list[Finding]()
 
     def error(self, where: tuple[str | int, ...], rule: str, cure: str) -> None:
-        self.findings.append(Finding(str(self.document.path), self.document.at(*where), "error", rule, cure))
+        self.findings.append(Finding("error", str(self.document.path), self.document.at(*where), rule, cure))
 
     def warning(self, where: tuple[str | int, ...], rule: str, cure: str) -> None:
-        self.findings.append(Finding(str(self.document.path), self.document.at(*where), "warning", rule, cure))
+        self.findings.append(Finding("warning", str(self.document.path), self.document.at(*where), rule, cure))
 
 
 def _unknown_keys(document: Document, note: _Noting) -> None:
@@ -288,17 +290,17 @@ def _against_descriptor(bindings: Bindings, by_rank: dict[int, int], note: _Noti
 
 def _old_descriptor(where: Path, path: Path, line: int) -> list[Finding]:
     rule = f"Mesh graph descriptor file must use the .textproto format: {path.name} is MGD 1.0 YAML, which ttnn 0.81.1 refuses"
-    return [Finding(str(where), line, "warning", rule, f"ttkit convert {path.name}, and name the .textproto here")]
+    return [Finding("warning", str(where), line, rule, f"ttkit convert {path.name}, and name the .textproto here")]
 
 
 def _descriptor(path: Path) -> tuple[Any, list[Finding]]:
     """The mesh graph descriptor, or None and why it cannot be used."""
     try:
-        from ttkit.hardware.descriptor import read_descriptor  # type: ignore[import-not-found, unused-ignore]
+        from ttkit.hardware import descriptor  # type: ignore[attr-defined, unused-ignore]
     except ImportError:
         return None, []
     try:
-        return read_descriptor(path), []
+        return descriptor.read_descriptor(path), descriptor.check_descriptor(path)
     except TTKitError as error:
         return None, [_as_finding(path, error)]
 
@@ -312,7 +314,7 @@ def lint_hosts(path: Path, hosts: Sequence[Host]) -> list[Finding]:
             other = known.setdefault(address, host)
             if other is not host:
                 rule = f"hosts {other.name} and {host.name} are both {address}"
-                findings.append(Finding(str(path), host.line, "warning", rule, "name each host once, with slots= for several ranks"))
+                findings.append(Finding("warning", str(path), host.line, rule, "name each host once, with slots= for several ranks"))
     return findings
 
 
@@ -320,4 +322,4 @@ def _as_finding(path: Path, error: TTKitError) -> Finding:
     """An error of a reader as one finding; the line is in the error's text where there is one."""
     text, _, cure = str(error).rpartition("\n  try: ")
     line = re.search(re.escape(str(path)) + r":(\d+)", text)
-    return Finding(str(path), int(line[1]) if line else 1, "error", text or cure, cure if text else "see above")
+    return Finding("error", str(path), int(line[1]) if line else 1, text or cure, cure if text else "see above")

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ttkit.cluster.findings import Document, Finding, Where, fail_with, find_file, nearest, read_yaml
+from ttkit.cluster.documents import Document, Where, fail_with, find_file, nearest, read_yaml
 from ttkit.errors import TTKitError
+from ttkit.hardware.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -178,13 +179,13 @@ def _read(document: Document) -> tuple[Settings, list[Finding]]:
 def _read_sections(document: Document, sections: dict[str, Any], findings: list[Finding], chain: set[Path]) -> None:
     top = document.value
     if not isinstance(top, dict):
-        findings.append(Finding(str(document.path), 1, "error", "it has no sections", f"start with one of {', '.join(SECTIONS)}"))
+        findings.append(Finding("error", str(document.path), 1, "it has no sections", f"start with one of {', '.join(SECTIONS)}"))
         return
     for key, value in top.items():
         section = SECTIONS.get(str(key))
         if section is None:
             cure = nearest(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-            findings.append(Finding(str(document.path), document.at(str(key)), "warning", f"unknown section {str(key)[:60]!r}", cure))
+            findings.append(Finding("warning", str(document.path), document.at(str(key)), f"unknown section {str(key)[:60]!r}", cure))
         elif isinstance(value, str):
             _follow(document, (key,), value, sections, findings, chain)
         else:
@@ -206,7 +207,7 @@ def _follow(document: Document, where: Where, named: str, sections: dict[str, An
         _read_sections(read_yaml(path, f"{where[-1]} file"), sections, findings, chain | {document.path.resolve(), path})
     except TTKitError as error:
         rule, _, cure = str(error).partition("\n  try: ")
-        findings.append(Finding(str(document.path), document.at(*where), "error", f"{'.'.join(map(str, where))}: {rule}", cure))
+        findings.append(Finding("error", str(document.path), document.at(*where), f"{'.'.join(map(str, where))}: {rule}", cure))
 
 
 def _section(document: Document, where: Where, section: type, value: Any, findings: list[Finding]) -> Any:
@@ -214,7 +215,7 @@ def _section(document: Document, where: Where, section: type, value: Any, findin
 
     def wrong(key: str, rule: str, cure: str) -> None:
         name = ".".join(map(str, (*where, key) if key else where))
-        findings.append(Finding(str(document.path), document.at(*where, key), "error", f"{name}: {rule}", cure))
+        findings.append(Finding("error", str(document.path), document.at(*where, key), f"{name}: {rule}", cure))
 
     if value is None:
         value = {}
@@ -279,7 +280,7 @@ def _check_together(document: Document, settings: Settings, findings: list[Findi
     device, training, multihost = settings.device_config, settings.training_config, settings.multihost_config
 
     def wrong(where: Where, rule: str, cure: str) -> None:
-        findings.append(Finding(str(document.path), document.at(*where), "error", rule, cure))
+        findings.append(Finding("error", str(document.path), document.at(*where), rule, cure))
 
     if not device.mesh_shape or 0 in device.mesh_shape:
         wrong(("device_config", "mesh_shape"), f"mesh_shape {list(device.mesh_shape)} has no devices", "rows and columns of the mesh, such as [2, 4]")

@@ -1,4 +1,4 @@
-"""What is wrong in a file, where, and what to do about it; and the reading of files that strangers wrote."""
+"""YAML, JSON and text files that strangers wrote, read safely and with the line of everything in them; files found by name."""
 
 from __future__ import annotations
 
@@ -8,36 +8,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
 from ttkit.errors import fail
+from ttkit.hardware.findings import Finding
 
 MAX_BYTES = 1_000_000  # a bindings file of 10,000 ranks is smaller
 MAX_NODES = 100_000  # of YAML, with every alias counted as often as it is used
 
 Where = tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong or doubtful in a file.
-
-    Example:
-        >>> print(Finding("hosts.txt", 2, "error", "host 'b' has 0 slots", "give it one slot for each rank"))
-        hosts.txt:2: error: host 'b' has 0 slots
-          try: give it one slot for each rank
-    """
-
-    file: str
-    line: int
-    severity: Literal["error", "warning"]
-    rule: str
-    cure: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.severity}: {self.rule}\n  try: {self.cure}"
 
 
 @dataclass(frozen=True)
@@ -222,5 +203,5 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
     """Raise one error that holds all findings of severity error; `head` makes its first line from their number."""
     errors = [finding for finding in findings if finding.severity == "error"]
-    lines = [f"\n{finding.file}:{finding.line}: {finding.rule}\n  try: {finding.cure}" for finding in errors]
+    lines = [f"\n{finding.path}:{finding.line}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))
