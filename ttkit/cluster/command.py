@@ -136,7 +136,8 @@ def mpirun_command(
         rankfile_syntax = "map-by" if mpi_version(mpirun) >= (5, 0) else "rankfile"
     crowded = _crowded(groups, rankfile)
     words = [word for group in groups for word in _respelled(group, rankfile_syntax)]
-    if rankfile and not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
+    by_option = any(_path_in(group) and group[0] not in ("--mca", "-mca") for group in groups)
+    if by_option and not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
         in_file_order = sorted(read_rankfile(rankfile), key=lambda entry: entry.line)
         words += ["--host", ",".join(host.name for host in hosts_of_rankfile(in_file_order))]
     if crowded and "--oversubscribe" not in words:

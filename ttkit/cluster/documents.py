@@ -167,7 +167,7 @@ def nearest(name: object, known: Iterable[str], renamed: Mapping[str, str] | Non
     return f"did you mean '{close}'?" if close else ""
 
 
-def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None, must_exist: bool = True) -> Path:
+def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None, must_exist: bool = True, asked: str = "") -> Path:
     """The absolute path of a file that a configuration names.
 
     An absolute path is taken as it is. A relative one is looked for where tt-run looks, in $TT_METAL_HOME and in the folder
@@ -177,7 +177,7 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
     Raises:
         TTKitError: not found, with tt-run's words.
     """
-    asked = f"look for the {what[0].lower()}{what[1:]}"
+    asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     try:
         wanted = Path(path).expanduser()
         home = os.environ.get("TT_METAL_HOME")

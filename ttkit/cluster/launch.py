@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, cast
 
 from ttkit.cluster.command import mpirun_environment
 from ttkit.errors import fail
@@ -104,7 +104,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
             cure = "shorten the environment: each rank's variables stand on mpirun's command line"
         fail("ttkit run", f"Error launching mpirun: {error}", cure)
     output = Output(ranks)
-    pipes = [(process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)]
+    pipes = [(cast(IO[bytes], process.stdout), sys.stdout.buffer), (cast(IO[bytes], process.stderr), sys.stderr.buffer)]
     pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
     for pump in pumps:
         pump.start()
@@ -119,8 +119,10 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     if process.poll() is None:
         # Ctrl-C on a terminal has reached mpirun too; a second signal would make it leave its ranks behind.
         _stop(process, patience_s=1.0 if stopped_by == signal.SIGINT else 0.0)
-    for pump in pumps:
+    for pump, (pipe, _) in zip(pumps, pipes):
         pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
+        if not pump.is_alive():
+            pipe.close()
     if stopped_by is not None:
         print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks are stopped", file=sys.stderr)
         return 128 + stopped_by
