@@ -42,7 +42,9 @@ FAR = "rank 1=host1 slot=0\nrank 0=host2 slot=0\n"
 ENVIRONMENT = TWO + (
     "global_env: {SAME: '1', TT_METAL_LOGGER_LEVEL: INFO, EXPANDED: '${USER}/x:$NOPE', TT_MESH_ID: '7'}\n".replace("TT_MESH_ID: '7'", "PATH: /mine")
 )
-OVERRIDES = TWO.replace("mesh_id: 1}", "mesh_id: 1, mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: '$HOME/b'}}") + "global_env: {SAME: '1'}\n"
+OVERRIDES = (
+    TWO.replace("mesh_id: 1}", "mesh_id: 1, mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: '$HOME/b'}}") + "global_env: {SAME: '1'}\n"
+)
 LENIENT = """rank_bindings:
   - {rank: "0", mesh_id: 0.0, mesh_host_rank: null, unknown: 1, mesh_graph_desc_path: ""}
   - {rank: 1, mesh_id: yes, mesh_graph_desc_path: other.textproto}
@@ -99,7 +101,13 @@ LAUNCHES = [
     rb("what tt-run lets pass", LENIENT),
     rb("no descriptor here", TWO.replace("two.textproto", "nowhere/x.textproto"), "--skip-mgd-check"),
     launch("mapping", ["--rank-bindings-mapping", "maps/map.yaml"], maps__map_dot_yaml=DENSE, maps__sub__a_dot_yaml=SUB),
-    rb("mock cluster", TWO, "--mock-cluster-rank-binding", "mock.yaml", mock_dot_yaml="rank_to_cluster_mock_cluster_desc: {0: two.textproto, 1: other.textproto}\n"),
+    rb(
+        "mock cluster",
+        TWO,
+        "--mock-cluster-rank-binding",
+        "mock.yaml",
+        mock_dot_yaml="rank_to_cluster_mock_cluster_desc: {0: two.textproto, 1: other.textproto}\n",
+    ),
     rb("factory", TWO, "--factory-system-descriptor", "other.textproto"),
 ]
 
@@ -125,16 +133,27 @@ BAD_FILES = {
     "a list for a number": ("rank_bindings: [{rank: 0, mesh_id: [0]}]\n" + END, [FIELD, "Input should be a valid integer"]),
     "nothing for a number": ("rank_bindings: [{rank: 0, mesh_id: }]\n" + END, [FIELD, "Input should be a valid integer"]),
     "unquoted value": (RANK + END + "global_env: {TT_VISIBLE_DEVICES: 0}\n", [FIELD, "global_env.TT_VISIBLE_DEVICES", "Input should be a valid string"]),
-    "unquoted switch": ("rank_bindings: [{rank: 0, mesh_id: 0, env_overrides: {A: on}}]\n" + END, [FIELD, "rank_bindings.0.env_overrides.A", "Input should be a valid string"]),
+    "unquoted switch": (
+        "rank_bindings: [{rank: 0, mesh_id: 0, env_overrides: {A: on}}]\n" + END,
+        [FIELD, "rank_bindings.0.env_overrides.A", "Input should be a valid string"],
+    ),
     "environment no mapping": (RANK + END + "global_env: [1]\n", [FIELD, "Input should be a valid dictionary"]),
     "empty": ("", [FIELD, "Input should be a valid dictionary or instance of TTRunConfig"]),
     "a list": ("[1]\n", [FIELD, "Input should be a valid dictionary or instance of TTRunConfig"]),
     "descriptor not there": (
         RANK + "mesh_graph_desc_path: nope.textproto\n",
-        [FIELD, "Mesh graph descriptor not found: nope.textproto", "Searched in: [", "Tip: Use an absolute path or ensure the file exists relative to the launch directory."],
+        [
+            FIELD,
+            "Mesh graph descriptor not found: nope.textproto",
+            "Searched in: [",
+            "Tip: Use an absolute path or ensure the file exists relative to the launch directory.",
+        ],
     ),
     "descriptor not there, absolute": (RANK + "mesh_graph_desc_path: /nope/x.textproto\n", [FIELD, "Mesh graph descriptor not found: /nope/x.textproto"]),
-    "rank's descriptor not there": ("rank_bindings: [{rank: 0, mesh_id: 0, mesh_graph_desc_path: nope}]\n" + END, [FIELD, "Per-rank mesh graph descriptor not found: nope"]),
+    "rank's descriptor not there": (
+        "rank_bindings: [{rank: 0, mesh_id: 0, mesh_graph_desc_path: nope}]\n" + END,
+        [FIELD, "Per-rank mesh graph descriptor not found: nope"],
+    ),
 }
 MAP = ["--rank-bindings-mapping", "map.yaml"]
 KEY = "subcontext_id_to_rank_bindings"
@@ -147,14 +166,24 @@ BAD_LAUNCHES = {
     "mapping without key": (MAP, {"map.yaml": "a: 1\n"}, 1, [f"Rank bindings mapping must contain '{KEY}'"]),
     "mapping empty": (MAP, {"map.yaml": f"{KEY}: \n"}, 1, [f"'{KEY}' must not be empty"]),
     "mapping of words": (MAP, {"map.yaml": f"{KEY}: {{a: rb.yaml}}\n"}, 1, [f"'{KEY}' keys must be integers (got "]),
-    "mapping with a gap": (MAP, {"map.yaml": f"{KEY}: {{0: rb.yaml, 2: rb.yaml}}\n"}, 1, [f"'{KEY}' keys must be dense and monotonic starting at 0 (expected [0, 1], got [0, 2])"]),
+    "mapping with a gap": (
+        MAP,
+        {"map.yaml": f"{KEY}: {{0: rb.yaml, 2: rb.yaml}}\n"},
+        1,
+        [f"'{KEY}' keys must be dense and monotonic starting at 0 (expected [0, 1], got [0, 2])"],
+    ),
     "mapping conflict": (
         MAP,
         {"map.yaml": f"{KEY}: {{0: a.yaml, 1: b.yaml}}\n", "a.yaml": RANK + END + "global_env: {K: a}\n", "b.yaml": RANK + END + "global_env: {K: b}\n"},
         1,
         ["global_env conflict on key 'K' between sub-contexts"],
     ),
-    "mock file not there": (["--rank-binding", "rb.yaml", "--mock-cluster-rank-binding", "no.yaml"], {}, 1, ["Mock cluster rank binding configuration not found: no.yaml"]),
+    "mock file not there": (
+        ["--rank-binding", "rb.yaml", "--mock-cluster-rank-binding", "no.yaml"],
+        {},
+        1,
+        ["Mock cluster rank binding configuration not found: no.yaml"],
+    ),
     "factory file not there": (["--rank-binding", "rb.yaml", "--factory-system-descriptor", "no"], {}, 1, ["Factory System Descriptor not found: no"]),
 }
 BAD_PROGRAMS = {

@@ -71,7 +71,9 @@ def test_dry_run_of_a_config(run, workshop, config):
     assert ["TT_METAL_CACHE=/cache" if word in caches else word for word in printed] == expected
 
 
-@pytest.mark.parametrize("name, text, phrases", [(name, *case) for name, case in cases.BAD_FILES.items()], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "name, text, phrases", [(name, *case) for name, case in cases.BAD_FILES.items()], ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_bad_files(run, workshop, name, text, phrases):
     code, said, words = run(["--rank-binding", "rb.yaml", *cases.PROGRAM], {"rb.yaml": text})
     assert (code, words) == (RECORDED["codes"][name], None)
