@@ -31,7 +31,7 @@ RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
 EPITAPHS = [
     re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+(?P<how>signal \d+ \([^)]*\))"),
     re.compile(r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<how>\d+)"),
-    re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+"abort")(?P<how>)"),
+    re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
     re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
 ]
 
