@@ -1,4 +1,4 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, lint the files of one, convert hosts files.
+"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms.
 
 Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
 130 after Ctrl-C, 0 after a dry run.
@@ -173,20 +173,28 @@ def lint(words: Sequence[str]) -> int:
     return int(any(finding.severity == "error" for finding in findings))
 
 
-def hosts(words: Sequence[str]) -> int:
-    """`ttkit hosts`."""
+def convert(words: Sequence[str]) -> int:
+    """`ttkit convert`."""
     from ttkit.cluster import hosts as forms
 
-    parser = argparse.ArgumentParser("ttkit hosts", description="Print a hosts.txt, hosts.json or rankfile in another of these forms.")
+    parser = argparse.ArgumentParser(
+        "ttkit convert", description="Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file or rankfile in another form."
+    )
     parser.add_argument("file", type=Path)
-    parser.add_argument("--to", choices=("txt", "json", "rankfile"), required=True)
+    parser.add_argument("--to", choices=("textproto", "txt", "json", "rankfile"), default="textproto")
     asked = parser.parse_args(words)
+    if asked.to == "textproto":
+        from ttkit.hardware.descriptor import read_descriptor
+        from ttkit.hardware.mgd_write import text_of
+
+        print(text_of(read_descriptor(asked.file)), end="")
+        return 0
     read = forms.hosts_of_rankfile(forms.read_rankfile(asked.file)) if "rankfile" in asked.file.name else forms.read_hosts(asked.file)
     print({"txt": forms.hosts_text, "json": forms.hosts_json, "rankfile": forms.rankfile_of}[asked.to](read), end="")
     return 0
 
 
-COMMANDS = {"run": run, "lint": lint, "hosts": hosts}
+COMMANDS = {"run": run, "lint": lint, "convert": convert}
 
 
 def main(words: Sequence[str] | None = None) -> int:

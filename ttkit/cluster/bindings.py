@@ -253,7 +253,7 @@ def read_mapping(path: str | os.PathLike[str], skip_mgd_check: bool = False) -> 
         if not isinstance(overlay, str):
             fail(asked, f"Configuration file not found: {_short(overlay)}", cure)
         beside = found.parent / overlay
-        parts.append(read_bindings(beside if beside.is_file() else overlay, skip_mgd_check))
+        parts.append(read_bindings(beside if os.path.isfile(beside) else overlay, skip_mgd_check))
     shared: dict[str, str] = {}
     ranks: list[RankBinding] = []
     for number, part in enumerate(parts):

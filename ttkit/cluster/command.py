@@ -253,6 +253,6 @@ def check_program(program: Sequence[str], skip_executable_check: bool = False) -
     """
     if not program:
         fail("ttkit run", "No program specified. Please provide a program to run.", "put it behind the options: ttkit run --config DIR python train.py")
-    if not skip_executable_check and not Path(program[0]).exists() and not shutil.which(program[0]):
+    if not skip_executable_check and not os.path.exists(program[0]) and not shutil.which(program[0]):
         cure = "check the name; if only the other hosts have it: --skip-executable-check"
         fail("ttkit run", f"Program not found: {program[0]}", cure)
