@@ -91,6 +91,7 @@ def run(words: Sequence[str]) -> int:
         fail(f"--mpi-args {asked.mpi_args!r}", f"it is not a list of words: {error}", "close the quotes")
     bindings, place = _who_and_where(asked)
     command.check_program(program, asked.skip_executable_check)
+    _warn(asked)
     mpi_args = place + mpi_args
     bare = asked.bare or _alone(mpi_args)
     if bare and asked.tcp_interface:
@@ -158,8 +159,20 @@ def _alone(mpi_args: Sequence[str]) -> bool:
 
     from ttkit.cluster.config import placement
 
-    only_lo = {name for _, name in socket.if_nameindex()} <= {"lo", "docker0"}
-    return only_lo and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+    states = {path.parent.name: path.read_text().strip() for path in Path("/sys/class/net").glob("*/operstate")}
+    network = any(state in ("up", "unknown") for name, state in states.items() if name not in ("lo", "docker0"))
+    return bool(states) and not network and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+
+
+def _warn(asked: argparse.Namespace) -> None:
+    """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's would."""
+    from ttkit.cluster.documents import find_file
+    from ttkit.cluster.lint import lint_path
+
+    path = asked.config or (asked.rank_binding and find_file(asked.rank_binding, "Configuration file"))
+    for finding in lint_path(path) if path and not asked.skip_mgd_check else ():
+        if finding.severity == "error":
+            print(finding, file=sys.stderr)
 
 
 def lint(words: Sequence[str]) -> int:

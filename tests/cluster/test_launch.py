@@ -10,6 +10,9 @@ import time
 
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import cases
+
 from ttkit.cluster.launch import Output, epitaph
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -21,7 +24,7 @@ FOUR = "rank_bindings:\n" + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" f
 def start(tmp_path):
     """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone at the end."""
     (tmp_path / "rb.yaml").write_text(FOUR)
-    (tmp_path / "any.textproto").write_text("")
+    (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_TEST_MARK": str(tmp_path)}
     started = []
 
@@ -187,13 +190,57 @@ def test_a_reader_that_goes_away_ends_the_run(start, tmp_path):
     assert not marked(tmp_path)
 
 
-def test_pattern_4_with_a_rankfile(start, tmp_path):
-    """The guide's form of a cluster launch, on one host: the rankfile in the order that says so."""
-    (tmp_path / "rankfile.txt").write_text("".join(f"rank {rank}=localhost slot=0\n" for rank in range(4)))
-    process = start(RANK + "print(os.environ['OMPI_COMM_WORLD_RANK'] == str(rank))", "--mpi-args", "--rankfile rankfile.txt --mca btl self,tcp")
-    code, out, err = finish(process)
-    assert code == 0, err
-    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] True" for rank in range(4)]
+def launch_two(tmp_path, bindings, program, *options):
+    (tmp_path / "rb.yaml").write_text(bindings)
+    for name in ("two.textproto", "other.textproto"):
+        (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
+    (tmp_path / "program.py").write_text(program)
+    words = [sys.executable, "-m", "ttkit", "run", "--rank-binding", "rb.yaml", *options, sys.executable, "program.py"]
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
+    done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+SHOW = "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert comm.allreduce(comm.rank + 1) == 3\n"
+SHOW += "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', 'TT_VISIBLE_DEVICES')))\n"
+
+
+def test_pattern_1_one_big_mesh(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_pattern_2_a_mesh_for_each_rank(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_2, SHOW) == ["[Rank 0/2] 0 None 0", "[Rank 1/2] 1 None 1"]
+
+
+def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
+    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own mesh, MPI brings the results together."""
+    model = """from mpi4py import MPI
+from ttkit import from_numpy, to_numpy, ttnn
+import numpy as np
+comm = MPI.COMM_WORLD
+shape = [(1, 2), (2, 2)][comm.rank]
+with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+    x = np.full((32 * mesh.get_num_devices(), 32), comm.rank + 2.0, np.float32)
+    shards = from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    y = to_numpy(ttnn.add(shards, shards), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
+"""
+    lines = launch_two(tmp_path, cases.PATTERN_2.replace('"1"', '"2,3"'), model)
+    total = 64 * 32 * 4.0 + 128 * 32 * 6.0
+    assert lines == [f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}", f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}"]
+
+
+def test_pattern_3_several_hosts_on_one(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_3, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
+    """The guide's own words for mpirun, with this host in the place of both."""
+    (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
+    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp")
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
 
 
 def test_plain_ranks_and_values_with_blanks(tmp_path):

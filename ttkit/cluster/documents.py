@@ -181,6 +181,8 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
         TTKitError: not found, with tt-run's words.
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
+    if len(str(path)) > 1000:
+        fail(asked, f"{what} not found: {str(path)[:60]}..., a name of {len(str(path))} characters", "check the path")
     try:
         wanted = Path(path).expanduser()
         home = os.environ.get("TT_METAL_HOME")
