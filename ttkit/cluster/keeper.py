@@ -1,0 +1,144 @@
+"""The keeper: a small process between a notebook and its cluster. It starts the controller and mpirun, says when one of them
+ends and why, and takes everything down when its owner says so or is gone, by whatever end: its standard input is the lease.
+
+    notebook -- keeper -+- controller (ipyparallel's hub and schedulers)
+                        +- mpirun -+- engine, rank 0
+                                   +- engine, rank 1
+
+It is given a folder with an order in it (see Keeping) and writes lines of JSON: {"started": {name: pid}}, then for each part
+that ends {"ended": name, "code": 1, "said": "its last lines"}, a code below 0 being a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ttkit.cluster.lease import adopt_orphans, die_with_parent
+
+ORDER = "order.json"
+LOOK_EVERY_S = 0.1
+GRACE_S = 2.0  # for mpirun to stop its ranks and to remove its own files; measured: 0.2 s
+SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
+LAST_BYTES = 20_000  # of a log, said when its process ends
+
+
+class Keeping:
+    """What is kept: the order is {"commands": {name: [word, ...]}, "environment": {...}}; its folder is removed at the end."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        order = json.loads((folder / ORDER).read_text())
+        self.parts: dict[str, subprocess.Popen[bytes]] = {}
+        self.told: set[str] = set()
+        started = {}
+        for name, command in order["commands"].items():
+            with open(self.log(name), "wb") as log:
+                try:
+                    part = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=order["environment"], preexec_fn=die_with_parent())
+                except OSError as error:
+                    self.told.add(name)
+                    tell(ended=name, code=127, said=str(error))
+                    continue
+            self.parts[name] = part
+            started[name] = part.pid
+        tell(started=started)
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def watch(self) -> None:
+        """Until the owner closes our standard input or is gone."""
+        owner = os.getppid()
+        while os.getppid() == owner:
+            if select.select([sys.stdin], [], [], LOOK_EVERY_S)[0] and not os.read(0, 4096):
+                return
+            for name, part in self.parts.items():
+                code = part.poll()
+                if code is not None and name not in self.told:
+                    self.told.add(name)
+                    tell(ended=name, code=code, said=self.log(name).read_bytes()[-LAST_BYTES:].decode(errors="replace"))
+
+    def end(self) -> None:
+        """Stop every process below this one: by mpirun's own way first, then for good."""
+        for part in self.parts.values():
+            if part.poll() is None:
+                part.terminate()
+        until = time.monotonic() + GRACE_S
+        while any(part.poll() is None for part in self.parts.values()) and time.monotonic() < until:
+            time.sleep(0.02)
+        this = psutil.Process()
+        while left := this.children(recursive=True):  # orphans below us are our children: see adopt_orphans
+            for process in left:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    pass
+            psutil.wait_procs(left, timeout=1.0)
+            while _reaped():
+                pass
+        remove(self.folder)
+
+
+def shared_memory(folder: Path, ranks: int) -> Path:
+    """Where the ranks of the cluster with that folder put the memory that they share: in RAM where there is room for it.
+
+    A container may have 64 MB of it; writing more than there is ends a process with SIGBUS.
+    """
+    ram = Path("/dev/shm") / folder.name
+    try:
+        ram.mkdir(mode=0o700, exist_ok=True)
+        if shutil.disk_usage(ram).free >= ranks * SHARED_BYTES:
+            return ram
+    except OSError:
+        pass
+    return folder
+
+
+def remove(folder: Path) -> None:
+    """Remove what a cluster keeps on disk and in shared memory."""
+    for place in (folder, Path("/dev/shm") / folder.name):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _reaped() -> bool:
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0] > 0
+    except ChildProcessError:
+        return False
+
+
+def tell(**what: Any) -> None:
+    """Write one line to the owner, who may be gone."""
+    try:
+        os.write(1, (json.dumps(what) + "\n").encode())
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Keep what the folder on the command line says."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    adopt_orphans()
+    keeping = None
+    try:
+        keeping = Keeping(Path(sys.argv[1]))
+        keeping.watch()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if keeping:
+            keeping.end()
+
+
+if __name__ == "__main__":
+    main()
