@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+from ttkit.cluster.keeper import pid_file
 from ttkit.cluster.lease import hold
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
@@ -60,6 +61,9 @@ def main() -> None:
     """Be engine number `rank` until stopped."""
     hold()
     folder, rank = Path(os.environ[FOLDER]), os.environ["OMPI_COMM_WORLD_RANK"]
+    half = folder / f"{pid_file(rank)}.half"
+    half.write_text(str(os.getpid()))
+    half.rename(folder / pid_file(rank))  # there only when it is whole
     stacks = stack_file(folder, int(rank)).open("w")
     # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)

@@ -155,11 +155,6 @@ class Cluster:
 
         Raises:
             TTKitError: a rank raised (the message names it), or an engine died.
-
-        Example:
-            >>> with Cluster(2) as cluster:
-            ...     cluster.run(lambda: 7)
-            [7, 7]
         """
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"

@@ -37,6 +37,7 @@ class Ended:
     name: str  # "controller", "mpirun" or "keeper"
     code: int  # below 0: the signal that ended it
     said: str = field(default="", repr=False)
+    rank: int | None = None  # that ended without mpirun's saying so
 
     def why(self, ranks: int) -> str:
         """What happened, in one sentence, with the last lines of the process to blame below it.
@@ -46,17 +47,16 @@ class Ended:
             mpirun ended with code 1; the last lines:
               rank 0: No module named 'numpy'
         """
-        said = self.said.encode()
         match = next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None) if self.name == "mpirun" else None
-        if match is None:
-            lines = [f"{self.name} {_how(self.code)}"]
-            blamed = None
+        blamed = int(match["rank"]) if match else self.rank
+        if blamed is None:
+            text = f"{self.name} {_how(self.code)}"
         else:
-            blamed, how = int(match["rank"]), match["how"]
-            how = f"exited with code {how}" if how.lstrip("-").isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
-            lines = [f"rank {blamed} of {ranks} {how}" + ("; the others were stopped with it" if ranks > 1 else "")]
-        last = _last_lines(said, blamed)
-        return "\n".join([lines[0] + ("; the last lines:" if last else ""), *(f"  {line}" for line in last)])
+            how = match["how"] if match else ""
+            how = f"exited with code {how}" if how.lstrip("-").isdigit() else f"was killed by {how}" if how.startswith("signal") else how or "ended"
+            text = f"rank {blamed} of {ranks} {how}" + ("; the others were stopped with it" if ranks > 1 else "")
+        last = _last_lines(self.said.encode(), blamed)
+        return "\n".join([text + ("; the last lines:" if last else ""), *(f"  {line}" for line in last)])
 
 
 def _how(code: int) -> str:
@@ -117,7 +117,7 @@ class Processes:
             if "started" in event:
                 self.pids |= event["started"]
             else:
-                self._note(Ended(event["ended"], event["code"], event["said"]))
+                self._note(Ended(event["ended"], event["code"], event["said"], event.get("rank")))
         stdout.close()
         self._note(Ended("keeper", self._keeper.wait()))
 
