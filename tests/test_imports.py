@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
-# Inside a function only: an object that is asked to draw itself, asks the pictures.
-MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "visualize": {"sim"}}  # the last: bytes in use, which no object carries
+# Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
+# engine, a program of its own, starts the real library before MPI.
+MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "visualize": {"sim"}, "cluster": {"backend"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 

@@ -97,7 +97,7 @@ def test_some_ranks_or_one_line(notebook):
 
 
 def test_a_failing_cell_names_rank_and_line(notebook):
-    stdout, stderr, shown, error = notebook.run(FAILS)
+    stdout, _, _, error = notebook.run(FAILS)
     assert stdout == "[rank 0] (2, 2)\n"
     assert error == (
         "TTKitError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
@@ -126,5 +126,5 @@ def test_a_kernel_that_is_killed_takes_its_engines_along(notebook):
     below = notebook.family()
     assert len(below) >= 5  # keeper, controller, mpirun, two engines
     notebook.manager.restart_kernel(now=True)
-    gone, left = psutil.wait_procs(below, timeout=8)
+    _, left = psutil.wait_procs(below, timeout=8)
     assert not left

@@ -78,6 +78,7 @@ class Cluster:
         self._processes: Processes | None = None
         self._client: Any = None
         self._pids: list[int] = []
+        self._show: Callable[[str], None] = print
         self._cells: dict[str, str] = {}  # what %%px sent, by the file name that the engines give it
 
     # ---- start and stop
@@ -97,7 +98,7 @@ class Cluster:
             on_end=lambda ended: self._fail_pending(ended.why(self.n)),
         )
         try:
-            with waiting.progress(f"starting {self.n} engines"):
+            with waiting.progress(f"starting {self.n} engines") as self._show:
                 self._connect(time.monotonic() + self.start_timeout_s)
         except BaseException:
             self.stop()
@@ -278,8 +279,9 @@ class Cluster:
     def still_starting(self, until: float) -> None:
         if self.failure:
             fail(f"start {self._name}", self.failure.why(self.n), "mend what the last lines say, then start again")
+        here = len(self._client.ids) if self._client else 0
+        self._show(f"{here} are here")
         if time.monotonic() > until:
-            here = len(self._client.ids) if self._client else 0
             fail(
                 f"start {self._name}",
                 f"{here} of {self.n} engines came within {self.start_timeout_s:g} s",

@@ -43,7 +43,7 @@ class Ended:
         """What happened, in one sentence, with the last lines of the process to blame below it.
 
         Example:
-            >>> print(Ended("mpirun", 1, "[x-1@1,0]<stderr>: No module named 'numpy'\\n").why(ranks=2))
+            >>> print(Ended("mpirun", 1, "[1,0]<stderr>: No module named 'numpy'\\n").why(ranks=2))
             mpirun ended with code 1; the last lines:
               rank 0: No module named 'numpy'
         """
