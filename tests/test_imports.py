@@ -29,9 +29,9 @@ MAY_IMPORT = {
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
 # engine, a program of its own, starts the real library before MPI.
-MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "visualize": {"sim"}, "cluster": {"backend"}}
+MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "hardware": {"visualize"}, "visualize": {"sim"}, "cluster": {"backend"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
-HEAVY = ("matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
+HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 
 def room(path):

@@ -32,19 +32,20 @@ _LATER = {
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",
     "use_system": "ttkit.hardware",
+    "visualize_descriptor": "ttkit.visualize",
     "visualize_memory": "ttkit.visualize",
     "visualize_mesh_device": "ttkit.visualize",
     "visualize_plan": "ttkit.visualize",
     "visualize_system_mesh": "ttkit.visualize",
     "visualize_tensor": "ttkit.visualize",
 }
-__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER]
+__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER]
 
 
 def __getattr__(name: str) -> _Any:
     if name == "ttnn":
         value = _import_module("ttkit.backend").load()
-    elif name in ("lessons", "plans"):
+    elif name in ("cluster", "lessons", "plans"):
         value = _import_module(f"ttkit.{name}")
     elif name in _LATER:
         value = getattr(_import_module(_LATER[name]), name)

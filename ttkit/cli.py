@@ -1,4 +1,4 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, lint the files of one, convert hosts files.
+"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms.
 
 Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
 130 after Ctrl-C, 0 after a dry run.
@@ -91,6 +91,7 @@ def run(words: Sequence[str]) -> int:
         fail(f"--mpi-args {asked.mpi_args!r}", f"it is not a list of words: {error}", "close the quotes")
     bindings, place = _who_and_where(asked)
     command.check_program(program, asked.skip_executable_check)
+    _warn(asked)
     mpi_args = place + mpi_args
     bare = asked.bare or _alone(mpi_args)
     if bare and asked.tcp_interface:
@@ -158,8 +159,20 @@ def _alone(mpi_args: Sequence[str]) -> bool:
 
     from ttkit.cluster.config import placement
 
-    only_lo = {name for _, name in socket.if_nameindex()} <= {"lo", "docker0"}
-    return only_lo and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+    states = {path.parent.name: path.read_text().strip() for path in Path("/sys/class/net").glob("*/operstate")}
+    network = any(state in ("up", "unknown") for name, state in states.items() if name not in ("lo", "docker0"))
+    return bool(states) and not network and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+
+
+def _warn(asked: argparse.Namespace) -> None:
+    """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's would."""
+    from ttkit.cluster.documents import find_file
+    from ttkit.cluster.lint import lint_path
+
+    path = asked.config or (asked.rank_binding and find_file(asked.rank_binding, "Configuration file"))
+    for finding in lint_path(path) if path and not asked.skip_mgd_check else ():
+        if finding.severity == "error":
+            print(finding, file=sys.stderr)
 
 
 def lint(words: Sequence[str]) -> int:
@@ -173,20 +186,28 @@ def lint(words: Sequence[str]) -> int:
     return int(any(finding.severity == "error" for finding in findings))
 
 
-def hosts(words: Sequence[str]) -> int:
-    """`ttkit hosts`."""
+def convert(words: Sequence[str]) -> int:
+    """`ttkit convert`."""
     from ttkit.cluster import hosts as forms
 
-    parser = argparse.ArgumentParser("ttkit hosts", description="Print a hosts.txt, hosts.json or rankfile in another of these forms.")
+    parser = argparse.ArgumentParser(
+        "ttkit convert", description="Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file or rankfile in another form."
+    )
     parser.add_argument("file", type=Path)
-    parser.add_argument("--to", choices=("txt", "json", "rankfile"), required=True)
+    parser.add_argument("--to", choices=("textproto", "txt", "json", "rankfile"), default="textproto")
     asked = parser.parse_args(words)
+    if asked.to == "textproto":
+        from ttkit.hardware.descriptor import read_descriptor
+        from ttkit.hardware.mgd_write import text_of
+
+        print(text_of(read_descriptor(asked.file)), end="")
+        return 0
     read = forms.hosts_of_rankfile(forms.read_rankfile(asked.file)) if "rankfile" in asked.file.name else forms.read_hosts(asked.file)
     print({"txt": forms.hosts_text, "json": forms.hosts_json, "rankfile": forms.rankfile_of}[asked.to](read), end="")
     return 0
 
 
-COMMANDS = {"run": run, "lint": lint, "hosts": hosts}
+COMMANDS = {"run": run, "lint": lint, "convert": convert}
 
 
 def main(words: Sequence[str] | None = None) -> int:

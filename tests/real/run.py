@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Three parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
-and 3 give there what the tests expect here; and the call tapes of all lessons are replayed: acceptance, shape, dtype,
-layout and placement must match. Values are not compared: no kernel runs on a mock cluster.
+Four parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
+and 3 give there what the tests expect here; the call tapes of all lessons are replayed: acceptance, shape, dtype,
+layout and placement must match; and tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
+against. Values are not compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
 """
@@ -50,7 +51,17 @@ def main() -> int:
     report = json.loads((REAL / "report.json").read_text())
     for line in report["lines"]:
         print(line)
-    return 1 if report["failed"] else 0
+    return 1 if report["failed"] or not tt_run_as_recorded() else 0
+
+
+def tt_run_as_recorded() -> bool:
+    """Whether the real tt-run still starts what the tests of `ttkit run` compare with."""
+    again, kept = REAL / "ttrun.json", ROOT / "tests/cluster/data/ttrun.json"
+    done = subprocess.run([sys.executable, HERE / "record_ttrun.py", REAL / "venv/bin/python", again], cwd=ROOT)
+    same = done.returncode == 0 and again.read_text() == kept.read_text()
+    if not same:
+        print(f"tt-run starts something else than recorded: compare {again} with {kept}")
+    return same
 
 
 if __name__ == "__main__":

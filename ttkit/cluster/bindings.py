@@ -73,7 +73,7 @@ def read_bindings(path: str | os.PathLike[str], skip_mgd_check: bool = False) ->
         >>> [(b.rank, b.mesh_id, b.mesh_host_rank, b.env_overrides["TT_VISIBLE_DEVICES"]) for b in bindings.rank_bindings]
         [(0, 0, 0, '0,1'), (1, 0, 1, '2,3')]
     """
-    found = find_file(path, "Configuration file")
+    found = find_file(path, "Configuration file", asked="Configuration error")
     bindings, findings = check_bindings(read_yaml(found, "Configuration file"), skip_mgd_check)
     if bindings is None:
         fail_with("Configuration error", lambda n: f"Invalid configuration: {n} validation error{'s' * (n > 1)} for TTRunConfig", findings)
@@ -231,7 +231,7 @@ def read_mapping(path: str | os.PathLike[str], skip_mgd_check: bool = False) -> 
     Raises:
         TTKitError: what tt-run refuses, in the mapping file or in a file that it names.
     """
-    found = find_file(path, "Rank bindings mapping file")
+    found = find_file(path, "Rank bindings mapping file", asked="Configuration error")
     document = read_yaml(found, "rank bindings mapping")
     listed = document.value.get(MAPPING_KEY) if isinstance(document.value, dict) else None
     asked = f"Configuration error: {found}:{document.at(MAPPING_KEY)}"
@@ -253,7 +253,7 @@ def read_mapping(path: str | os.PathLike[str], skip_mgd_check: bool = False) -> 
         if not isinstance(overlay, str):
             fail(asked, f"Configuration file not found: {_short(overlay)}", cure)
         beside = found.parent / overlay
-        parts.append(read_bindings(beside if beside.is_file() else overlay, skip_mgd_check))
+        parts.append(read_bindings(beside if os.path.isfile(beside) else overlay, skip_mgd_check))
     shared: dict[str, str] = {}
     ranks: list[RankBinding] = []
     for number, part in enumerate(parts):

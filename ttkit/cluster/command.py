@@ -1,8 +1,8 @@
 """From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
 
-Two differences are declared: each rank gets a TT_METAL_CACHE of its own (compiling ranks overwrite each other's files in a
-shared one; `rank_cache=False` gives tt-run's environment exactly), and bindings that stand in another order than their ranks
-are sorted (tt-run 0.81.1 then puts the ':' between the wrong programs).
+One difference in the environment is declared: each rank gets a TT_METAL_CACHE of its own (ranks that compile into a shared one
+overwrite each other's files); `rank_cache=False` gives tt-run's environment exactly. Bindings that stand in another order
+than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def mpirun_command(
         rankfile_syntax = "map-by" if mpi_version(mpirun) >= (5, 0) else "rankfile"
     crowded = _crowded(groups, rankfile)
     words = [word for group in groups for word in _respelled(group, rankfile_syntax)]
-    if rankfile and not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
+    by_option = any(_path_in(group) and group[0] not in ("--mca", "-mca") for group in groups)
+    if by_option and not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
         in_file_order = sorted(read_rankfile(rankfile), key=lambda entry: entry.line)
         words += ["--host", ",".join(host.name for host in hosts_of_rankfile(in_file_order))]
     if crowded and "--oversubscribe" not in words:
@@ -252,6 +253,6 @@ def check_program(program: Sequence[str], skip_executable_check: bool = False) -
     """
     if not program:
         fail("ttkit run", "No program specified. Please provide a program to run.", "put it behind the options: ttkit run --config DIR python train.py")
-    if not skip_executable_check and not Path(program[0]).exists() and not shutil.which(program[0]):
+    if not skip_executable_check and not os.path.exists(program[0]) and not shutil.which(program[0]):
         cure = "check the name; if only the other hosts have it: --skip-executable-check"
         fail("ttkit run", f"Program not found: {program[0]}", cure)

@@ -42,14 +42,14 @@ def find_config(folder: str | os.PathLike[str], or_else: bool = False) -> Config
         >>> config.bindings, config.hosts.name
         (None, 'hosts.json')
     """
-    path = Path(folder).expanduser()
-    if not path.is_dir():
+    path = Path(os.path.expanduser(folder))
+    if not os.path.isdir(path):
         beside = path.parent
-        near = sorted(each.name for each in beside.iterdir() if each.is_dir())[:12] if beside.is_dir() else []
+        near = sorted(each.name for each in beside.iterdir() if each.is_dir())[:12] if os.path.isdir(beside) else []
         fail(f"open the configuration {folder}", "there is no such folder", f"one of {', '.join(near)}" if near else "check the path")
 
     def first(*names: str) -> Path | None:
-        return next((path / name for name in names if (path / name).is_file()), None)
+        return next((path / name for name in names if os.path.isfile(path / name)), None)
 
     config = Config(path, first(BINDINGS), first(MAPPING), first(*HOSTS), first(*RANKFILES))
     if config.bindings is None and config.mapping is None and config.hosts is None and not or_else:

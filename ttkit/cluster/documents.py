@@ -15,7 +15,7 @@ import yaml
 from ttkit.errors import fail
 from ttkit.hardware.findings import Finding
 
-MAX_BYTES = 1_000_000  # a bindings file of 10,000 ranks is smaller
+MAX_BYTES = 1 << 18  # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
 MAX_NODES = 100_000  # of YAML, with every alias counted as often as it is used
 
 Where = tuple[str | int, ...]
@@ -66,8 +66,10 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     Raises:
         TTKitError: as read_text; not YAML; or aliases that unfold to more than MAX_NODES nodes.
     """
-    loader = yaml.SafeLoader(read_text(path, what))
+    text = read_text(path, what)
+    loader = None
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return Document(Path(path), None, {}, frozenset(), ())
@@ -89,7 +91,8 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
             raise
         fail(f"read {what} {path}", f"malformed YAML: {error}", "put quotes around values that are text")
     finally:
-        loader.dispose()
+        if loader:
+            loader.dispose()
 
 
 def unfolded_size(node: yaml.Node, known: dict[int, int]) -> int:
@@ -167,7 +170,7 @@ def nearest(name: object, known: Iterable[str], renamed: Mapping[str, str] | Non
     return f"did you mean '{close}'?" if close else ""
 
 
-def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None, must_exist: bool = True) -> Path:
+def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None, must_exist: bool = True, asked: str = "") -> Path:
     """The absolute path of a file that a configuration names.
 
     An absolute path is taken as it is. A relative one is looked for where tt-run looks, in $TT_METAL_HOME and in the folder
@@ -177,7 +180,9 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
     Raises:
         TTKitError: not found, with tt-run's words.
     """
-    asked = f"look for the {what[0].lower()}{what[1:]}"
+    asked = asked or f"look for the {what[0].lower()}{what[1:]}"
+    if len(str(path)) > 1000:
+        fail(asked, f"{what} not found: {str(path)[:60]}..., a name of {len(str(path))} characters", "check the path")
     try:
         wanted = Path(path).expanduser()
         home = os.environ.get("TT_METAL_HOME")

@@ -15,22 +15,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, cast
 
 from ttkit.cluster.command import mpirun_environment
 from ttkit.errors import fail
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 LAST_LINES = 12  # of a rank that failed, said again at the end
+SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
 GRACE_S = 8.0  # how long mpirun may take to stop its ranks; measured: 0.3 s
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
 RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
 
-# Open MPI's words about the rank that failed first -> (rank, what happened, host); groups that are not there are "".
+# Open MPI's words about the rank that failed first: its number, how it ended (empty: with mpirun's own code), its host.
 EPITAPHS = [
     re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on\s+(?P<how>signal \d+ \([^)]*\))"),
     re.compile(r"Process name:\s*\[.*?,(?P<rank>\d+)\]\s*Exit code:\s*(?P<how>\d+)"),
-    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)\b.*?(?:errorcode|Errorcode:)\s*(?P<how>-?\d+)", re.DOTALL),
+    re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
     re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
 ]
 
@@ -42,6 +43,8 @@ class Output:
         self.ranks = ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
         self.framed: list[str] = []  # mpirun's own messages, kept for the end
+        self.raised: dict[int, tuple[float, str]] = {}  # rank -> when a traceback ended, and its last line
+        self._tracing: set[int] = set()
         self.closed = False  # whoever reads our output has gone
         self._lock = threading.Lock()
 
@@ -72,6 +75,7 @@ class Output:
         text = text.rstrip(b"\r\n")
         if rank is not None:
             self.last[rank].append(text.decode(errors="replace"))
+            self._watch(rank, self.last[rank][-1])
             text = f"[Rank {rank}/{self.ranks}] ".encode() + text
         with self._lock:
             try:
@@ -79,6 +83,26 @@ class Output:
                 stream.flush()
             except (BrokenPipeError, ValueError):  # as in `ttkit run ... | head`
                 self.closed = True
+
+    def _watch(self, rank: int, line: str) -> None:
+        """Note when a traceback ends, forget it when the rank says something else."""
+        if line.startswith("Traceback (most recent call last)"):
+            self._tracing.add(rank)
+        elif rank in self._tracing and not line.startswith(" "):
+            self._tracing.discard(rank)
+            self.raised[rank] = time.monotonic(), line
+        elif not line.startswith(" "):
+            self.raised.pop(rank, None)
+
+    def hints(self) -> Iterator[str]:
+        """What to say about ranks that raised and did not end: an MPI program waits for the others before it exits."""
+        for rank, (since, line) in list(self.raised.items()):
+            if time.monotonic() - since > SILENT_S:
+                del self.raised[rank]
+                yield (
+                    f"ttkit run: rank {rank} of {self.ranks} printed '{line[:100]}' and has not ended. If the others wait for it, press Ctrl-C.\n"
+                    "  try: start the program as `python -m mpi4py program.py`: an error in one rank then stops all"
+                )
 
 
 def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
@@ -104,7 +128,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
             cure = "shorten the environment: each rank's variables stand on mpirun's command line"
         fail("ttkit run", f"Error launching mpirun: {error}", cure)
     output = Output(ranks)
-    pipes = [(process.stdout, sys.stdout.buffer), (process.stderr, sys.stderr.buffer)]
+    pipes = [(cast(IO[bytes], process.stdout), sys.stdout.buffer), (cast(IO[bytes], process.stderr), sys.stderr.buffer)]
     pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
     for pump in pumps:
         pump.start()
@@ -114,13 +138,17 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
             while process.poll() is None and not output.closed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
+                for hint in output.hints():
+                    print(hint, file=sys.stderr, flush=True)
         except _Stop as stop:
             stopped_by = stop.number
     if process.poll() is None:
         # Ctrl-C on a terminal has reached mpirun too; a second signal would make it leave its ranks behind.
         _stop(process, patience_s=1.0 if stopped_by == signal.SIGINT else 0.0)
-    for pump in pumps:
+    for pump, (pipe, _) in zip(pumps, pipes):
         pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
+        if not pump.is_alive():
+            pipe.close()
     if stopped_by is not None:
         print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks are stopped", file=sys.stderr)
         return 128 + stopped_by
@@ -138,9 +166,9 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     match = next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
-    rank, how = int(match["rank"]), match["how"]
+    rank, how = int(match["rank"]), match["how"] or str(code)
     host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
-    how = f"exited with code {how}" if how.lstrip("-").isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
+    how = f"exited with code {how}" if how.isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
     others = "; the others were stopped" if output.ranks > 1 else ""
     lines = [f"ttkit run: rank {rank} of {output.ranks}{f' on host {host}' if host else ''} {how}{others}"]
     last = output.last[rank] if rank < output.ranks else ()

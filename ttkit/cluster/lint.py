@@ -6,16 +6,16 @@ import io
 import os
 import re
 from collections.abc import Iterable, Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings, check_bindings, read_mapping
 from ttkit.cluster.config import BINDINGS, find_config
-from ttkit.cluster.documents import Document, nearest, read_yaml
+from ttkit.cluster.documents import Document, nearest, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
+from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
 
 # The names of the design document and of older files -> today's.
@@ -41,7 +41,7 @@ def lint_path(path: str | os.PathLike[str]) -> list[Finding]:
     """
     path = Path(path)
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             return _lint_folder(path)
         if path.suffix == ".json" or (re.search(r"hosts?(file)?\b", path.stem) and path.suffix not in (".yaml", ".yml")):
             return lint_hosts(path, read_hosts(path))
@@ -66,7 +66,7 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
     table = Table("where", "severity", "finding", "what to do", show_lines=True)
     for finding in sorted(findings, key=lambda each: (each.severity != "error", each.path, each.line)):
-        cells = (f"{os.path.relpath(finding.path)}:{finding.line}", finding.severity, finding.message, finding.cure)
+        cells = (f"{min(finding.path, os.path.relpath(finding.path), key=len)}:{finding.line}", finding.severity, finding.message, finding.cure)
         table.add_row(*(Text(cell, overflow="fold") for cell in cells))
     page = io.StringIO()
     Console(file=page, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
@@ -119,7 +119,7 @@ def _lint_yaml(path: Path, places: dict[str, Any] | None = None) -> list[Finding
     if set(top) & set(SECTIONS) and "rank_bindings" not in top:
         return twice + check_settings(document)
     if "Mesh" in top and "ChipSpec" in top:  # a mesh graph descriptor of the first generation
-        return [*twice, *_old_descriptor(path, path, 1)]
+        return [*twice, *_old_descriptor(path, path, 1), *_descriptor(path)[1]]
     return twice + lint_bindings(document, **(places or {}))
 
 
@@ -270,7 +270,7 @@ def _against_descriptor(bindings: Bindings, by_rank: dict[int, int], note: _Noti
         note.findings += findings
         if descriptor is None:
             continue
-        hosts_of = {mesh.mesh_id: prod(mesh.host_dims) for mesh in descriptor.meshes}
+        hosts_of = {mesh.mesh_id: mesh.num_hosts for mesh in descriptor.meshes}
         for binding in ranks:
             where = ("rank_bindings", by_rank[binding.rank])
             if binding.mesh_id not in hosts_of:
@@ -290,17 +290,14 @@ def _against_descriptor(bindings: Bindings, by_rank: dict[int, int], note: _Noti
 
 def _old_descriptor(where: Path, path: Path, line: int) -> list[Finding]:
     rule = f"Mesh graph descriptor file must use the .textproto format: {path.name} is MGD 1.0 YAML, which ttnn 0.81.1 refuses"
-    return [Finding("warning", str(where), line, rule, f"ttkit convert {path.name}, and name the .textproto here")]
+    return [Finding("warning", str(where), line, rule, f"ttkit convert {path.name} > {path.stem}.textproto, and name that")]
 
 
-def _descriptor(path: Path) -> tuple[Any, list[Finding]]:
-    """The mesh graph descriptor, or None and why it cannot be used."""
+def _descriptor(path: Path) -> tuple[MeshGraphDescriptor | None, list[Finding]]:
+    """A mesh graph descriptor (None when it cannot be used) and what is wrong or doubtful in its file, whatever the machine."""
     try:
-        from ttkit.hardware import descriptor  # type: ignore[attr-defined, unused-ignore]
-    except ImportError:
-        return None, []
-    try:
-        return descriptor.read_descriptor(path), descriptor.check_descriptor(path)
+        loaded = load_text(read_text(path, "mesh graph descriptor"), str(path))
+        return loaded.descriptor, list(loaded.findings)
     except TTKitError as error:
         return None, [_as_finding(path, error)]
 

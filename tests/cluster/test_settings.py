@@ -1,0 +1,99 @@
+"""Training configurations: defaults, references to other files, unknown keys with the nearest known one."""
+
+import pytest
+
+from ttkit import TTKitError
+from ttkit.cluster import lint_path, read_settings
+from ttkit.cluster.settings import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
+
+
+@pytest.fixture
+def put(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(text, name="train.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return call
+
+
+def test_defaults(put):
+    settings = read_settings(put("training_config: {}\ndevice_config:\n"))
+    assert settings == Settings()
+    assert settings.device_config == DeviceConfig((1, 1), None, False, False)
+    training = settings.training_config
+    assert (training.seed, training.batch_size, training.max_steps, training.num_epochs, training.eval_every) == (42, 64, 1000, 1, 200)
+    assert (training.model_save_interval, training.gradient_accumulation_steps, training.learning_rate) == (500, 1, 3e-4)
+    assert (training.beta1, training.beta2, training.eps, training.weight_decay) == (0.9, 0.999, 1e-8, 0.01)
+    assert (training.tokenizer_type, training.checkpoint_dir, training.model_config) == ("bpe", "checkpoints", None)
+    assert settings.multihost_config == MultihostConfig(False, 1, "mpi", None)
+    assert (settings.scheduler_config.max_lr, settings.scheduler_config.warmup_steps) == (1e-3, 100)
+
+
+def test_the_guides_example(put):
+    """The training configuration of the distributed training guide, with the model that it names."""
+    put(
+        "transformer_config:\n  model_type: llama\n  num_blocks: 32\n  rope_scaling: {scaling_factor: 8, original_context_length: 8192}\n",
+        "configs/model_configs/llama8b.yaml",
+    )
+    text = 'training_config:\n  project_name: "tt_train_llama8b_tp_dp"\n  batch_size: 4\n  model_config: "configs/model_configs/llama8b.yaml"\n'
+    text += "device_config:\n  enable_tp: true\n  enable_ddp: true\n  mesh_shape: [4, 8]\n  device_ids: []\n"
+    settings = read_settings(put(text, "configs/training_configs/tp_ddp.yaml"))
+    assert settings.device_config == DeviceConfig((4, 8), (), True, True)
+    assert settings.device_config.ddp_size() == 4
+    assert settings.transformer_config.num_blocks == 32
+    assert settings.transformer_config.rope_scaling == RopeScaling(8.0, 4.0, 1.0, 8192)
+
+
+def test_multihost_in_a_file_of_its_own(put):
+    put(
+        "multihost_config:\n  enabled: true\n  num_workers: 5\n  socket_type: fabric\n  pipeline_parallel_config: {num_blocks: 4, blocks_per_rank: {0: 1, 1: 3}}\n",
+        "multihost_configs/pp.yaml",
+    )
+    settings = read_settings(put("training_config: {learning_rate: 3e-4}\nmultihost_config: multihost_configs/pp.yaml\n"))
+    assert settings.multihost_config.num_workers == 5 and settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
+    assert settings.training_config == TrainingConfig()
+
+
+WRONG = {
+    "training_config: {lerning_rate: 1}": "1: error: training_config.lerning_rate: unknown key 'lerning_rate': ttml ignores it; did you mean 'learning_rate'?",
+    "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; did you mean 'mesh_shape'?",
+    "devise_config: {}\ntraining_config: {}": "1: warning: unknown section 'devise_config'; did you mean 'device_config'?",
+    "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got '8'; it is a list of whole numbers, such as [1, 1]",
+    "device_config: {mesh_shape: [0, 8]}": "1: error: mesh_shape [0, 8] has no devices; rows and columns of the mesh, such as [2, 4]",
+    "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got '1'; it is true or false, such as false",
+    "training_config: {batch_size: many}": "1: error: training_config.batch_size: got 'many'; it is a whole number, such as 64",
+    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char",
+    "training_config: 3": "1: error: training_config: it must be a mapping; one line 'key: value' below it for each setting",
+    "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: tcp; one of mpi, fabric",
+    "device_config: {mesh_shape: [3, 2], enable_ddp: true}\ntraining_config: {batch_size: 64}": "2: error: "
+    "batch_size 64 is not divisible by the DDP size 3 (mesh_shape [3, 2], axis 0); a multiple of 3",
+    "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
+    "The number of parallelization axes must be equal to the number of mesh shape dimensions: "
+    "enable_ddp and enable_tp on [1, 8]; a mesh with two axes longer than 1, or one of them",
+    "multihost_config: {pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 3}}}": "1: error: "
+    "blocks_per_rank [2, 3] does not add up to num_blocks 6; one line 'RANK: BLOCKS' for each rank",
+}
+
+
+@pytest.mark.parametrize("text, said", WRONG.items(), ids=range(len(WRONG)))
+def test_what_is_wrong_is_said(put, text, said):
+    path = put(text)
+    assert [f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}" for finding in lint_path(path)] == [said]
+    if ": error: " in said:
+        with pytest.raises(TTKitError, match=r"train\.yaml:\d"):
+            read_settings(path)
+    else:
+        read_settings(path)
+
+
+def test_references_that_lead_nowhere(put):
+    (finding,) = lint_path(put("training_config: {}\nmultihost_config: nowhere.yaml\n"))
+    assert finding.line == 2 and "multihost_config file not found: nowhere.yaml" in finding.message
+    put("device_config: b.yaml\n", "a.yaml")
+    put("device_config: a.yaml\n", "b.yaml")
+    assert any("in a circle" in finding.message for finding in lint_path("a.yaml"))
+    put("device_config: c.yaml\n", "c.yaml")
+    assert any("in a circle" in finding.message for finding in lint_path("c.yaml"))
