@@ -49,7 +49,7 @@ def join_the_world() -> None:
     from ttkit.backend import is_simulated, load
 
     if not is_simulated():
-        load()
+        load().init_distributed_context()
     from mpi4py import MPI
 
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import linecache
 import os
 import shutil
@@ -221,7 +222,7 @@ class Cluster:
         controller += [f"--HeartMonitor.period={HEARTBEAT_MS}", "--HeartMonitor.max_heartmonitor_misses=100000", "--nodb"]
         if self._ports:
             controller.append("--IPController.ports=" + ",".join(map(str, self._ports)))
-        engines = mpirun_command(self.bindings, python_command("engine"), mpirun, bare=True)
+        engines = mpirun_command(self.bindings, [*_on_cards(), *python_command("engine")], mpirun, bare=True)
         return {"controller": [*python_command("controller"), *controller], "mpirun": engines}
 
     def _environment(self, folder: Path) -> Mapping[str, str]:
@@ -295,3 +296,19 @@ class Cluster:
                 if each is not None and not each.done():
                     with contextlib.suppress(Exception):  # it has come after all
                         each.set_result(value)
+
+
+def _on_cards() -> list[str]:
+    """What comes before an engine's command where it will run the real ttnn: what that needs in a process with mpi4py.
+
+    ttnn brings an Open MPI of its own, and a process has room for one: mpi4py must use it too. And the variables that tt-run sets to
+    the folder you are in, where the shell has none, are for a source tree of tt-metal: an installed ttnn does not find its files there.
+    """
+    from ttkit.backend import is_simulated
+
+    spec = None if is_simulated() else importlib.util.find_spec("ttnn")
+    if spec is None or not spec.origin:
+        return []
+    library = sorted((Path(spec.origin).parents[1] / "ttnn.libs").glob("libmpi-*.so*"))
+    unset = [word for name in ("TT_METAL_HOME", "TT_METAL_RUNTIME_ROOT") if name not in os.environ for word in ("-u", name)]
+    return ["env", *unset, *(f"LD_PRELOAD={path}" for path in library[:1])]

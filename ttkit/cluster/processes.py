@@ -26,8 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]  # where `import ttkit` is found
 
 
 def python_command(module: str) -> list[str]:
-    """The command that runs a module of this room, also where ttkit is not installed but found by a path of this process only."""
-    return [sys.executable, "-c", f"import sys; sys.path.append({str(ROOT)!r}); from ttkit.cluster.{module} import main; main()"]
+    """The command that runs a module of this room: of this very ttkit, whether installed or not, and whatever the working folder holds."""
+    path = repr(str(ROOT))
+    return [sys.executable, "-c", f"import sys; sys.path.insert(0, {path}); from ttkit.cluster.{module} import main; sys.path.remove({path}); main()"]
 
 
 @dataclass(frozen=True)

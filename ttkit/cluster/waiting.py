@@ -25,6 +25,7 @@ SHOW_AFTER_S = 2.0
 STACK_S = 1.0  # for a rank to write where it is
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FRAME = re.compile(r'File "(.*?)", line (\d+) in (.*)')  # of faulthandler
+BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
 HEAD = re.compile(r"(?:Cell In\[\d+\], line (?P<line>\d+)|File (?P<file>.+?):(?P<number>\d+))(?:, in (?P<function>[\w.<>]+))?")  # of IPython
 
 Answers = Mapping[int, Any]  # rank -> ipyparallel's AsyncResult
@@ -93,7 +94,7 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         return [answer.get() for answer in answers.values()]
     lines: dict[str, list[int]] = {}
     for rank, error in raised.items():
-        cluster.last_error[rank] = f"{error.ename}: {error.evalue}"
+        cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
         place = raised_at(error.traceback or "")
         lines.setdefault(cluster.last_error[rank] + (f"\n    at {place}" if place else ""), []).append(rank)
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
@@ -200,7 +201,8 @@ def raised_at(traceback: str) -> str:
 def _yours(frames: list[Frame]) -> str:
     """The first of these frames, innermost first, that is not a library's."""
     for frame in frames:
-        if not frame.file.startswith((sys.prefix, sys.base_prefix, "<")) and f"{os.sep}ttkit{os.sep}" not in frame.file:
+        library = frame.file.startswith((sys.prefix, sys.base_prefix, "<")) or f"{os.sep}site-packages{os.sep}" in frame.file
+        if not library and f"{os.sep}ttkit{os.sep}" not in frame.file:
             inside = f" of {frame.function}" if frame.function not in ("", "<module>") else ""
             return f"line {frame.number}{inside}" + (f": {frame.text}" if frame.text else "")
     return ""
