@@ -290,6 +290,8 @@ def test_every_exercise_has_two_wrong_answers():
     from ttkit import exercises  # noqa: F401
 
     for name in lessons.EXERCISES:
+        if name.startswith("05."):  # these run on engines: tests/cluster/test_lesson_05.py
+            continue
         assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name
 
 

@@ -100,7 +100,7 @@ def test_a_failing_cell_names_rank_and_line(notebook):
     stdout, _, _, error = notebook.run(FAILS)
     assert stdout == "[rank 0] (2, 2)\n"
     assert error == (
-        "TTKitError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
+        "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
         "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: mend that line"
     )
     assert notebook.run(FAILS)[3] == error

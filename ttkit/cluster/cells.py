@@ -13,10 +13,17 @@ from IPython.core.magic import no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ttkit.cluster import waiting
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 
 if TYPE_CHECKING:
     from ttkit.cluster.engines import Cluster
+
+
+class CellError(TTKitError):
+    """What went wrong with a cell on the ranks. Jupyter shows the message alone: the notebook's own line says only that it was a cell."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"CellError: {self}"]
 
 
 def activate(cluster: Cluster) -> None:
@@ -57,13 +64,15 @@ def run_cell(cluster: Cluster, cell: str, ranks: list[int]) -> None:
     """Run a cell on ranks and show what each printed and displayed, rank by rank.
 
     Raises:
-        TTKitError: a rank raised, or the cluster failed; what was printed until then is shown.
+        CellError: a rank raised, or the cluster failed; what was printed until then is shown.
     """
     cluster.check("%%px")
     cluster._cells[os.path.basename(get_file_name(cell))] = cell
     answers = waiting.ask(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks)
     try:
         waiting.results(cluster, answers, "%%px")
+    except TTKitError as error:
+        raise CellError(str(error)) from None
     finally:
         for rank, answer in answers.items():
             _show(rank, answer, cluster.state == "running")

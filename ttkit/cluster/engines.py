@@ -72,6 +72,7 @@ class Cluster:
         self.bindings = ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
         self.start_timeout_s = start_timeout_s
+        self.timeout_s: float | None = None  # how long `run` and %%px wait; None: as long as it takes
         self.last_error = [""] * self.n  # of each rank
         self._name = f"Cluster({config!r})"
         self._mpirun = mpirun
@@ -156,7 +157,7 @@ class Cluster:
         The function runs in another process, so it imports what it needs itself.
 
         Raises:
-            TTKitError: a rank raised (the message names it), or an engine died.
+            TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s` has passed.
         """
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"

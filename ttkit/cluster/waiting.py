@@ -90,23 +90,24 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         print(interrupt(cluster))
         raise KeyboardInterrupt from None
     raised = {rank: answer.exception() for rank, answer in answers.items() if answer.done() and answer.exception() is not None}
-    if not raised:
+    waiting = [rank for rank, answer in answers.items() if not answer.done()]
+    if not raised and not waiting:
         return [answer.get() for answer in answers.values()]
     lines: dict[str, list[int]] = {}
     for rank, error in raised.items():
         cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
-        place = raised_at(error.traceback or "")
+        place = raised_at(error.traceback or "", cluster.line)
         lines.setdefault(cluster.last_error[rank] + (f"\n    at {place}" if place else ""), []).append(rank)
-    waiting = [rank for rank, answer in answers.items() if not answer.done()]
     said = [f"{name_ranks(ranks)} of {cluster.n} raised {text}" for text, ranks in lines.items()]
     for text, ranks in places(cluster, waiting).items():
-        said.append(f"{name_ranks(ranks)} did not finish\n    at {text}")
-    cure = "mend that line; first cluster.interrupt(), because the others still wait for what does not come" if waiting else "mend that line"
-    fail(asked, "\n  ".join(said), cure)
+        said.append(f"{name_ranks(ranks)} did not finish" + ("" if raised else f" in {cluster.timeout_s:g} s") + f"\n    at {text}")
+    cure = ["mend that line", "cluster.interrupt(), because they still wait", "mend that line; first cluster.interrupt(), because the others still wait"]
+    fail(asked, "\n  ".join(said), cure[2 if raised and waiting else 1 if waiting else 0])
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Until all have answered; or one has raised and the others do not come, because they wait for it."""
+    """Until all have answered; or one has raised and the others do not come, because they wait for it; or the time is up."""
+    begin = time.monotonic()
     first_error: float | None = None
     with progress(asked) as show:
         while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
@@ -117,6 +118,8 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
             if first_error is None and any(answer.done() and answer.exception() is not None for answer in answers.values()):
                 first_error = time.monotonic()
             if first_error is not None and time.monotonic() - first_error > PATIENCE_S:
+                return
+            if cluster.timeout_s is not None and time.monotonic() - begin > cluster.timeout_s:
                 return
             show(f"{len(answers) - len(waiting)} of {len(answers)} ranks are done")
     if any(_lost(answer) for answer in answers.values()):
@@ -182,8 +185,11 @@ def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     return found
 
 
-def raised_at(traceback: str) -> str:
+def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:
     """The learner's innermost line in a traceback that an engine sent.
+
+    Args:
+        line_of: the text of a line of a file that the engine could not read: the notebook's cells.
 
     Example:
         >>> raised_at("Cell In[2], line 5\\n      4 x = 0\\n----> 5 1 / x\\n\\nZeroDivisionError: division by zero")
@@ -192,16 +198,18 @@ def raised_at(traceback: str) -> str:
     frames: list[Frame] = []
     for line in ANSI.sub("", traceback).splitlines():
         if match := HEAD.match(line):
-            frames.append(Frame(match["file"] or "", int(match["line"] or match["number"]), match["function"] or "", ""))
-        elif frames and (match := re.match(r"-+> \d+ (.*)", line)):
+            file, number = match["file"] or "", int(match["line"] or match["number"])
+            frames.append(Frame(file, number, match["function"] or "", line_of(file, number)))
+        elif frames and not frames[-1].text and (match := re.match(r"-+> \d+ (?!'Could not get source)(.*)", line)):
             frames[-1] = frames[-1]._replace(text=match[1].strip())
     return _yours(frames[::-1])
 
 
 def _yours(frames: list[Frame]) -> str:
-    """The first of these frames, innermost first, that is not a library's."""
+    """The first of these frames, innermost first, that is not a library's. A cell has no file here, compiled code no full path."""
     for frame in frames:
-        library = frame.file.startswith((sys.prefix, sys.base_prefix, "<")) or f"{os.sep}site-packages{os.sep}" in frame.file
+        library = frame.file.startswith((sys.prefix, sys.base_prefix)) or f"{os.sep}site-packages{os.sep}" in frame.file
+        library = library or bool(frame.file and not os.path.isabs(frame.file))
         if not library and f"{os.sep}ttkit{os.sep}" not in frame.file:
             inside = f" of {frame.function}" if frame.function not in ("", "<module>") else ""
             return f"line {frame.number}{inside}" + (f": {frame.text}" if frame.text else "")
