@@ -122,6 +122,15 @@ def test_the_stop_button_interrupts_the_ranks(notebook):
     assert notebook.run("%px print('again')", timeout=20)[0] == "[rank 0] again\n[rank 1] again\n"
 
 
+def test_the_cell_that_starts_a_cluster_run_again(notebook):
+    before = notebook.family()
+    stdout, _, _, error = notebook.run("cluster = ttkit.Cluster(2).start()")
+    assert (stdout, error) == ("Cluster(2), started before, is stopped: this one takes its place\n", "")
+    assert not psutil.wait_procs(before, timeout=2)[1]
+    stdout = notebook.run("with ttkit.Cluster(1) as one:\n    get_ipython().run_line_magic('px', 'print(1)')\n%px print(2)")[0]
+    assert stdout == "[rank 0] 1\n[rank 0] 2\n[rank 1] 2\n"
+
+
 def test_a_kernel_that_is_killed_takes_its_engines_along(notebook):
     below = notebook.family()
     assert len(below) >= 5  # keeper, controller, mpirun, two engines

@@ -26,11 +26,18 @@ class CellError(TTKitError):
         return [f"CellError: {self}"]
 
 
+_started: list[Cluster] = []  # in this notebook, the last one last
+
+
 def activate(cluster: Cluster) -> None:
-    """Make `%px` and `%%px` run on this cluster. The cluster that was started last has them."""
+    """Make `%px` and `%%px` run on this cluster, while it is the last one that was started and not stopped."""
     shell: Any = get_ipython()
     if shell is None:
         return
+    for other in [each for each in _started if each is not cluster and each.config == cluster.config and each.state != "stopped"]:
+        other.stop()  # the cell that starts it was run again: nobody else can reach the old one
+        print(f"{other._name}, started before, is stopped: this one takes its place")
+    _started[:] = [each for each in _started if each is not cluster and each.state != "stopped"] + [cluster]
 
     @magic_arguments()
     @argument("-t", "--targets", default="", help="the ranks to run on, for example 0,2; all of them if not given")
@@ -40,14 +47,18 @@ def activate(cluster: Cluster) -> None:
         arguments = parse_argstring(px, line)
         if arguments.local:
             shell.run_cell(cell)
-        run_cell(cluster, cell or "", _targets(cluster, arguments.targets))
+        run_cell(_current(), cell or "", arguments.targets)
 
     def one_line(line: str) -> None:
         """Run a line on every rank."""
-        run_cell(cluster, line, _targets(cluster, ""))
+        run_cell(_current(), line)
 
     for each, kind in ((px, "cell"), (one_line, "line")):
         shell.register_magic_function(no_var_expand(each), kind, "px")
+
+
+def _current() -> Cluster:
+    return next((cluster for cluster in reversed(_started) if cluster.state != "stopped"), _started[-1])
 
 
 def _targets(cluster: Cluster, text: str) -> list[int]:
@@ -60,13 +71,14 @@ def _targets(cluster: Cluster, text: str) -> list[int]:
     return ranks
 
 
-def run_cell(cluster: Cluster, cell: str, ranks: list[int]) -> None:
-    """Run a cell on ranks and show what each printed and displayed, rank by rank.
+def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
+    """Run a cell on ranks ("0,2", or all of them) and show what each printed and displayed, rank by rank.
 
     Raises:
         CellError: a rank raised, or the cluster failed; what was printed until then is shown.
     """
     cluster.check("%%px")
+    ranks = _targets(cluster, targets)
     cluster._cells[os.path.basename(get_file_name(cell))] = cell
     answers = waiting.ask(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks)
     try:

@@ -62,11 +62,9 @@ class Keeping:
         return self.folder / f"{name}.log"
 
     def watch(self) -> None:
-        """Until the owner closes our standard input or is gone."""
+        """Until the owner writes to our standard input, closes it, or is gone."""
         owner = os.getppid()
-        while os.getppid() == owner:
-            if select.select([sys.stdin], [], [], LOOK_EVERY_S)[0] and not os.read(0, 4096):
-                return
+        while os.getppid() == owner and not select.select([sys.stdin], [], [], LOOK_EVERY_S)[0]:
             for name, part in self.parts.items():
                 code = part.poll()
                 if code is not None:

@@ -129,9 +129,12 @@ class Processes:
 
     def stop(self) -> None:
         """Stop all of them and remove the folder; done when this returns."""
+        if self._stopping:
+            return
         self._stopping = True
         with contextlib.suppress(OSError):
-            os.close(self._lease)  # what the keeper waits for
+            os.write(self._lease, b"stop")  # closing alone says nothing where a forked child of ours has the pipe too
+        os.close(self._lease)
         try:
             self._keeper.wait(STOP_S)
         except subprocess.TimeoutExpired:
