@@ -181,6 +181,16 @@ def test_nothing_outlives_a_killed_run(start, tmp_path):
     assert not marked(tmp_path)
 
 
+def test_nothing_outlives_a_killed_mpirun(start, tmp_path):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    (mpirun,) = [pid for pid in marked(tmp_path) if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "prterun"]
+    os.kill(mpirun, signal.SIGKILL)
+    code, _, err = finish(process)
+    assert code == 128 + signal.SIGKILL and "mpirun ended with code 137" in err
+    assert not marked(tmp_path)
+
+
 def test_a_reader_that_goes_away_ends_the_run(start, tmp_path):
     process = start(RANK + "while True: print('more', flush=True); time.sleep(0.05)")
     process.stdout.readline()
@@ -190,12 +200,12 @@ def test_a_reader_that_goes_away_ends_the_run(start, tmp_path):
     assert not marked(tmp_path)
 
 
-def launch_two(tmp_path, bindings, program, *options):
+def launch_two(tmp_path, bindings, program, *options, option="--rank-binding"):
     (tmp_path / "rb.yaml").write_text(bindings)
     for name in ("two.textproto", "other.textproto"):
         (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
     (tmp_path / "program.py").write_text(program)
-    words = [sys.executable, "-m", "ttkit", "run", "--rank-binding", "rb.yaml", *options, sys.executable, "program.py"]
+    words = [sys.executable, "-m", "ttkit", "run", option, "rb.yaml", *options, sys.executable, "program.py"]
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
     done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -227,7 +237,12 @@ with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
     y = to_numpy(ttnn.add(shards, shards), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
 print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
 """
-    lines = launch_two(tmp_path, cases.PATTERN_2.replace('"1"', '"2,3"'), model)
+    n300 = (ROOT / "configs/n300/mgd.textproto").read_text()
+    for name, dims, devices in (("small", "1, 2", "0"), ("large", "2, 2", "2,3")):
+        bindings = f"rank_bindings: [{{rank: 0, mesh_id: 0, env_overrides: {{TT_VISIBLE_DEVICES: '{devices}'}}}}]\nmesh_graph_desc_path: {name}.textproto\n"
+        (tmp_path / f"{name}.yaml").write_text(bindings)
+        (tmp_path / f"{name}.textproto").write_text(n300.replace("1, 2", dims))
+    lines = launch_two(tmp_path, "subcontext_id_to_rank_bindings: {0: small.yaml, 1: large.yaml}\n", model, option="--rank-bindings-mapping")
     total = 64 * 32 * 4.0 + 128 * 32 * 6.0
     assert lines == [f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}", f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}"]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Four parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
+Five parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
 and 3 give there what the tests expect here; the call tapes of all lessons are replayed: acceptance, shape, dtype,
-layout and placement must match; and tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
-against. Values are not compared: no kernel runs on a mock cluster.
+layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; and tt-run starts what
+tests/cluster/data/ttrun.json says, which `ttkit run` is tested against. Values are not compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
 """
@@ -51,17 +51,27 @@ def main() -> int:
     report = json.loads((REAL / "report.json").read_text())
     for line in report["lines"]:
         print(line)
-    return 1 if report["failed"] or not tt_run_as_recorded() else 0
+    return 1 if report["failed"] + check_descriptors() + check_tt_run() else 0
 
 
-def tt_run_as_recorded() -> bool:
-    """Whether the real tt-run still starts what the tests of `ttkit run` compare with."""
+def check_descriptors() -> int:
+    """Read every descriptor of the wheel and open the recorded meshes, with the recorder's own check; its exit status."""
+    folder = next(REAL.glob("venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors"))
+    how = "import ttkit; ttkit.strict(); from ttkit import ttnn"
+    command = [sys.executable, ROOT / "tests/descriptors/check.py", how, "--textprotos", folder]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"})
+    print("descriptors:", done.stdout.strip() or done.stderr[-2000:])
+    return done.returncode
+
+
+def check_tt_run() -> int:
+    """Give the real tt-run the launches that `ttkit run` is compared with; 0 when it starts what was recorded."""
     again, kept = REAL / "ttrun.json", ROOT / "tests/cluster/data/ttrun.json"
     done = subprocess.run([sys.executable, HERE / "record_ttrun.py", REAL / "venv/bin/python", again], cwd=ROOT)
     same = done.returncode == 0 and again.read_text() == kept.read_text()
     if not same:
         print(f"tt-run starts something else than recorded: compare {again} with {kept}")
-    return same
+    return int(not same)
 
 
 if __name__ == "__main__":

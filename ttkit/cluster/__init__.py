@@ -15,19 +15,32 @@ from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.launch import launch
 from ttkit.cluster.lint import lint_path
 from ttkit.cluster.settings import Settings, read_settings
-from ttkit.hardware.descriptor import MeshGraphDescriptor, check_descriptor, read_descriptor
+from ttkit.hardware.descriptor import (
+    Connection,
+    MeshGraphDescriptor,
+    MeshInstance,
+    check_descriptor,
+    descriptor_for,
+    descriptor_path,
+    read_descriptor,
+)
 from ttkit.hardware.findings import Finding
+from ttkit.hardware.mgd_write import write_descriptor
 
 __all__ = [
     "Bindings",
     "Config",
+    "Connection",
     "Finding",
     "Host",
     "MeshGraphDescriptor",
+    "MeshInstance",
     "RankBinding",
     "RankSlot",
     "Settings",
     "check_descriptor",
+    "descriptor_for",
+    "descriptor_path",
     "find_config",
     "launch",
     "lint_path",
@@ -40,4 +53,5 @@ __all__ = [
     "read_mapping",
     "read_rankfile",
     "read_settings",
+    "write_descriptor",
 ]

@@ -16,7 +16,8 @@ from ttkit.errors import fail
 from ttkit.hardware.findings import Finding
 
 MAX_BYTES = 1 << 18  # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
-MAX_NODES = 100_000  # of YAML, with every alias counted as often as it is used
+MAX_NODES = 50_000  # of YAML, with every alias counted as often as it is used
+MAX_DEPTH = 50  # of YAML; a file of these kinds has four levels
 
 Where = tuple[str | int, ...]
 
@@ -60,6 +61,25 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         fail(asked, f"it cannot be opened: {error}", "check the path and its permissions")
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which stops at files made to keep it busy."""
+
+    depth = nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        self.nodes += 1
+        if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
+            fail(
+                f"line {self.get_mark().line + 1}",
+                f"it is nested deeper than {MAX_DEPTH} levels or has more than {MAX_NODES:,} values",
+                "is it the right file?",
+            )
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     """A YAML file read with the safe loader: only numbers, text, lists and mappings come back, nothing is run.
 
@@ -69,7 +89,7 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     text = read_text(path, what)
     loader = None
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return Document(Path(path), None, {}, frozenset(), ())
@@ -84,11 +104,10 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         fail(f"read {what} {place}", f"malformed YAML: {error.problem or error.context}", "look at that line and the one above it: indentation, colons, quotes")
-    except RecursionError:
-        fail(f"read {what} {path}", "it is nested too deeply", "a file of this kind has three levels")
     except Exception as error:  # SafeLoader lets ValueError, IndexError and others through, for dates and numbers that are none
         if getattr(error, "ours", False):
-            raise
+            rule, _, cure = str(error).partition("\n  try: ")
+            fail(f"read {what} {path}", rule, cure)
         fail(f"read {what} {path}", f"malformed YAML: {error}", "put quotes around values that are text")
     finally:
         if loader:

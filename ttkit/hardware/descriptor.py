@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +48,7 @@ class MeshInstance:
     host_dims: tuple[int, int]
     channels: int
     policy: str
-    policy_given: bool = field(default=True, compare=False)  # a file that is silent is STRICT, but the library then maps like RELAXED
+    policy_given: bool = True  # a file that is silent is STRICT, but the library then maps like RELAXED
 
     @property
     def num_devices(self) -> int:
@@ -142,7 +142,7 @@ class MeshGraphDescriptor:
         fail(f"mesh {mesh_id} of {self!r}", rule, f"one of {', '.join(str(mesh.mesh_id) for mesh in self.meshes)}")
 
     def __repr__(self) -> str:
-        sizes = [f"{len(list(same))} of {size}" for size, same in itertools.groupby(sorted(mesh.size_text for mesh in self.meshes))]
+        sizes = [f"{count} of {size}" for size, count in Counter(mesh.size_text for mesh in self.meshes).most_common(4)]
         what = self.meshes[0].size_text if len(self.meshes) == 1 else f"{len(self.meshes)} meshes: {', '.join(sizes)}"
         return f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, {self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
 
@@ -197,15 +197,14 @@ def load_text(text: str, path: str) -> Loaded:
             return Loaded(None, tuple(findings))
         text = converted
     marks = mgd_text.marks_of(text)
-    if not old:
-        for line, field_name, near in marks.unknown:
-            cure = f"write {near}, or remove it" if near else "remove it"
-            findings.append(Finding("warning", path, line, f"unknown field '{field_name[:60]}': the real library passes over it without a word", cure))
     try:
         message = mgd_text.parse(text, marks)
     except mgd_text.Unreadable as error:
         findings.append(Finding("error", path, 0 if old else error.line, f"Failed to parse MeshGraphDescriptor textproto: {error.what}", error.cure))
         return Loaded(None, tuple(findings))
+    for line, field_name, near in marks.unknown:
+        cure = f"write {near}, or remove it" if near else "remove it"
+        findings.append(Finding("warning", path, line, f"unknown field '{field_name[:60]}': the real library passes over it without a word", cure))
     report, problems = mgd_rules.check(message)
     for problem in problems:
         line = 0 if old else marks.line(*problem.where)

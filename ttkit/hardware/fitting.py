@@ -88,7 +88,7 @@ def fit_findings(descriptor: MeshGraphDescriptor, loaded: Loaded, path: str, sys
     def finding(severity: str, mesh: MeshInstance, where: str, message: str, cure: str) -> Finding:
         return Finding(severity, path, loaded.lines("mesh_descriptors", loaded.templates.index(mesh.name), *where.split()), message, cure)
 
-    for mesh in {mesh.name: mesh for mesh in descriptor.meshes}.values():
+    for mesh in {mesh.name: mesh for mesh in descriptor.meshes[::-1]}.values():  # one of each kind
         if mesh.arch != machine.chip.arch:
             message = f"arch {mesh.arch}, but this machine ({machine.name}) is {machine.chip.arch}: the real library does not compare the two"
             yield finding("warning", mesh, "arch", message, f"arch: {machine.chip.arch}, or check on the machine that it is for")

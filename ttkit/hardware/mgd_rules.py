@@ -274,7 +274,7 @@ def _unknown(kind: str, name: str, known: Iterable[str], where: Where) -> Iterat
     known = list(known)
     if name not in known:
         near = difflib.get_close_matches(name[:60], known, 1)
-        yield Problem(f"{kind} descriptor {name} not found in instance", where, f'"{near[0]}"' if near else f"one of {', '.join(known)[:200]}")
+        yield Problem(f"{kind} descriptor {name} not found in instance", where, f"""write {" or ".join(f'"{k}"' for k in near or known)[:200]}""")
 
 
 def _not_a_mesh(node: Any, where: Where) -> Iterator[Problem]:

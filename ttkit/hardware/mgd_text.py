@@ -66,6 +66,8 @@ def marks_of(text: str) -> Marks:
             marks.lines.setdefault(here, line)
             stack.append((inner if inner in MESSAGES else "", here, Counter()))
             marks.depth = max(marks.depth, len(stack))
+            if len(stack) > DEEPEST:
+                break
             name, brackets = "", 0
         elif token in ("}", ">"):
             if len(stack) > 1:
@@ -101,7 +103,7 @@ def parse(text: str, marks: Marks) -> Any:
         Unreadable: with the line.
     """
     if marks.depth > DEEPEST:
-        raise Unreadable(1, f"messages are nested {marks.depth} deep", f"at most {DEEPEST}; a brace may be missing")
+        raise Unreadable(1, f"messages are nested more than {DEEPEST} deep", "look for a missing brace")
     try:
         return text_format.Parse(text, message_classes()[ROOT](), allow_unknown_field=True)
     except text_format.ParseError as error:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance, Pinning
+from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance, Pinning, load_text, refuse
 
 Link = tuple[tuple[int, int], int, str, tuple[int | None, int | None], bool]  # meshes, channels, policy, devices, z direction
 
@@ -17,13 +17,13 @@ def _list(values: Iterable[object]) -> str:
 
 
 def mesh_text(name: str, arch: str, dims: Sequence[int], types: Sequence[str], hosts: Sequence[int], channels: int, policy: str) -> str:
-    """A mesh descriptor's text."""
+    """A mesh descriptor's text; an empty policy is left out."""
     return f"""mesh_descriptors {{
   name: {json.dumps(name)}
   arch: {arch}
   device_topology {{ dims: {_list(dims)} dim_types: {_list(types)} }}
   host_topology {{ dims: {_list(hosts)} }}
-  channels {{ count: {channels} policy: {policy} }}
+  channels {{ count: {channels}{f" policy: {policy}" if policy else ""} }}
 }}
 """
 
@@ -67,7 +67,7 @@ def text_of(descriptor: MeshGraphDescriptor) -> str:
     """
 
     def template(mesh: MeshInstance) -> str:
-        return mesh_text(mesh.name, mesh.arch, mesh.device_dims, mesh.dim_types, mesh.host_dims, mesh.channels, mesh.policy)
+        return mesh_text(mesh.name, mesh.arch, mesh.device_dims, mesh.dim_types, mesh.host_dims, mesh.channels, mesh.policy if mesh.policy_given else "")
 
     templates = list(dict.fromkeys(map(template, descriptor.meshes)))
     links = [(c.meshes, c.channels, c.policy, c.devices, c.assign_z_direction) for c in descriptor.connections]
@@ -77,6 +77,9 @@ def text_of(descriptor: MeshGraphDescriptor) -> str:
 def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[str]) -> Path:
     """Write a descriptor as MGD 2.0 and return the path; `read_descriptor` of it gives an equal descriptor.
 
+    Raises:
+        TTKitError: it is made by hand and breaks a rule; nothing is written.
+
     Example:
         >>> import tempfile
         >>> from ttkit.hardware.descriptor import descriptor_for, read_descriptor
@@ -84,6 +87,9 @@ def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[st
         >>> read_descriptor(path) == descriptor_for(32)
         True
     """
-    path = Path(path)
-    path.write_text(text_of(descriptor), encoding="utf-8")
+    path, text = Path(path), text_of(descriptor)
+    loaded = load_text(text, f"{path.stem}.textproto")
+    if loaded.descriptor is None:
+        refuse(f"write_descriptor({descriptor!r}, {os.fspath(path)!r})", loaded)
+    path.write_text(text, encoding="utf-8")
     return path

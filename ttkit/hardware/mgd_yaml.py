@@ -6,6 +6,7 @@ Only the tree of nodes is made, never Python objects, so that nothing in a file 
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ttkit.hardware.findings import Finding
 
 KEYS = ("ChipSpec", "Board", "Mesh", "RelaxedGraph", "Graph")
 TYPES = {"MESH": ("LINE", "LINE"), "TORUS": ("RING", "RING"), "TORUS_XY": ("RING", "RING"), "TORUS_X": ("LINE", "RING"), "TORUS_Y": ("RING", "LINE")}
-NOT_AN_INT = -(2**31)
+DEEPEST = 50
 
 
 class Wrong(Exception):
@@ -39,6 +40,11 @@ def tree(text: str) -> Any:
     Raises:
         yaml.YAMLError, RecursionError, ValueError: not YAML.
     """
+    depth = 0
+    for mark in re.findall(r"[\[\]{}]", text):  # the parser's time grows with the square of the depth
+        depth = depth + 1 if mark in "[{" else max(0, depth - 1)
+        if depth > DEEPEST:
+            raise RecursionError(f"brackets nest more than {DEEPEST} deep")
     return yaml.compose(text, Loader=yaml.SafeLoader)
 
 

@@ -134,7 +134,7 @@ def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
 
         system = system_of(system)
     _chosen[:] = [] if system is None else [system]
-    return current_system()
+    return current_machine()
 
 
 def current_system() -> System:

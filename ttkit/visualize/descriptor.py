@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ttkit.hardware.placing import chips_of, mesh_links
@@ -13,7 +14,7 @@ from ttkit.visualize.drawing import INK, Drawing, tone, width_of
 from ttkit.visualize.mesh import CHIP_H, LONGEST, MeshDrawing, MeshPicture, Wire
 
 LARGEST = 256  # chips of a mesh that is drawn chip by chip
-MOST = 64  # chips of all meshes that are drawn chip by chip
+MOST = 4  # kinds of meshes that are drawn chip by chip
 BOX_W, BOX_H, GAP = 132, 58, 44  # of a mesh in the picture of several
 
 
@@ -41,16 +42,15 @@ def described(descriptor: Any) -> str:
 
 
 def draw_descriptor(descriptor: Any) -> Iterator[Drawing]:
-    """The pictures of a descriptor: one of all meshes where there are several, then chip by chip those that are small enough."""
-    if len(descriptor.meshes) > 1:
-        yield draw_graph(descriptor)
-    shown = 0
+    """The pictures of a descriptor: all meshes where there are several, then each kind of mesh chip by chip where it is small enough."""
+    kinds: dict[Any, list[Any]] = {}
     for mesh in descriptor.meshes:
-        shown += mesh.num_devices
-        if mesh.num_devices <= LARGEST and (len(descriptor.meshes) == 1 or shown <= MOST):
-            yield draw_instance(mesh)
-        elif len(descriptor.meshes) == 1:
-            yield draw_graph(descriptor)
+        kinds.setdefault(replace(mesh, mesh_id=0, name=""), []).append(mesh)
+    small = [same for kind, same in kinds.items() if kind.num_devices <= LARGEST][:MOST]
+    if len(descriptor.meshes) > 1 or not small:
+        yield draw_graph(descriptor)
+    for same in small:
+        yield draw_instance(same[0], tuple(mesh.mesh_id for mesh in same[1:]))
 
 
 def instance_picture(mesh: Any) -> MeshPicture:
@@ -67,21 +67,24 @@ def instance_picture(mesh: Any) -> MeshPicture:
     return MeshPicture(heading(mesh), rows, columns, devices, tuple(wires), () if fold else hosts, True, (), fold)
 
 
-def draw_instance(mesh: Any) -> Drawing:
-    """One mesh chip by chip: device id on its host, coordinate, host; hosts by colour."""
+def draw_instance(mesh: Any, others: tuple[int, ...] = ()) -> Drawing:
+    """One mesh chip by chip: device id on its host, coordinate, host; hosts by colour; `others` are meshes like it."""
     picture, hosts = instance_picture(mesh), [host for host, _ in chips_of(mesh).values()]
     links = f"a line is {mesh.channels if mesh.channels > 4 else 'one'} ethernet link{'s' * (mesh.channels > 4)}"
-    foot = [f"Each chip: its device id, its coordinate{' and its host rank; dotted: one host' if mesh.num_hosts > 1 else ''}; {links}."]
-    frame = MeshDrawing(picture, height=CHIP_H + 14 * (mesh.num_hosts > 1), foot=foot, host=f"mesh {mesh.mesh_id}")
+    several = mesh.num_hosts > 1
+    ink, soft = (INK, INK) if several else ("var(--ink)", "var(--soft)")
+    which = f"{', its host rank' * several}{'; dotted: one host' * bool(picture.boards)}"
+    foot = [f"Each chip: its device id, its coordinate{which}; {links}."]
+    if others:
+        foot.append(f"Like it: mesh {', '.join(map(str, others))}.")
+    frame = MeshDrawing(picture, height=CHIP_H + 14 * several, foot=foot, host=f"mesh {mesh.mesh_id}")
 
     def chip(index: int, x: float, y: float) -> None:
-        several = mesh.num_hosts > 1
-        ink = {"colour": INK} if several else {}
         frame.drawing.box(x, y, frame.w, frame.h, fill=tone(hosts[index]) if several else "var(--chip)")
-        frame.drawing.words(x + frame.w / 2, y + 25, f"device {picture.devices[index]}", size=14, bold=True, **ink)  # type: ignore[arg-type]
-        frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour=INK if several else "var(--soft)")
+        frame.drawing.words(x + frame.w / 2, y + 25, f"device {picture.devices[index]}", size=14, colour=ink, bold=True)
+        frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour=soft)
         if several:
-            frame.drawing.words(x + frame.w / 2, y + 61, f"host {hosts[index]}", size=12, colour=INK)
+            frame.drawing.words(x + frame.w / 2, y + 61, f"host {hosts[index]}", size=12, colour=ink)
 
     return frame.fill(chip)
 
@@ -96,11 +99,11 @@ def draw_graph(descriptor: Any) -> Drawing:
     rows = -(-len(meshes) // columns)
     # Back and forth, so that a chain of meshes is drawn as one; three in a row need room for the arc that joins the outer two.
     spots = [(r, c if r % 2 == 0 else columns - 1 - c) for r, c in itertools.product(range(rows), range(columns))]
-    corner = {mesh.mesh_id: (10 + c * (BOX_W + GAP), 60 + r * (BOX_H + GAP)) for mesh, (r, c) in zip(meshes, spots)}
-    title = f"{len(meshes)} meshes, {descriptor.total_devices} chips, {descriptor.total_hosts} hosts"
+    corner = {mesh.mesh_id: (10.0 + c * (BOX_W + GAP), 60.0 + r * (BOX_H + GAP)) for mesh, (r, c) in zip(meshes, spots)}
+    title = f"{len(meshes)} mesh{'es' * (len(meshes) > 1)}, {descriptor.total_devices} chips, {descriptor.total_hosts} hosts"
     note = "A number on a line: ethernet links between the two meshes." if joined else "No links between the meshes: they cannot send to one another."
     width = max(20.0 + columns * (BOX_W + GAP) - GAP, width_of(note, 11) + 12)
-    drawing = Drawing(width, 60 + rows * (BOX_H + GAP), title, described(descriptor) if descriptor.total_devices <= MOST else title)
+    drawing = Drawing(width, 60 + rows * (BOX_H + GAP), title, title)
     drawing.words(3, 16, title, size=13, anchor="start", bold=True)
     labels = []
     for (a, b), links in sorted(joined.items()):

@@ -1,0 +1,110 @@
+"""Descriptors on machines: chips that are cabled as the mesh asks, the fabric, `use_system` and other machines than a T3000."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import ttnn
+from ttkit.cluster import MeshGraphDescriptor, MeshInstance, descriptor_path, read_descriptor
+from ttkit.hardware import SYSTEMS, current_system
+from ttkit.hardware.placing import chips_of, mesh_links, placed
+
+CHIPS = [name for name, system in SYSTEMS.items() if system.num_devices > 1]
+
+
+def mesh_of(dims, types=("LINE", "LINE"), links=1, arch="WORMHOLE_B0", hosts=(1, 1)):
+    return MeshInstance(0, "M0", arch, dims, types, hosts, links, "STRICT")
+
+
+def neighbours(dims, types):
+    """The pairs that are joined in a mesh, in the plainest way."""
+    places = list(itertools.product(*map(range, dims)))
+    for a, b in itertools.combinations(places, 2):
+        axes = [axis for axis in (0, 1) if a[axis] != b[axis]]
+        if len(axes) == 1:
+            step, size = abs(a[axes[0]] - b[axes[0]]), dims[axes[0]]
+            if step == 1 or (types[axes[0]] == "RING" and step == size - 1):
+                yield a, b
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(CHIPS), st.integers(1, 8), st.integers(1, 8), st.sampled_from(list(itertools.product(["LINE", "RING"], repeat=2))))
+def test_neighbours_in_the_mesh_are_cabled(name, rows, columns, types):
+    machine, mesh = SYSTEMS[name], mesh_of((rows, columns), types)
+    grid = any(rows <= h and columns <= w for h, w in (machine.shape, machine.shape[::-1]))
+    try:
+        seen = placed(machine, mesh)
+    except ttkit.TTKitError as error:
+        assert "has no grouping in the provided valid-groupings map" in str(error)
+        assert not grid or "RING" in types, "a grid that fits was refused"
+        return
+    assert seen.shape == (rows, columns) and len(seen.coordinate_of) == rows * columns <= machine.num_devices
+    for a, b in neighbours((rows, columns), types):
+        ids = seen.ids[a[0]][a[1]], seen.ids[b[0]][b[1]]
+        assert machine.linked(*ids) and seen.linked(*ids)
+    assert {frozenset(pair[:2]) for pair in mesh_links((rows, columns), types)} == {frozenset(pair) for pair in neighbours((rows, columns), types)}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_machine_is_a_line_and_a_ring(name):
+    machine = SYSTEMS[name]
+    for dims, kind in itertools.product(((1, machine.num_devices), (machine.num_devices, 1)), ("LINE", "RING")):
+        seen = placed(machine, mesh_of(dims, (kind, kind)))
+        assert sorted(seen.coordinate_of) == sorted(machine.coordinate_of)
+        assert all(machine.linked(*pair) for pair in seen.links())
+
+
+def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
+    monkeypatch.setenv("TTKIT_SYSTEM", "galaxy")
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(32, "older")))
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 32)) as mesh:
+        ids = mesh.get_device_ids()
+        assert all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids)) and len(set(ids)) == 32
+    assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(1, 32)
+    with pytest.raises(ttkit.TTKitError, match="too big and is not rotatable"):
+        ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
+
+
+def test_no_environment_no_descriptor(monkeypatch):
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(8, "older")))
+    assert current_system().shape == (1, 8) and current_system().boards == SYSTEMS["t3000"].boards
+    monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH")
+    assert current_system() is SYSTEMS["t3000"]
+
+
+def test_a_changed_file_is_read_again(written, monkeypatch):
+    text = descriptor_path(8).read_text()
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(text)))
+    assert current_system().shape == (2, 4)
+    written(text.replace("2, 4", "4, 2"))
+    assert current_system().shape == (4, 2)
+
+
+def test_visible_devices_and_a_descriptor(written, monkeypatch):
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(descriptor_path(8).read_text().replace("2, 4", "1, 4"))))
+    assert sorted(current_system().ids[0]) == [0, 1, 2, 3]
+
+
+def test_use_system_takes_a_descriptor():
+    assert ttkit.use_system(read_descriptor(descriptor_path(8))) is SYSTEMS["t3000"]
+    line = MeshGraphDescriptor((mesh_of((1, 16), ("LINE", "RING"), 2, "BLACKHOLE", (1, 2)),))
+    system = ttkit.use_system(line)
+    assert (system.shape, system.wraps, system.links_per_pair, system.chip.arch) == ((1, 16), (False, True), 2, "BLACKHOLE")
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 16)) as mesh:
+        assert mesh.get_device_ids() == list(range(16))
+    several = MeshGraphDescriptor((mesh_of((2, 2)), mesh_of((2, 2))))
+    with pytest.raises(ttkit.TTKitError, match="Multi-mesh-per-host systems are not supported by this algorithm"):
+        ttkit.use_system(several)
+    with pytest.raises(ttkit.TTKitError, match="the mesh has 1000000 chips; a machine here may have 1024"):
+        ttkit.use_system(MeshGraphDescriptor((mesh_of((1000, 1000)),)))
+
+
+def test_chips_of_hosts():
+    chips = chips_of(mesh_of((4, 4), hosts=(2, 1), links=2))
+    assert [chips[0, c] for c in range(4)] == [(0, d) for d in SYSTEMS["t3000"].ids[0]]
+    assert [chips[3, c] for c in range(4)] == [(1, d) for d in SYSTEMS["t3000"].ids[1]]
+    assert chips_of(mesh_of((3, 2)))[2, 1] == (0, 5)  # no machine has six chips: numbered row by row
