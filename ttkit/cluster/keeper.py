@@ -28,7 +28,7 @@ from ttkit.cluster.lease import adopt_orphans, die_with_parent
 
 ORDER = "order.json"
 LOOK_EVERY_S = 0.1
-MPIRUN_S = 1.5  # for mpirun to notice that a rank has ended; measured: 0.3 s
+MPIRUN_S = 4.0  # for mpirun to say that a rank has ended, and why; measured: 0.3 s on a quiet machine
 GRACE_S = 2.0  # for mpirun to stop its ranks and to remove its own files; measured: 0.2 s
 SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
 LAST_BYTES = 20_000  # of a log, said when its process ends

@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit import lessons
 from ttkit.errors import TTKitError
-from ttkit.exercises.answers import numbers, whole_number
+from ttkit.exercises.answers import numbers
 from ttkit.lessons import CheckFailed, NotDone, difference, exercise, require
 
 TIME_S = 15.0  # what a rank waits for longer than this does not come
@@ -108,11 +108,3 @@ def _all_reduce(all_reduce: Any, cluster: Any) -> str:
         require(not chunks, f"rank {rank} has a wrong sum in {'chunk' if len(chunks) == 1 else 'chunks'} {', '.join(map(str, chunks))} of {n}")
         require(sent <= budget, f"it is right, but rank {rank} sent {sent} bytes; the budget is {budget}: 2 x {n - 1} chunks of 1/{n} of the array")
     return f"the same sum on every rank, {budget} bytes sent by each"
-
-
-@exercise("05.chips")
-def _chips(answer: Any, cluster: Any) -> str:
-    have = whole_number(answer, "the number of chips")
-    hints = {8: "that is the whole machine, which two ranks share", 2: "that is one board; there are four boards for two ranks", 1: "a board has two chips"}
-    require(have == 4, f"a rank does not see {have} chips" + (f": {hints[have]}" if have in hints else ""))
-    return "two boards of two chips for each rank"
