@@ -266,7 +266,7 @@ class Cluster:
             self.still_starting(until)
             time.sleep(0.02)
         connection(path.parent.parent, CLIENT)
-        self._client = ipyparallel.Client(str(path), profile_dir=str(path.parent.parent))
+        self._client = ipyparallel.Client(str(path), profile_dir=str(path.parent.parent), ipython_dir=str(path.parent.parent))
         while len(self._client.ids) < self.n:
             self.still_starting(until)
             time.sleep(0.02)
