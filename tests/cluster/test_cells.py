@@ -115,6 +115,13 @@ def test_a_rank_that_waits_for_nobody(notebook):
     assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
 
 
+def test_a_long_wait_says_how_it_is_going(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
+    (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
+    assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
+    notebook.run(before.replace("'1'", "'0'"))
+
+
 def test_the_stop_button_interrupts_the_ranks(notebook):
     threading.Timer(1.0, notebook.manager.interrupt_kernel).start()
     stdout, _, _, error = notebook.run("%px import time; time.sleep(100)", timeout=20)
