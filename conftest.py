@@ -12,6 +12,7 @@ collect_ignore = ["tests/conformance/run.py", "tests/real"]
 # The tests are about the simulator in its default state, also where there is a card or the shell has settings.
 for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:
     del os.environ[name]
+os.environ["TTKIT_PROGRESS"] = "0"  # which says how long a wait takes: no two runs are the same
 if pathlib.Path("/dev/tenstorrent").exists():
     os.environ["TTKIT_BACKEND"] = "sim"
 

@@ -6,6 +6,7 @@ python scripts/run_lessons.py --save     also write the outputs back into the no
 """
 
 import argparse
+import os
 import pathlib
 import sys
 import time
@@ -51,6 +52,7 @@ def main() -> int:
     if not paths:
         print(f"no notebook in {NOTEBOOKS} begins with {' or '.join(args.lessons) or 'anything'}", file=sys.stderr)
         return 1
+    os.environ["TTKIT_PROGRESS"] = "0"  # how long a wait takes is different in every run
     rows = []
     for path in paths:
         elapsed_s, error = run(path, args.cell_timeout, args.save)

@@ -289,7 +289,7 @@ def test_a_wrong_answer_is_told_where(name, answer, names):
 def test_every_exercise_has_two_wrong_answers():
     from ttkit import exercises  # noqa: F401
 
-    for name in (name for name in lessons.EXERCISES if name < "04"):  # lesson 04 has a file of its own
+    for name in (name for name in lessons.EXERCISES if name < "04"):  # the later lessons have files of their own
         assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name
 
 

@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 
 # What is loaded when it is first asked for: name -> module that holds it.
 _LATER = {
+    "Cluster": "ttkit.cluster.engines",
     "about": "ttkit.backend",
     "assert_with_pcc": "ttkit.convert",
     "from_numpy": "ttkit.convert",

@@ -1,0 +1,380 @@
+"""Engines: rank = engine, results and output in rank order, and every fault said in seconds with no process left behind."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+import ttkit
+from ttkit.cluster.ranks import equal_boards, ranks_of
+from ttkit.errors import TTKitError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
+
+
+def family(pid=None):
+    """All living processes below one, this one if not given."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def tree(cluster):
+    """All living processes of a cluster."""
+    keeper = cluster._processes.pids["keeper"]
+    return [psutil.Process(keeper), *family(keeper)]
+
+
+def gone(processes, within_s):
+    """Whether these processes are gone, or zombies that nobody has fetched, within a time."""
+    until = time.monotonic() + within_s
+    while left := [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]:
+        if time.monotonic() > until:
+            return left == []
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four engines; a test that breaks them mends them."""
+    with ttkit.Cluster(4) as cluster:
+        yield cluster
+    assert family() == []
+
+
+@pytest.fixture
+def two():
+    cluster = ttkit.Cluster(2)
+    yield cluster
+    cluster.stop()
+
+
+class takes:
+    """A block that must end within some seconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __enter__(self):
+        self.begin = time.monotonic()
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            assert time.monotonic() - self.begin < self.seconds
+
+
+def later(seconds, pid, number=signal.SIGKILL):
+    threading.Timer(seconds, os.kill, (pid, number)).start()
+
+
+# What runs on the engines.
+
+
+def where():
+    import os
+
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, os.environ["TT_VISIBLE_DEVICES"]
+
+
+def late_first():
+    import time
+
+    from mpi4py import MPI
+
+    time.sleep(0.2 - 0.05 * MPI.COMM_WORLD.rank)
+    return MPI.COMM_WORLD.rank
+
+
+def all_reduce(value):
+    import numpy
+    from mpi4py import MPI
+
+    total = numpy.empty_like(value)
+    MPI.COMM_WORLD.Allreduce(value * (MPI.COMM_WORLD.rank + 1), total)
+    return total
+
+
+def chips():
+    from ttkit import ttnn
+
+    return ttnn.get_num_devices()
+
+
+def fail_on(rank):
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == rank:
+        raise ValueError("this one is wrong")
+    MPI.COMM_WORLD.Barrier()
+
+
+def wait_for(rank):
+    import time
+
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == rank:
+        time.sleep(60)
+    MPI.COMM_WORLD.Barrier()
+
+
+def leave(code):
+    import os
+
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == 1:
+        os._exit(code)
+    MPI.COMM_WORLD.Barrier()
+
+
+def test_an_engine_is_a_rank_with_boards_of_its_own(four):
+    assert four.run(where) == [(rank, 4, str(rank)) for rank in range(4)]
+    assert four.run(chips) == [2, 2, 2, 2]
+
+
+def test_results_come_in_rank_order(four):
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+def test_arrays_are_reduced_across_ranks(four):
+    import numpy
+
+    value = numpy.arange(100_000, dtype=numpy.float32)
+    for total in four.run(all_reduce, value):
+        numpy.testing.assert_array_equal(total, value * 10)
+
+
+def test_ipyparallel_is_there_for_the_rest(four):
+    assert four.client[:].apply_sync(late_first) == [0, 1, 2, 3]
+
+
+def test_status_is_a_table(four):
+    status = four.status()
+    assert [(row.rank, row.pid, row.mesh, row.state) for row in status.rows] == [(r, four.pid(r), f"boards {r}", "idle") for r in range(4)]
+    assert str(status).splitlines()[0].split() == ["rank", "host", "pid", "mesh", "state", "last", "error"]
+    assert "<td" in status._repr_html_()
+    assert repr(four) == "<Cluster(4): 4 engines, running>"
+
+
+def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(fail_on, 2)
+    assert "cluster.run(fail_on): rank 2 of 4 raised ValueError: this one is wrong" in str(caught.value)
+    assert 'of fail_on: raise ValueError("this one is wrong")' in str(caught.value)
+    assert "ranks 0, 1 and 3 did not finish" in str(caught.value)
+    assert "of fail_on: MPI.COMM_WORLD.Barrier()" in str(caught.value)
+    assert [row.state for row in four.status().rows] == ["busy", "busy", "idle", "busy"]
+    assert four.status().rows[2].last_error == "ValueError: this one is wrong"
+
+
+def test_a_hung_collective_is_interrupted(four, capsys):
+    if not four.busy():
+        with pytest.raises(TTKitError):
+            four.run(fail_on, 2)
+    before = tree(four)
+    four.interrupt()
+    said = capsys.readouterr().out
+    assert "ranks 0, 1 and 3 were at line" in said and "MPI.COMM_WORLD.Barrier()" in said
+    assert "the engines were started anew" in said
+    assert gone(before, 1)
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+def test_python_code_is_interrupted_and_the_engines_stay(four, capsys):
+    pids = [four.pid(rank) for rank in range(4)]
+    later(1.0, os.getpid(), signal.SIGINT)
+    with takes(10), pytest.raises(KeyboardInterrupt):
+        four.run(time.sleep, 60)
+    assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
+    assert four.run(late_first) == [0, 1, 2, 3]
+    assert [four.pid(rank) for rank in range(4)] == pids
+
+
+def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
+    engines = [psutil.Process(four.pid(rank)) for rank in range(4)]
+
+    def used():
+        return sum(sum(engine.cpu_times()[:2]) for engine in engines)
+
+    before = used()
+    time.sleep(1.0)
+    assert used() - before < 0.2  # seconds, of the four that they could have used
+    mpirun = four._processes.pids["mpirun"]  # Open MPI's own, for its daemons on other hosts: it cannot be told not to
+    sockets = [each for process in family() if process.pid != mpirun for each in process.net_connections("inet")]
+    assert sockets
+    assert {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+def test_an_engine_killed_inside_a_collective(four):
+    before = tree(four)
+    later(0.7, four.pid(3))
+    with takes(10), pytest.raises(TTKitError, match=r"rank 3 of 4 was killed by signal 9 \(Killed\); the others were stopped") as caught:
+        four.run(wait_for, 3)
+    assert "try: cluster.restart()" in str(caught.value)
+    assert [row.state for row in four.status().rows] == ["failed"] * 4
+    assert "rank 3 of 4 was killed" in str(four.status())
+    four.restart()
+    assert gone(before, 1)
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+# Faults, each with a cluster of its own.
+
+
+def test_an_engine_killed_while_idle_is_reported_without_being_asked(two):
+    two.start()
+    before = tree(two)
+    os.kill(two.pid(1), signal.SIGKILL)
+    with takes(10):
+        while two.state == "running":
+            time.sleep(0.02)
+    with pytest.raises(TTKitError, match=r"rank 1 of 2 was killed by signal 9"):
+        two.run(late_first)
+    two.restart()
+    assert gone(before, 1)
+    assert two.run(late_first) == [0, 1]
+    with takes(10), pytest.raises(TTKitError, match=r"rank 1 of 2 exited with code 7"):
+        two.run(leave, 7)
+
+
+@pytest.mark.parametrize("part", ["controller", "keeper"])
+def test_another_part_killed(two, part):
+    two.start()
+    before = tree(two)
+    later(0.5, two._processes.pids[part])
+    with takes(10), pytest.raises(TTKitError, match=rf"{part} was killed by signal 9 \(SIGKILL\)"):
+        two.run(wait_for, 0)
+    two.stop()
+    assert gone(before, 1)
+    with pytest.raises(TTKitError, match="the cluster is not started"):
+        two.run(late_first)
+
+
+def test_ipyparallels_own_views_do_not_wait_for_ever(two):
+    two.start()
+    answer = two.client[:].apply_async(wait_for, 0)
+    os.kill(two._processes.pids["controller"], signal.SIGKILL)
+    with takes(10), pytest.raises(Exception, match=r"controller was killed by signal 9"):
+        answer.get(timeout=10)
+
+
+OWNER = """
+import os, sys, time, ttkit
+cluster = ttkit.Cluster(2).start()
+print(cluster._processes.folder, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_owner_leaves_nothing(number):
+    with subprocess.Popen([sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        folder = pathlib.Path(owner.stdout.readline().strip())
+        assert folder.is_dir()
+        below = family(owner.pid)
+        assert len(below) >= 5  # keeper, controller, mpirun, two engines
+        os.kill(owner.pid, number)  # and a zombie until this block ends
+        assert gone(below, 8)
+    assert not folder.exists() and not (pathlib.Path("/dev/shm") / folder.name).exists()
+
+
+# What cannot start.
+
+
+def test_a_missing_mpirun():
+    with takes(10), pytest.raises(TTKitError, match="there is no mpirun: /no/mpirun is not a program here"):
+        ttkit.Cluster(2, mpirun="/no/mpirun").start()
+
+
+def test_a_program_that_is_no_mpirun(two):
+    two._mpirun = "false"
+    before = set(family())
+    with takes(10), pytest.raises(TTKitError, match=r"start Cluster\(2\): mpirun ended with code 1"):
+        two.start()
+    assert set(family()) == before
+
+
+def test_a_taken_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with takes(10), pytest.raises(TTKitError, match=rf"port {port} cannot be had: Address already in use"):
+            ttkit.Cluster(2, ports=[port]).start()
+
+
+def write_config(folder, **environment):
+    (folder / "rank_bindings.yaml").write_text(
+        "rank_bindings:\n  - {rank: 0, mesh_id: 0, mesh_host_rank: 0}\n  - {rank: 1, mesh_id: 0, mesh_host_rank: 1, env_overrides: {"
+        + ", ".join(f'{name}: "{value}"' for name, value in environment.items())
+        + f"}}}}\nmesh_graph_desc_path: {ROOT}/configs/t3000_2ranks/mgd.textproto\n"
+    )
+    return folder
+
+
+def test_an_engine_that_fails_at_import(tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('broken on purpose')\n")
+    cluster = ttkit.Cluster(write_config(tmp_path, PYTHONPATH=tmp_path))
+    before = set(family())
+    with takes(10), pytest.raises(TTKitError, match=r"rank 1 of 2 (exited with code 1|ended)") as caught:
+        cluster.start()
+    assert "ImportError: broken on purpose" in str(caught.value)
+    assert set(family()) == before
+    assert cluster.state == "stopped"
+
+
+def test_a_configuration_gives_each_rank_its_environment(tmp_path):
+    def names():
+        import os
+        import sys
+
+        names = ("TT_MESH_ID", "TT_MESH_HOST_RANK", "MINE")
+        return [os.environ.get(name) for name in names], "ttkit.sim.ttnn" in sys.modules
+
+    with ttkit.Cluster(write_config(tmp_path, MINE="yes")) as cluster:
+        assert cluster.run(names) == [(["0", "0", None], False), (["0", "1", "yes"], False)]
+        assert [row.mesh for row in cluster.status().rows] == ["mesh 0", "mesh 0"]
+
+
+# Who the ranks are.
+
+
+@pytest.mark.parametrize("number, boards", [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])])
+def test_ranks_share_the_boards_in_pcie_order(number, boards):
+    assert [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_boards(number).rank_bindings] == boards
+
+
+def test_ranks_share_the_visible_boards(monkeypatch):
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "2,3")
+    assert [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_boards(2).rank_bindings] == ["2", "3"]
+
+
+@pytest.mark.parametrize("number", [-1, 0, 3, 8])
+def test_boards_that_cannot_be_shared(number):
+    with pytest.raises(TTKitError, match=rf"Cluster\({number}\): a t3000 has 4 boards, which {number} ranks cannot share equally"):
+        ttkit.Cluster(number)
+
+
+def test_boards_that_are_no_mesh():
+    ttkit.use_system("galaxy")
+    try:
+        assert len(ranks_of(8).rank_bindings) == 8
+        with pytest.raises(TTKitError, match="Cluster"):
+            ranks_of(5)
+    finally:
+        ttkit.use_system(None)
+
+
+def test_hosts_elsewhere_are_said():
+    with pytest.raises(TTKitError, match=r"names metal-wh-01, metal-wh-04; the engines of a Cluster run on this host"):
+        ttkit.Cluster(ROOT / "configs/2loudboxes")

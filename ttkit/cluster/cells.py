@@ -1,0 +1,111 @@
+"""`%%px` in a notebook: a cell that runs on every rank, its output in rank order and the same every time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ipykernel.compiler import get_file_name
+from IPython.core.display_functions import publish_display_data
+from IPython.core.getipython import get_ipython
+from IPython.core.magic import no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from ttkit.cluster import waiting
+from ttkit.errors import TTKitError, fail
+
+if TYPE_CHECKING:
+    from ttkit.cluster.engines import Cluster
+
+
+class CellError(TTKitError):
+    """What went wrong with a cell on the ranks. Jupyter shows the message alone: the notebook's own line says only that it was a cell."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"CellError: {self}"]
+
+
+_started: list[Cluster] = []  # in this notebook, the last one last
+
+
+def activate(cluster: Cluster) -> None:
+    """Make `%px` and `%%px` run on this cluster, while it is the last one that was started and not stopped."""
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    for other in [each for each in _started if each is not cluster and each.config == cluster.config and each.state != "stopped"]:
+        other.stop()  # the cell that starts it was run again: nobody else can reach the old one
+        print(f"{other._name}, started before, is stopped: this one takes its place")
+    _started[:] = [each for each in _started if each is not cluster and each.state != "stopped"] + [cluster]
+
+    @magic_arguments()
+    @argument("-t", "--targets", default="", help="the ranks to run on, for example 0,2; all of them if not given")
+    @argument("--local", action="store_true", help="run it in the notebook too, before the ranks")
+    def px(line: str, cell: str | None = None) -> None:
+        """Run a cell on every rank."""
+        arguments = parse_argstring(px, line)
+        if arguments.local:
+            shell.run_cell(cell)
+        run_cell(_current(), cell or "", arguments.targets)
+
+    def one_line(line: str) -> None:
+        """Run a line on every rank."""
+        run_cell(_current(), line)
+
+    for each, kind in ((px, "cell"), (one_line, "line")):
+        shell.register_magic_function(no_var_expand(each), kind, "px")
+
+
+def _current() -> Cluster:
+    return next((cluster for cluster in reversed(_started) if cluster.state != "stopped"), _started[-1])
+
+
+def _targets(cluster: Cluster, text: str) -> list[int]:
+    try:
+        ranks = sorted({int(part) for part in text.split(",")}) if text.strip() else list(range(cluster.n))
+    except ValueError:
+        ranks = [-1]
+    if not all(0 <= rank < cluster.n for rank in ranks):
+        fail(f"%%px --targets {text}", f"the ranks are 0 to {cluster.n - 1}", "%%px --targets 0,1")
+    return ranks
+
+
+def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
+    """Run a cell on ranks ("0,2", or all of them) and show what each printed and displayed, rank by rank.
+
+    Raises:
+        CellError: a rank raised, or the cluster failed; what was printed until then is shown.
+    """
+    cluster.check("%%px")
+    ranks = _targets(cluster, targets)
+    cluster._cells[os.path.basename(get_file_name(cell))] = cell
+    answers = waiting.ask(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks)
+    try:
+        waiting.results(cluster, answers, "%%px")
+    except TTKitError as error:
+        raise CellError(str(error)) from None
+    finally:
+        for rank, answer in answers.items():
+            _show(rank, answer, cluster.state == "running")
+
+
+def _show(rank: int, answer: Any, complete: bool) -> None:
+    """Show one rank's output: text with the rank in front of each line, pictures and tables below such a line."""
+    if answer.done() and complete and not answer.wait_for_output(waiting.OUTPUT_S):
+        print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+    for text, stream in ((answer.stdout, sys.stdout), (answer.stderr, sys.stderr)):
+        for line in (text or "").splitlines():
+            print(f"[rank {rank}] {line}", file=stream)
+    shown = list(answer.outputs or [])
+    value = answer.execute_result
+    shown += [value] if value else []
+    for content in shown:
+        data = content["data"]
+        if set(data) <= {"text/plain"}:
+            lines = data.get("text/plain", "").splitlines()
+            print("\n".join(f"[rank {rank}] {line}" for line in lines))
+        else:
+            print(f"[rank {rank}]")
+            sys.stdout.flush()
+            publish_display_data(data=data, metadata=content.get("metadata") or {})

@@ -1,0 +1,81 @@
+"""One engine: an MPI rank that runs what the notebook sends. Started by mpirun, which has set the rank's environment."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from ttkit.cluster.keeper import pid_file
+from ttkit.cluster.lease import hold
+
+FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
+CONNECTION = Path("security/ipcontroller-engine.json")
+
+
+def stack_file(folder: str | os.PathLike[str], rank: int) -> Path:
+    """Where rank `rank` writes what it is doing, when it gets SIGUSR1."""
+    return Path(folder) / f"rank{rank}.stack"
+
+
+def connection(folder: Path, name: Path = CONNECTION, alive_s: float = 60.0) -> str:
+    """What the controller says about where to connect, as soon as it has said all of it."""
+    until = time.monotonic() + alive_s
+    while time.monotonic() < until:
+        try:
+            text = (folder / name).read_text()
+            json.loads(text)  # half written: once more
+            return text
+        except (OSError, ValueError):
+            time.sleep(0.05)
+    raise SystemExit(f"the controller did not say within {alive_s:g} s where to connect")
+
+
+def who() -> tuple[int, int]:
+    """This engine's rank, as MPI has it, and its process id."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.rank, os.getpid()
+
+
+def join_the_world() -> None:
+    """Initialize MPI now, in all ranks together: a rank that did so only when a cell needs it would let the others wait.
+
+    The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has started another before it.
+    """
+    from ttkit.backend import is_simulated, load
+
+    if not is_simulated():
+        load().init_distributed_context()
+    from mpi4py import MPI
+
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    if rank != MPI.COMM_WORLD.rank:
+        raise SystemExit(f"mpirun calls this rank {rank}, mpi4py calls it {MPI.COMM_WORLD.rank}: they are of two MPI installations")
+
+
+def main() -> None:
+    """Be engine number `rank` until stopped."""
+    hold()
+    folder, rank = Path(os.environ[FOLDER]), os.environ["OMPI_COMM_WORLD_RANK"]
+    half = folder / f"{pid_file(rank)}.half"
+    half.write_text(str(os.getpid()))
+    half.rename(folder / pid_file(rank))  # there only when it is whole
+    stacks = stack_file(folder, int(rank)).open("w")
+    # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
+    join_the_world()
+    from ipyparallel.engine.app import IPEngine
+
+    os.environ["IPP_CONNECTION_INFO"] = connection(folder)
+    # No --mpi: it would take the rank from mpi4py and hide which variable says it. No nanny, a second process for each engine that
+    # says when it dies: mpirun says so, with the reason. The keeper, not a missed heartbeat, ends an engine whose controller is gone.
+    options = [f"--profile-dir={folder}", f"--IPEngine.id={rank}", "--IPEngine.enable_nanny=False", "--log-level=ERROR"]
+    IPEngine.launch_instance([*options, "--IPEngine.timeout=30", "--IPEngine.max_heartbeat_misses=0"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Waiting for ranks: every wait ends. With results, with an error that names the rank, or with why the cluster is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ttkit.cluster.engine import stack_file, who
+from ttkit.errors import fail
+
+if TYPE_CHECKING:
+    from ttkit.cluster.engines import Cluster
+
+PATIENCE_S = 3.0  # that the others get after the first rank has raised
+NOTICE_S = 3.0  # between ipyparallel's word that an engine is gone and mpirun's why; measured: 0.6 s
+INTERRUPT_S = 3.0  # for a rank to come back from Python code
+OUTPUT_S = 10.0  # for what was printed to arrive after the result
+SHOW_AFTER_S = 2.0
+STACK_S = 1.0  # for a rank to write where it is
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+FRAME = re.compile(r'File "(.*?)", line (\d+) in (.*)')  # of faulthandler
+BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
+HEAD = re.compile(r"(?:Cell In\[\d+\], line (?P<line>\d+)|File (?P<file>.+?):(?P<number>\d+))(?:, in (?P<function>[\w.<>]+))?")  # of IPython
+
+Answers = Mapping[int, Any]  # rank -> ipyparallel's AsyncResult
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    number: int
+    function: str
+    text: str
+
+
+def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None) -> Answers:
+    """Send each rank something to do.
+
+    Args:
+        send: given ipyparallel's view of one rank; returns an AsyncResult.
+    """
+    try:
+        return {rank: send(cluster._client.direct_view(rank)) for rank in (range(cluster.n) if ranks is None else ranks)}
+    except (IndexError, OSError) as error:  # an engine is no longer registered, or the sockets are closed
+        _await_failure(cluster, asked)
+        fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
+
+
+def greet(cluster: Cluster, until: float) -> list[int]:
+    """Hear from every rank once, on both ways that messages take, and return the process ids in rank order.
+
+    Registered is not yet connected: ZeroMQ drops what is sent, or printed, before the other end is there, and the cell that did
+    it would wait for ever. So it is said again until it is answered.
+    """
+    pids: dict[int, int] = {}
+    printed: set[int] = set()
+    while len(printed) < cluster.n:
+        rest = [rank for rank in range(cluster.n) if rank not in printed]
+        told = ask(cluster, "start", lambda view: view.apply_async(who), [rank for rank in rest if rank not in pids])
+        said = ask(cluster, "start", lambda view: view.execute("print()", silent=False, block=False), rest)
+        again = time.monotonic() + 1.0
+        while time.monotonic() < again and len(printed) < cluster.n:
+            cluster.still_starting(until)
+            for rank, answer in told.items():
+                if answer.wait(0.01):
+                    number, pids[rank] = answer.get()
+                    if number != rank:
+                        fail("start", f"engine {rank} is MPI rank {number}", "cluster.restart()")
+            printed |= {rank for rank in rest if rank in pids and said[rank].wait_for_output(0.01)}
+    return [pids[rank] for rank in range(cluster.n)]
+
+
+def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
+    """What the ranks answered, in rank order.
+
+    Raises:
+        TTKitError: a rank raised, or the cluster failed.
+        KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too.
+    """
+    try:
+        _wait(cluster, answers, asked)
+    except KeyboardInterrupt:
+        print(interrupt(cluster))
+        raise KeyboardInterrupt from None
+    raised = {rank: answer.exception() for rank, answer in answers.items() if answer.done() and answer.exception() is not None}
+    waiting = [rank for rank, answer in answers.items() if not answer.done()]
+    if not raised and not waiting:
+        return [answer.get() for answer in answers.values()]
+    lines: dict[str, list[int]] = {}
+    for rank, error in raised.items():
+        cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
+        place = raised_at(error.traceback or "", cluster.line)
+        lines.setdefault(cluster.last_error[rank] + (f"\n    at {place}" if place else ""), []).append(rank)
+    said = [f"{name_ranks(ranks)} of {cluster.n} raised {text}" for text, ranks in lines.items()]
+    for text, ranks in places(cluster, waiting).items():
+        said.append(f"{name_ranks(ranks)} did not finish" + ("" if raised else f" in {cluster.timeout_s:g} s") + f"\n    at {text}")
+    cure = ["mend that line", "cluster.interrupt(), because they still wait", "mend that line; first cluster.interrupt(), because the others still wait"]
+    fail(asked, "\n  ".join(said), cure[2 if raised and waiting else 1 if waiting else 0])
+
+
+def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
+    """Until all have answered; or one has raised and the others do not come, because they wait for it; or the time is up."""
+    begin = time.monotonic()
+    first_error: float | None = None
+    with progress(asked) as show:
+        while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
+            answers[waiting[0]].wait(0.05)
+            gone = [rank for rank, answer in answers.items() if answer.done() and _lost(answer)]
+            if gone or cluster.failure:
+                _await_failure(cluster, asked)
+            if first_error is None and any(answer.done() and answer.exception() is not None for answer in answers.values()):
+                first_error = time.monotonic()
+            if first_error is not None and time.monotonic() - first_error > PATIENCE_S:
+                return
+            if cluster.timeout_s is not None and time.monotonic() - begin > cluster.timeout_s:
+                return
+            show(f"{len(answers) - len(waiting)} of {len(answers)} ranks are done")
+    if any(_lost(answer) for answer in answers.values()):
+        _await_failure(cluster, asked)
+
+
+def _lost(answer: Any) -> bool:
+    """True where ipyparallel says that the engine went away with its task."""
+    return getattr(answer.exception(), "ename", "") == "EngineError"
+
+
+def _await_failure(cluster: Cluster, asked: str) -> None:
+    """Raise why the cluster failed, as soon as it is known."""
+    until = time.monotonic() + NOTICE_S
+    while not cluster.failure and time.monotonic() < until:
+        time.sleep(0.02)
+    cluster.check(asked)
+
+
+def interrupt(cluster: Cluster) -> str:
+    """Interrupt the ranks that are busy and return where each was; restart the engines where one does not hear it."""
+    busy = cluster.busy()
+    if not busy:
+        return "no rank was busy"
+    lines = [f"{name_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} at {text}" for text, ranks in places(cluster, busy).items()]
+    for rank in busy:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(cluster.pid(rank), signal.SIGINT)
+    until = time.monotonic() + INTERRUPT_S
+    while cluster.busy() and time.monotonic() < until and not cluster.failure:
+        time.sleep(0.02)
+    deaf = cluster.busy()
+    if deaf or cluster.failure:
+        cluster.restart()
+        lines.append(f"{name_ranks(deaf or busy)} waited inside MPI, which hears no interrupt: the engines were started anew, their variables are gone")
+    else:
+        lines.append("interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way")
+    return "\n".join(lines)
+
+
+def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
+    """Where ranks are just now: {"line 2: comm.Barrier()": [0, 1]}. Works for ranks that wait inside MPI."""
+    if not ranks or not cluster._processes:
+        return {}
+    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks}
+    sizes = {rank: file.stat().st_size for rank, file in files.items()}
+    for rank in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(cluster.pid(rank), signal.SIGUSR1)
+    stacks: dict[int, list[Frame]] = {}
+    until = time.monotonic() + STACK_S
+    while len(stacks) < len(ranks) and time.monotonic() < until:
+        time.sleep(0.02)
+        for rank, file in files.items():
+            with file.open() as text:
+                text.seek(sizes[rank])
+                frames = FRAME.findall(text.read())
+            if frames and frames[-1][2] in ("_run_code", "<module>", "main"):  # the outermost: the stack is there in full
+                stacks[rank] = [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(_yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
+    return found
+
+
+def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:
+    """The learner's innermost line in a traceback that an engine sent.
+
+    Args:
+        line_of: the text of a line of a file that the engine could not read: the notebook's cells.
+
+    Example:
+        >>> raised_at("Cell In[2], line 5\\n      4 x = 0\\n----> 5 1 / x\\n\\nZeroDivisionError: division by zero")
+        'line 5: 1 / x'
+    """
+    frames: list[Frame] = []
+    for line in ANSI.sub("", traceback).splitlines():
+        if match := HEAD.match(line):
+            file, number = match["file"] or "", int(match["line"] or match["number"])
+            frames.append(Frame(file, number, match["function"] or "", line_of(file, number)))
+        elif frames and not frames[-1].text and (match := re.match(r"-+> \d+ (?!'Could not get source)(.*)", line)):
+            frames[-1] = frames[-1]._replace(text=match[1].strip())
+    return _yours(frames[::-1])
+
+
+def _yours(frames: list[Frame]) -> str:
+    """The first of these frames, innermost first, that is not a library's. A cell has no file here, compiled code no full path."""
+    for frame in frames:
+        library = frame.file.startswith((sys.prefix, sys.base_prefix)) or f"{os.sep}site-packages{os.sep}" in frame.file
+        library = library or bool(frame.file and not os.path.isabs(frame.file))
+        if not library and f"{os.sep}ttkit{os.sep}" not in frame.file:
+            inside = f" of {frame.function}" if frame.function not in ("", "<module>") else ""
+            return f"line {frame.number}{inside}" + (f": {frame.text}" if frame.text else "")
+    return ""
+
+
+def name_ranks(ranks: list[int]) -> str:
+    """
+    Example:
+        >>> name_ranks([2]), name_ranks([0, 1, 3])
+        ('rank 2', 'ranks 0, 1 and 3')
+    """
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """Say how a wait of more than two seconds is going, and take it away at the end; TTKIT_PROGRESS=0 turns it off.
+
+    What is yielded takes the state in words, as often as one likes.
+    """
+    begin = shown = time.monotonic()
+    line: Any = None
+    notebook = _in_notebook()
+    if os.environ.get("TTKIT_PROGRESS") == "0" or not (notebook or sys.stderr.isatty()):
+        yield lambda state: None
+        return
+
+    def put(text: str) -> None:
+        nonlocal line
+        if not notebook:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            line = True
+        elif line is None:
+            from IPython.display import display
+
+            line = display({"text/plain": text}, raw=True, display_id=True)
+        else:
+            line.update({"text/plain": text}, raw=True)
+
+    def show(state: str) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - begin >= SHOW_AFTER_S and now - shown >= 0.5:
+            shown = now
+            put(f"{what}: {state}, {now - begin:.0f} s")
+
+    try:
+        yield show
+    finally:
+        if line is not None:
+            put("")
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
