@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.hardware import System, current_system
+from ttkit.hardware import System
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
+from ttkit.sim.ranks import SharedSystem, machine
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
 
@@ -19,28 +20,37 @@ class SystemMeshDescriptor:
     """The whole machine: its shape and its device ids, opened or not."""
 
     def __init__(self) -> None:
-        self._system = current_system()
+        self._system = machine()
 
     def shape(self) -> MeshShape:
         """Rows and columns of the machine."""
         return MeshShape(self._system.shape)
 
     def local_shape(self) -> MeshShape:
-        """Rows and columns of the part that this host drives."""
-        return MeshShape(self._system.shape)
+        """Rows and columns of the part that this rank drives."""
+        ours = [c for device, c in self._system.coordinate_of.items() if device in _local_ids(self._system)]
+        return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
-        """True where one host drives everything."""
-        return True
+        """True where one rank drives everything."""
+        return not isinstance(self._system, SharedSystem)
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host drives the chip at `coord`."""
-        return all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
+        """True where this rank drives the chip at `coord`."""
+        inside = all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
+        return inside and self._system.ids[coord[0]][coord[1]] in _local_ids(self._system)
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
         """The id of the chip at `coord`."""
         row, column = coord
+        if not (self.all_local() or self.is_local(coord)):
+            fail(f"get_device_id({coord!r})", f"Device at {coord!r} is remote: another rank drives it", "is_local(coordinate) first")
         return self._system.ids[row][column]
+
+
+def _local_ids(system: System) -> list[int]:
+    """Ids of the devices that this process drives."""
+    return sorted(d for d in system.coordinate_of if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank)
 
 
 @checked("open_mesh_device", note=True)
@@ -71,7 +81,7 @@ def open_mesh_device(
         ...     mesh.get_device_ids()
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
-    system = current_system()
+    system = machine()
     asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
@@ -82,9 +92,10 @@ def open_mesh_device(
     if ids:
         if mesh_shape is None:
             fail(asked, "Mesh shape must be provided when physical device ids are supplied")
+        local = _local_ids(system)
         for device in ids:
-            if device not in system.coordinate_of:
-                fail(asked, f"Device index {device} out of range. There are {system.num_devices} devices available.")
+            if device not in local:
+                fail(asked, f"Device index {device} out of range. There are {len(local)} devices available.")
         if len(ids) != mesh_shape.mesh_size():
             fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
         shape = tuple(mesh_shape)
@@ -175,17 +186,19 @@ def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: An
 
 def get_device_ids() -> list[int]:
     """Ids of all visible devices."""
-    return sorted(current_system().coordinate_of)
+    return _local_ids(machine())
 
 
 def get_num_devices() -> int:
     """How many devices are visible."""
-    return current_system().num_devices
+    return len(get_device_ids())
 
 
 def get_num_pcie_devices() -> int:
     """How many boards are visible: each has one PCIe connection."""
-    return len(current_system().boards)
+    system = machine()
+    local = _local_ids(system)
+    return sum(chips[0] in local for chips in system.boards)
 
 
 def set_fabric_config(

@@ -135,7 +135,7 @@ class Tensor:
         """The coordinates of the chips that hold a shard."""
         if self.mesh is None:
             fail("device_coords", "StorageType::HOST doesn't support device_coords", "ttnn.to_device(tensor, mesh)")
-        return [MeshCoordinate(c) for c in self.grid.coords]
+        return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> DistributedHostBuffer:
         """The host shards over the mesh that they were made for."""
@@ -203,7 +203,7 @@ class Tensor:
         return to_torch(self, mesh_composer=mesh_composer)
 
     def _lone(self) -> np.ndarray:
-        if self.grid.size > 1:
+        if self.grid.size != 1:
             fail(
                 "read one buffer",
                 f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}",

@@ -1,0 +1,157 @@
+"""Which part of which mesh is this process's: what `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the mesh graph descriptor say."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ttkit.errors import fail
+from ttkit.hardware import System, current_system
+
+Coordinate = tuple[int, ...]
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # what Open MPI and MPICH tell each rank
+NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+@dataclass(frozen=True)
+class SharedSystem(System):
+    """A machine that several ranks drive, as one of them sees it: its own devices have the ids from 0 on, as on a host of its own.
+
+    Args:
+        host_rank: ours.
+        host_of: the host rank of each device id. The ids of other ranks' devices are never shown: each rank has its own.
+    """
+
+    host_rank: int = 0
+    host_of: Mapping[int, int] = field(default_factory=dict, hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A rank's rectangle of a mesh.
+
+    Args:
+        mesh: rows and columns of the whole mesh.
+        hosts: rows and columns of ranks.
+        host_rank: which of them; row-major.
+
+    Example:
+        >>> block = Block((2, 4), (1, 2), 1)
+        >>> block.shape, block.start, block.owner_of((1, 1))
+        ((2, 2), (0, 2), 0)
+    """
+
+    mesh: Coordinate
+    hosts: Coordinate
+    host_rank: int
+    links: int = 0
+    wraps: tuple[bool, bool] = (False, False)
+
+    @property
+    def shape(self) -> Coordinate:
+        """Rows and columns of the block."""
+        return tuple(n // h for n, h in zip(self.mesh, self.hosts, strict=True))
+
+    @property
+    def start(self) -> Coordinate:
+        """Its first chip."""
+        return tuple(i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True))
+
+    def owner_of(self, coordinate: Coordinate) -> int:
+        """The host rank that drives a chip."""
+        row, column = (c // n for c, n in zip(coordinate, self.shape, strict=True))
+        return row * self.hosts[1] + column
+
+
+def world_size() -> int:
+    """How many ranks MPI started; 1 where it did not start this process."""
+    return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
+
+
+def binding() -> tuple[int, int] | None:
+    """Mesh id and host rank that this process was given; None for a process on its own.
+
+    Raises:
+        TTKitError: a value that is no whole number.
+    """
+    given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
+    if world_size() == 1 or not given[0]:
+        return None
+    if not all(value.isdigit() for value in given if value):
+        fail(f"TT_MESH_ID={given[0]} TT_MESH_HOST_RANK={given[1]}", "both must be whole numbers", "TT_MESH_ID=0 TT_MESH_HOST_RANK=1")
+    return int(given[0]), int(given[1] or 0)
+
+
+def local_block(mesh_id: int, host_rank: int) -> Block | None:
+    """This rank's part of a mesh by the descriptor in `TT_MESH_GRAPH_DESC_PATH`; None where one rank drives all of it.
+
+    Raises:
+        TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
+    """
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
+    asked = f"TT_MESH_ID={mesh_id} TT_MESH_HOST_RANK={host_rank}"
+    if not path:
+        return None
+    block = _described(path, mesh_id, host_rank)
+    count = math.prod(block.hosts)
+    if count == 1:
+        return None
+    if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
+        fail(asked, "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for single host systems.", "mesh_host_rank in rank_bindings.yaml")
+    if host_rank >= count:
+        rule = f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not found in mesh graph descriptor"
+        fail(asked, f"{rule}: it has {count} hosts", f"a rank of 0 to {count - 1}")
+    return block
+
+
+def _described(path: str, mesh_id: int, host_rank: int) -> Block:
+    from ttkit.hardware.descriptor import read_descriptor
+
+    mesh = read_descriptor(path).mesh(mesh_id)
+    wraps = tuple(kind == "RING" for kind in mesh.dim_types)
+    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)
+
+
+def machine() -> System:
+    """The machine that meshes are opened on: all of a mesh that ranks share, else `current_system()`."""
+    given = binding()
+    block = local_block(*given) if given else None
+    return current_system() if block is None else shared(current_system(), block)
+
+
+@functools.lru_cache(maxsize=16)
+def shared(system: System, block: Block) -> SharedSystem:
+    """The machine of `block.mesh` as its rank sees it; `system` is the whole of it, or what this host has.
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> shared(SYSTEMS["t3000"], Block((2, 4), (1, 2), 1)).ids  # devices 0 to 3 are ours
+        ((5, 4, 0, 2), (7, 6, 1, 3))
+    """
+    everything = list(itertools.product(*map(range, block.mesh)))
+    own = [c for c in everything if block.owner_of(c) == block.host_rank]
+    known: dict[Coordinate, int]
+    if system.shape == block.mesh:
+        known = {c: system.ids[c[0]][c[1]] for c in everything}
+    else:
+        known = {c: i for i, c in enumerate(everything)}
+        if system.shape == block.shape:
+            known |= {c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices for c in own}
+    order = sorted(own, key=known.__getitem__) + sorted(set(everything) - set(own), key=known.__getitem__)
+    number = {c: i for i, c in enumerate(order)}
+    ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
+    boards = ()
+    if system.shape == block.mesh:
+        boards = tuple(tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards)
+    elif system.shape == block.shape:
+        boards = system.boards + tuple((i,) for i in range(len(own), len(everything)))
+    hosts = {i: block.owner_of(c) for c, i in number.items()}
+    wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True)) if system.shape == block.mesh else block.wraps
+    links = block.links or system.links_per_pair
+    plain = replace(system, ids=ids, boards=boards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
+    values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
+    return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)
