@@ -28,9 +28,9 @@ MAY_IMPORT = {
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.
-MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "visualize": {"sim"}}  # the last: bytes in use, which no object carries
+MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "hardware": {"visualize"}, "visualize": {"sim"}}  # the last: bytes in use, which no object carries
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
-HEAVY = ("matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
+HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 
 def room(path):

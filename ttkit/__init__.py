@@ -31,6 +31,7 @@ _LATER = {
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",
     "use_system": "ttkit.hardware",
+    "visualize_descriptor": "ttkit.visualize",
     "visualize_memory": "ttkit.visualize",
     "visualize_mesh_device": "ttkit.visualize",
     "visualize_plan": "ttkit.visualize",

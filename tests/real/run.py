@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Three parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
-and 3 give there what the tests expect here; and the call tapes of all lessons are replayed: acceptance, shape, dtype,
-layout and placement must match. Values are not compared: no kernel runs on a mock cluster.
+Four parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
+and 3 give there what the tests expect here; the call tapes of all lessons are replayed: acceptance, shape, dtype,
+layout and placement must match; and the wheel's mesh graph descriptors are read here as recorded. Values are not compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
 """
@@ -50,7 +50,17 @@ def main() -> int:
     report = json.loads((REAL / "report.json").read_text())
     for line in report["lines"]:
         print(line)
-    return 1 if report["failed"] else 0
+    return 1 if report["failed"] + check_descriptors() else 0
+
+
+def check_descriptors() -> int:
+    """Read every descriptor of the wheel and open the recorded meshes, with the recorder's own check; its exit status."""
+    folder = next(REAL.glob("venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors"))
+    how = "import ttkit; ttkit.strict(); from ttkit import ttnn"
+    command = [sys.executable, ROOT / "tests/descriptors/check.py", how, "--textprotos", folder]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"})
+    print("descriptors:", done.stdout.strip() or done.stderr[-2000:])
+    return done.returncode
 
 
 if __name__ == "__main__":

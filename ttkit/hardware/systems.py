@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150, Chip
+
+if TYPE_CHECKING:
+    from ttkit.hardware.descriptor import MeshGraphDescriptor
 
 Coordinate = tuple[int, ...]
 
@@ -108,14 +112,14 @@ ALIASES = {"t3k": "t3000", "quietbox": "t3000", "loudbox": "t3000", "qb2": "quie
 _chosen: list[System] = []
 
 
-def use_system(system: str | System | None) -> System:
+def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
     """Choose the machine that the simulator plays, and return it; None goes back to the environment's choice.
 
     Args:
-        system: a name of `SYSTEMS`, or a `System` of your own.
+        system: a name of `SYSTEMS`, a `System` of your own, or a descriptor: the machine that its one mesh asks for.
 
     Raises:
-        TTKitError: the name is not known.
+        TTKitError: the name is not known, or the descriptor has several meshes.
 
     Example:
         >>> use_system("galaxy").num_devices
@@ -125,12 +129,30 @@ def use_system(system: str | System | None) -> System:
     """
     if isinstance(system, str):
         system = system_named(system)
+    elif system is not None and not isinstance(system, System):
+        from ttkit.hardware.placing import system_of  # brings protobuf
+
+        system = system_of(system)
     _chosen[:] = [] if system is None else [system]
-    return current_system()
+    return current_machine()
 
 
 def current_system() -> System:
-    """The machine in use: `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000; narrowed by `TT_VISIBLE_DEVICES`."""
+    """The machine in use, seen through the mesh graph descriptor of `TT_MESH_GRAPH_DESC_PATH` where that is set.
+
+    Raises:
+        TTKitError: the descriptor is refused, or does not fit on the machine.
+    """
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
+    if not path:
+        return current_machine()
+    from ttkit.hardware.fitting import seen_through  # brings protobuf
+
+    return seen_through(path, current_machine())
+
+
+def current_machine() -> System:
+    """All chips there are: `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000's; narrowed by `TT_VISIBLE_DEVICES`."""
     system = _chosen[0] if _chosen else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
     visible = os.environ.get("TT_VISIBLE_DEVICES", "")
     return narrow(system, visible) if visible.strip() else system

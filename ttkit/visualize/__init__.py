@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from html import escape
@@ -21,6 +22,8 @@ __all__ = [
     "plan_html",
     "step_through",
     "tensor_html",
+    "descriptor_html",
+    "visualize_descriptor",
     "visualize_memory",
     "visualize_mesh_device",
     "visualize_plan",
@@ -50,6 +53,13 @@ def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
 def mesh_html(mesh: Any) -> str:
     """A mesh's picture as HTML."""
     return draw_mesh(mesh_picture(mesh)).html()
+
+
+def descriptor_html(descriptor: Any) -> str:
+    """A mesh graph descriptor's pictures as HTML."""
+    from ttkit.visualize.descriptor import draw_descriptor
+
+    return "".join(drawing.html() for drawing in draw_descriptor(descriptor))
 
 
 def tensor_html(tensor: Any) -> str:
@@ -117,6 +127,37 @@ def _text(make: Callable[[], str]) -> str:
         return make()
     except Exception:
         return ""
+
+
+def visualize_descriptor(descriptor: Any) -> None:
+    """Show which chip of which host each mesh coordinate of a descriptor is, and how meshes are joined; no machine is needed.
+
+    Args:
+        descriptor: a descriptor, or the path of its file.
+
+    Raises:
+        TTKitError: the file is refused.
+
+    Example:
+        >>> from ttkit.cluster import descriptor_path
+        >>> visualize_descriptor(descriptor_path(8))
+        mesh 0: 2x4 WORMHOLE_B0, LINE x LINE, 2 links between neighbours, RELAXED
+          device 4  device 0  device 2  device 6
+          device 5  device 1  device 3  device 7
+    """
+    from ttkit.visualize.descriptor import described
+
+    if isinstance(descriptor, (str, os.PathLike)):
+        from ttkit.hardware.descriptor import read_descriptor
+
+        descriptor = read_descriptor(descriptor)
+    _has(descriptor, ("meshes", "connections"), "visualize_descriptor", "a mesh graph descriptor")
+    if not in_notebook():
+        print(described(descriptor))
+        return
+    from IPython.display import display
+
+    display({"text/html": descriptor_html(descriptor), "text/plain": described(descriptor)}, raw=True)
 
 
 def visualize_memory(mesh: Any) -> None:

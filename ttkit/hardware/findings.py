@@ -1,0 +1,37 @@
+"""What a check of files found: where, how bad, and the cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or doubtful in a file.
+
+    Args:
+        severity: "error" where the real tools refuse the file, "warning" where they let it pass.
+        path: the file.
+        line: counted from 1; 0 where the whole file is meant.
+        message: the rule that is broken, in the real tools' words where they have some.
+        cure: what to do.
+
+    Example:
+        >>> print(Finding("warning", "mgd.textproto", 3, "unknown field 'chanels'", "write channels"))
+        mgd.textproto:3: warning: unknown field 'chanels'
+          try: write channels
+    """
+
+    severity: str
+    path: str
+    line: int
+    message: str
+    cure: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and line, as editors make links of."""
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.severity}: {self.message}" + (f"\n  try: {self.cure}" if self.cure else "")
