@@ -28,7 +28,12 @@ MAY_IMPORT = {
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.
-MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "hardware": {"visualize"}, "visualize": {"sim"}}  # the last: bytes in use, which no object carries
+MAY_IMPORT_LATE = {
+    "sim": {"visualize"},
+    "plans": {"visualize"},
+    "hardware": {"visualize"},
+    "visualize": {"sim"},
+}  # the last: bytes in use, which no object carries
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +99,14 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
         ordered = np.empty_like(values)
         ordered[by_rank] = values
         values = ordered
+    if flat.nbytes <= EXACT_BELOW * len(ranks) and _one_copy(tensor.array, range(len(grid.shape)), values):
+        return values[0].reshape((1,) * len(full.shape) + tensor.shard_shape), full
     return values.reshape(full.shape + tensor.shard_shape), full
+
+
+def _one_copy(array: Array, axes: Iterable[int], parts: Array) -> bool:
+    """True where each rank has one copy along the axes, and all ranks the same: one process would keep a single copy, and multiply it."""
+    return all(array.shape[a] == 1 for a in axes) and bool((parts == parts[:1]).all())
 
 
 def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
@@ -113,12 +120,15 @@ def _along(tensor: Tensor, axes: list[int]) -> Array:
     ranks, found = _ranks(tensor.grid, axes)
     here = fabric.world()
     comm = here.group(ranks)
+    small = _small(tensor, axes)
     mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
     parts = np.empty(found.blocks + mine.shape, mine.dtype)
     here.run(lambda: comm.Iallgather(mine, parts), lambda: comm.Allgather(mine, parts), "all_gather", ranks)
+    if small and _one_copy(tensor.array, axes, parts.reshape((-1,) + mine.shape)):
+        return tensor.array
     order: list[int] = []
     for axis in range(mine.ndim):  # the blocks along an axis, then the chips of a block
-        order += [axes.index(axis)] * (axis in axes) + [len(axes) + axis]
+        order += ([axes.index(axis)] if axis in axes else []) + [len(axes) + axis]
     whole = [n * (found.blocks[axes.index(a)] if a in axes else 1) for a, n in enumerate(mine.shape)]
     return parts.transpose(order).reshape(whole)
 
@@ -133,8 +143,14 @@ def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
     if way == "here":
         return exchange.gathered(tensor, axes, dim)
     if way == "team":
-        return exchange.joined(_along(tensor, axes), lead, axes, dim)
-    return _anywhere(tensor, lambda array: exchange.joined(array, len(tensor.grid.mesh_shape), axes, dim))
+        return exchange.joined(_full(_along(tensor, axes), tensor, axes), lead, axes, dim)
+    return _anywhere(tensor, lambda array: exchange.joined(_full(array, tensor, axes), len(tensor.grid.mesh_shape), axes, dim))
+
+
+def _full(array: Array, tensor: Tensor, axes: list[int]) -> Array:
+    """The array with mesh `axes` at full length, also where there was one copy."""
+    shape = [tensor.grid.mesh_shape[a] if a in axes else n for a, n in enumerate(array.shape)]
+    return np.broadcast_to(array, shape)
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
@@ -201,9 +217,10 @@ def each(tensor: Tensor, over: int) -> list[Array]:
     if way == "here":
         return exchange.each(tensor, over)
     if way == "team":
-        array = _along(tensor, [over])
+        array = _full(_along(tensor, [over]), tensor, [over])
         return [array[(slice(None),) * over + (slice(i, i + 1),)] for i in range(array.shape[over])]
     values, full = _collected(tensor, fabric.members(tensor.grid))
+    values = _full(values, tensor, [over])
     picked = (values[(slice(None),) * over + (slice(i, i + 1),)] for i in range(values.shape[over]))
     return [restricted(array, full, tensor.grid) for array in picked]
 
@@ -212,7 +229,7 @@ def one_of(tensor: Tensor, over: int, at: int) -> Array:
     """As `exchange.one_of`."""
     way = _way(tensor, [over])
     if way == "anywhere":
-        return _anywhere(tensor, lambda array: array[(slice(None),) * over + (slice(at, at + 1),)])
+        return _anywhere(tensor, lambda array: _full(array, tensor, [over])[(slice(None),) * over + (slice(at, at + 1),)])
     length = tensor.grid.shape[over]
     if way == "here":
         return exchange.one_of(tensor, over, at)

@@ -132,7 +132,9 @@ class World:
                 waited = time.perf_counter() - start
                 if waited > settings.timeout_s:
                     self._give_up(requests, ranks, asked, waited, None)
-                if waited > EAGER_S:
+                if waited < EAGER_S:
+                    os.sched_yield()  # there may be more ranks than cores
+                else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)
         except KeyboardInterrupt as stop:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ from ttkit.hardware import System
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
-from ttkit.sim.ranks import SharedSystem, machine
+from ttkit.sim.ranks import SharedSystem, check_fabric, machine
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
 
@@ -103,10 +102,7 @@ def open_mesh_device(
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
-    if os.environ.get("TT_MESH_GRAPH_DESC_PATH") and fabric_setting[0] is not FabricConfig.DISABLED:
-        from ttkit.hardware.fitting import check_fabric  # brings protobuf
-
-        check_fabric(fabric_setting[0].name, ids, asked)
+    check_fabric(fabric_setting[0].name, ids, asked)
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh

@@ -8,9 +8,11 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
+from ttkit.hardware.systems import current_machine
 
 Coordinate = tuple[int, ...]
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # what Open MPI and MPICH tell each rank
@@ -92,35 +94,62 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
     Raises:
         TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
     """
-    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
-    asked = f"TT_MESH_ID={mesh_id} TT_MESH_HOST_RANK={host_rank}"
-    if not path:
+    descriptor = _descriptor()
+    if descriptor is None:
         return None
-    block = _described(path, mesh_id, host_rank)
-    count = math.prod(block.hosts)
-    if count == 1:
+    mesh = descriptor.mesh(mesh_id)
+    if mesh.num_hosts == 1:
         return None
     if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
-        fail(asked, "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for single host systems.", "mesh_host_rank in rank_bindings.yaml")
-    if host_rank >= count:
-        rule = f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not found in mesh graph descriptor"
-        fail(asked, f"{rule}: it has {count} hosts", f"a rank of 0 to {count - 1}")
-    return block
-
-
-def _described(path: str, mesh_id: int, host_rank: int) -> Block:
-    from ttkit.hardware.descriptor import read_descriptor
-
-    mesh = read_descriptor(path).mesh(mesh_id)
+        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for single host systems."
+        fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
+    mesh.part_of(host_rank)  # refuses a host rank that is not there
     wraps = tuple(kind == "RING" for kind in mesh.dim_types)
-    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)
+    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)  # type: ignore[arg-type]
+
+
+def _descriptor() -> Any:
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
+    if not path:
+        return None
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        changed = 0  # the reader says what is wrong
+    return _read(path, changed)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: str, changed: int) -> Any:
+    from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
+
+    return read_descriptor(path)
 
 
 def machine() -> System:
-    """The machine that meshes are opened on: all of a mesh that ranks share, else `current_system()`."""
+    """The machine that meshes are opened on: all of a mesh that ranks share, else this process's own."""
     given = binding()
-    block = local_block(*given) if given else None
-    return current_system() if block is None else shared(current_system(), block)
+    descriptor = _descriptor() if given else None
+    if given is None or descriptor is None:
+        return current_system()
+    block = local_block(*given)
+    if block is not None:
+        return shared(current_machine(), block)
+    from ttkit.hardware.placing import placed
+
+    return placed(current_machine(), descriptor.mesh(given[0]), bool(descriptor.pinnings))
+
+
+def check_fabric(fabric: str, ids: tuple[int, ...], asked: str) -> None:
+    """Fail where the fabric cannot start on a mesh of these chips under the descriptor in use; of other ranks' chips nothing is known."""
+    if fabric == "DISABLED" or not os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
+        return
+    if binding() is None:
+        from ttkit.hardware import fitting  # brings protobuf
+
+        fitting.check_fabric(fabric, ids, asked)
+    elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:
+        fail(asked, f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes", "ttnn.FabricConfig.FABRIC_2D")
 
 
 @functools.lru_cache(maxsize=16)
