@@ -83,16 +83,19 @@ class World:
                     rule = f"ranks {self.rank_of[mesh_id, host_rank]} and {rank} have the same TT_MESH_ID={mesh_id} and TT_MESH_HOST_RANK={host_rank}"
                     fail("start of the ranks", rule, "a binding of its own for each rank in rank_bindings.yaml")
                 self.rank_of[mesh_id, host_rank] = rank
-        self.comm = self.comm.Dup()  # of our own: a program's own messages never meet ours
+        self.comm, self.user = self.comm.Dup(), self.comm.Dup()  # of our own: a program's messages, by mpi4py or as bytes, never meet ours
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of our own mesh."""
         mesh_id = (binding() or (0, 0))[0]
-        absent = [h for h in host_ranks if (mesh_id, h) not in self.rank_of]
-        if absent:
-            rule = f"host ranks {absent} of mesh {mesh_id} are not running: {self.size} ranks were started"
+        return [self.rank_at(mesh_id, h) for h in host_ranks]
+
+    def rank_at(self, mesh_id: int, host_rank: int) -> int:
+        """The rank that drives a part of a mesh."""
+        if (mesh_id, host_rank) not in self.rank_of:
+            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks were started, for {sorted(self.rank_of)}"
             fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
-        return [self.rank_of[mesh_id, h] for h in host_ranks]
+        return self.rank_of[mesh_id, host_rank]
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A communicator of some ranks, in that order; all of them must ask."""

@@ -175,6 +175,11 @@ class MeshDevice:
         return self._grid
 
     @property
+    def chips(self) -> tuple[int, ...]:
+        """Ids of all chips in row-major order; those that other ranks drive have numbers that only this process knows."""
+        return self._ids
+
+    @property
     def owners(self) -> Owners | None:
         """The host rank of each chip in row-major order, where ranks share the machine."""
         hosts = getattr(self.system, "host_of", None)

@@ -108,6 +108,12 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
     return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)  # type: ignore[arg-type]
 
 
+def owner_in(mesh_id: int, coordinate: Coordinate) -> int:
+    """The host rank that drives a chip of any mesh of the descriptor."""
+    descriptor = _descriptor()
+    return 0 if descriptor is None else int(descriptor.mesh(mesh_id).host_of(coordinate))
+
+
 def _descriptor() -> Any:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
     if not path:
@@ -159,7 +165,7 @@ def shared(system: System, block: Block) -> SharedSystem:
     Example:
         >>> from ttkit.hardware import SYSTEMS
         >>> shared(SYSTEMS["t3000"], Block((2, 4), (1, 2), 1)).ids  # devices 0 to 3 are ours
-        ((5, 4, 0, 2), (7, 6, 1, 3))
+        ((6, 4, 0, 2), (7, 5, 1, 3))
     """
     everything = list(itertools.product(*map(range, block.mesh)))
     own = [c for c in everything if block.owner_of(c) == block.host_rank]

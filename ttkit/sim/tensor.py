@@ -256,7 +256,7 @@ class DistributedHostBuffer:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this host holds the shard at `coord`."""
-        return tuple(coord) in self._grid.coords
+        return self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
 
 
 def new_tensor(
