@@ -172,7 +172,7 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
     array = tensor.array
     if composer is not None:
         joined = composer.join(tensor, asked)
-        return np.array(joined, order="C") if np.may_share_memory(joined, array) else joined
+        return np.array(joined, order="C") if np.may_share_memory(joined, array) or not joined.flags.writeable else joined
     if tensor.grid.size != 1:
         rule = f"Can't convert a tensor distributed on {MeshShape(tensor.grid.mesh_shape)!r} mesh to row-major logical tensor."
         rule += " Supply a mesh composer to concatenate multi-device shards."

@@ -76,7 +76,7 @@ class World:
         mine = "none" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
         self.rank_of: dict[tuple[int, int], int] = {}  # (mesh id, host rank) -> rank
-        for rank, text in bindings.items():
+        for rank, text in sorted(bindings.items()):
             if text != "none":
                 mesh_id, host_rank = map(int, text.split())
                 if (mesh_id, host_rank) in self.rank_of:

@@ -11,8 +11,9 @@ from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
+from ttkit.sim.fabric import world
 from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
-from ttkit.sim.ranks import SharedSystem, check_fabric, machine
+from ttkit.sim.ranks import SharedSystem, binding, check_fabric, machine
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
 
@@ -103,6 +104,8 @@ def open_mesh_device(
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
     check_fabric(fabric_setting[0].name, ids, asked)
+    if binding() is not None:
+        world()  # as with ttnn, all ranks meet where they open their meshes
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh

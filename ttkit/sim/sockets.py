@@ -258,7 +258,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
-            _post(f"{_about(input_tensor)}|{len(values)}", values, rank, mesh_socket._tag)
+            _post(f"{_about(input_tensor)}|{len(values)}|{values.nbytes}", values, rank, mesh_socket._tag)
     return []
 
 
@@ -319,8 +319,8 @@ def _check(asked: object, about: str, tensor: Tensor) -> None:
 def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
     here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
-    about, _, copies = bytes(header).rstrip(b"\0").decode().rpartition("|")
+    about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
+    raw = np.empty(int(nbytes), np.uint8)  # taken even where it does not fit, so that the sender can go on
+    here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)
-    values = np.empty((int(copies),) + tensor.shard_shape, tensor.array.dtype)
-    here.wait([here.comm.Irecv(values, rank, tag + 1)], [rank], asked, (), values)
-    return values
+    return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)
