@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.sim import exchange, fabric
+from ttkit.sim import exchange, fabric, recycle
 from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import Coordinate, Grid, grid_over, restricted
 from ttkit.sim.tensor import Tensor
@@ -53,10 +53,25 @@ def team(grid: Grid, axes: tuple[int, ...]) -> Team | None:
     return Team(tuple(at[p] for p in line), blocks, tuple(mine[a] for a in axes))
 
 
-def _ranks(grid: Grid, axes: list[int]) -> tuple[list[int], Team]:
-    found = team(grid, tuple(axes))
-    assert found is not None
-    return fabric.world().ranks(found.hosts), found
+class Line(NamedTuple):
+    """A team with its ranks and its communicator."""
+
+    team: Team
+    ranks: list[int]
+    comm: Any
+
+
+@functools.lru_cache(maxsize=1024)
+def _line(grid: Grid, axes: tuple[int, ...]) -> Line:
+    found = team(grid, axes)
+    here = fabric.world()
+    ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
+    return Line(found, ranks, here.group(ranks))  # type: ignore[arg-type]
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Memory to receive into; for a big float32 array some that was used before."""
+    return recycle.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
 
 
 def _way(tensor: Tensor, axes: list[int]) -> str:
@@ -117,12 +132,11 @@ def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
 
 def _along(tensor: Tensor, axes: list[int]) -> Array:
     """The array with mesh `axes` at full length, from the team along them; other leading axes are our block's."""
-    ranks, found = _ranks(tensor.grid, axes)
+    found, ranks, comm = _line(tensor.grid, tuple(axes))
     here = fabric.world()
-    comm = here.group(ranks)
     small = _small(tensor, axes)
     mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
-    parts = np.empty(found.blocks + mine.shape, mine.dtype)
+    parts = _empty(found.blocks + mine.shape, mine.dtype)
     here.run(lambda: comm.Iallgather(mine, parts), lambda: comm.Allgather(mine, parts), "all_gather", ranks)
     if small and _one_copy(tensor.array, axes, parts.reshape((-1,) + mine.shape)):
         return tensor.array
@@ -162,17 +176,17 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
         return _anywhere(tensor, lambda array: exchange.added(array, axes, _lengths(tensor, axes)))
     if _small(tensor, axes):
         return exchange.added(_along(tensor, axes), axes, _lengths(tensor, axes))
-    ranks, _ = _ranks(tensor.grid, axes)
+    _, ranks, comm = _line(tensor.grid, tuple(axes))
     here = fabric.world()
-    comm = here.group(ranks)
     mine = np.ascontiguousarray(exchange.summed(tensor, axes))
-    total = np.empty_like(mine)
+    total = _empty(mine.shape, mine.dtype)
     here.run(lambda: comm.Iallreduce(mine, total), lambda: comm.Allreduce(mine, total), "all_reduce", ranks)
     return total
 
 
 def _small(tensor: Tensor, axes: list[int]) -> bool:
-    return exchange.expanded(tensor, axes).nbytes <= EXACT_BELOW
+    chips = math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1)
+    return chips * tensor.array.nbytes <= EXACT_BELOW
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -183,16 +197,15 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     if way == "anywhere":
         lead = len(tensor.grid.mesh_shape)
         return _anywhere(tensor, lambda array: exchange.scattered(exchange.added(array, axes, sizes), lead, axes, sizes, dim))
-    ranks, found = _ranks(tensor.grid, axes)
+    found, ranks, comm = _line(tensor.grid, tuple(axes))
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
         total = exchange.added(_along(tensor, axes), axes, sizes)
         mine = _by_block(total, lead + dim, found.blocks, inner)[found.place]
     else:
         here = fabric.world()
-        comm = here.group(ranks)
         parts = np.ascontiguousarray(_by_block(exchange.summed(tensor, axes), lead + dim, found.blocks, inner))
-        mine = np.empty(parts.shape[len(axes) :], parts.dtype)
+        mine = _empty(parts.shape[len(axes) :], parts.dtype)
         start, blocking = (lambda: comm.Ireduce_scatter_block(parts, mine)), (lambda: comm.Reduce_scatter_block(parts, mine))
         here.run(start, blocking, "reduce_scatter", ranks)
     return exchange.scattered(mine, lead, axes, inner, dim)
@@ -233,12 +246,11 @@ def one_of(tensor: Tensor, over: int, at: int) -> Array:
     length = tensor.grid.shape[over]
     if way == "here":
         return exchange.one_of(tensor, over, at)
-    ranks, found = _ranks(tensor.grid, [over])
+    found, ranks, comm = _line(tensor.grid, (over,))
     root = at // length
     mine = exchange.one_of(tensor, over, at % length)
-    values = np.ascontiguousarray(mine) if found.place == (root,) else np.empty(mine.shape, mine.dtype)
+    values = np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
     here = fabric.world()
-    comm = here.group(ranks)
     here.run(lambda: comm.Ibcast(values, root), lambda: comm.Bcast(values, root), "broadcast", ranks)
     return values
 

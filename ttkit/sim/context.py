@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import fabric
+from ttkit.sim import fabric, ranks
 from ttkit.sim.arguments import checked
 from ttkit.sim.types import integer
 
@@ -56,7 +56,7 @@ _alone = [False]  # a context that was made by one process on its own
 
 def _here() -> fabric.World | None:
     """All ranks, where MPI started several."""
-    return fabric.world() if fabric.world_size() > 1 else None
+    return fabric.world() if ranks.world_size() > 1 else None
 
 
 def init_distributed_context() -> None:
@@ -67,12 +67,12 @@ def init_distributed_context() -> None:
 
 def distributed_context_is_initialized() -> bool:
     """True after `init_distributed_context`, and in every process that MPI started."""
-    return _alone[0] or fabric.launched()
+    return _alone[0] or ranks.launched()
 
 
 def using_distributed_env() -> bool:
     """True where MPI started this process."""
-    return fabric.launched()
+    return ranks.launched()
 
 
 def distributed_context_get_rank() -> Rank:
@@ -112,11 +112,11 @@ def distributed_context_allgather_int(value: int) -> list[int]:
     here = _here()
     if here is None:
         return mine.tolist()  # type: ignore[no-any-return]
-    call, ranks = "distributed_context_allgather_int", range(here.size)
+    call, everybody = "distributed_context_allgather_int", range(here.size)
     if fabric.settings.checks:
-        fabric.compare(call, ranks)
+        fabric.compare(call, everybody)
     everyone = np.empty(here.size, np.int64)
-    here.run(lambda: here.comm.Iallgather(mine, everyone), lambda: here.comm.Allgather(mine, everyone), call, ranks)
+    here.run(lambda: here.comm.Iallgather(mine, everyone), lambda: here.comm.Allgather(mine, everyone), call, everybody)
     return everyone.tolist()  # type: ignore[no-any-return]
 
 

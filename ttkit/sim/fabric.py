@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim.ranks import NUMBERS, binding, world_size
+from ttkit.sim.ranks import binding
 
 if TYPE_CHECKING:
     from ttkit.sim.mesh import Grid
@@ -129,7 +129,7 @@ class World:
         if test(everything):
             return
         start, nap = time.perf_counter(), 20e-6
-        self.waiting = f"{asked}"
+        self.waiting, done = f"{asked}", False
         try:
             while not test(everything):
                 waited = time.perf_counter() - start
@@ -140,10 +140,11 @@ class World:
                 else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)
+            done = True
         except KeyboardInterrupt as stop:
             self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
         finally:
-            if self._broken:
+            if not done:
                 self._kept.append((everything, buffers))
             self.waiting = ""
 
@@ -193,7 +194,7 @@ def started() -> World | None:
 
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(sorted({grid.owner_of(c) for c in grid.covers}))  # type: ignore[type-var]
+    return world().ranks(sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None}))
 
 
 def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
@@ -223,8 +224,3 @@ def compare(call: str, ranks: Sequence[int]) -> None:
         who.setdefault(calls[rank], []).append(rank)
     told = "; ".join(f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}" for text, ranks in who.items())
     fail(f"rank {world().rank} in {call}", told, "the same calls in the same order on every rank of the mesh", CollectiveMismatch)
-
-
-def launched() -> bool:
-    """True where MPI started this process."""
-    return world_size() > 1 or any(os.environ.get(name) for name in NUMBERS)

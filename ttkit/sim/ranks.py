@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -72,6 +71,11 @@ class Block:
 def world_size() -> int:
     """How many ranks MPI started; 1 where it did not start this process."""
     return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
+
+
+def launched() -> bool:
+    """True where MPI started this process."""
+    return any(os.environ.get(name) for name in (*SIZES, *NUMBERS))
 
 
 def binding() -> tuple[int, int] | None:
@@ -179,7 +183,7 @@ def shared(system: System, block: Block) -> SharedSystem:
     order = sorted(own, key=known.__getitem__) + sorted(set(everything) - set(own), key=known.__getitem__)
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
-    boards = ()
+    boards: tuple[tuple[int, ...], ...] = ()
     if system.shape == block.mesh:
         boards = tuple(tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards)
     elif system.shape == block.shape:

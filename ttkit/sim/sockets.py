@@ -15,7 +15,7 @@ from ttkit.sim.arguments import describe
 from ttkit.sim.dispatch import on_mesh, operation
 from ttkit.sim.enums import BufferType, _Enum
 from ttkit.sim.mesh import Coordinate, MeshDevice
-from ttkit.sim.ranks import binding, owner_in
+from ttkit.sim.ranks import binding, owner_in, world_size
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate, integer
 
@@ -38,7 +38,7 @@ class MeshCoreCoord:
         MeshCoreCoord(device=MeshCoordinate([0, 1]), core=(0,0))
     """
 
-    def __init__(self, device_coord: MeshCoordinate, core_coord: CoreCoord):
+    def __init__(self, device_coord: Any, core_coord: Any):
         if not isinstance(device_coord, MeshCoordinate) or not isinstance(core_coord, CoreCoord):
             cure = "MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))"
             fail("MeshCoreCoord", f"incompatible function arguments: {device_coord!r}, {core_coord!r}", cure, TypeError)
@@ -114,13 +114,12 @@ class MeshSocket:
 
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
-        if fabric.world_size() == 1:
+        if world_size() == 1:
             fail(asked, "this process is alone: there is no other end", "create_socket_pair for two meshes of one process, or ttkit run")
         owners: list[Any] = []  # of the sender's and the receiver's chips: a function of a coordinate
         if None not in config._ranks:
-            ranks = [int(r) for r in config._ranks]  # type: ignore[arg-type]
-            owners = [lambda c: ranks[0], lambda c: ranks[1]]
-            ends = ranks
+            ends = [int(r) for r in config._ranks]  # type: ignore[arg-type]
+            owners = [lambda c: ends[0], lambda c: ends[1]]
         elif None not in config._meshes:
             ids = [int(i) for i in config._meshes]  # type: ignore[arg-type]
             here = fabric.world()

@@ -39,8 +39,8 @@ class MeshPicture:
     boards: tuple[tuple[Coordinate, ...], ...]  # boards of several chips whose chips stand side by side
     links_known: bool
     shape: Coordinate = ()  # the mesh's own shape where it is not rows x columns
-    hosts: tuple[int | None, ...] = ()  # of chips that other ranks drive, their host rank
     fold: int = 0  # a long line is drawn in rows of so many chips, there and back
+    hosts: tuple[int | None, ...] = ()  # of chips that other ranks drive, their host rank
 
     def place(self, index: int) -> Coordinate:
         """Row and column of the chip with this index."""

@@ -93,7 +93,7 @@ def tensor_table(tensor: Any) -> Table:
     about = f"Shape: {list(shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
     ids = ids_at(mesh) if mesh is not None else {}
     here = {place: _is_here(tensor, place) for place in itertools.product(*map(range, mesh_shape))} if mesh is None else {}
-    cells = []
+    cells: list[tuple[str, str | None]] = []
     for place in itertools.product(*map(range, mesh_shape)):
         text = _head(ids, place) if ids else "" if all(here.values()) else "Local\n" if here[place] else "Remote\n"
         text += f"({place[0]}, {place[1]})\n"

@@ -109,9 +109,13 @@ def each_collective(mesh, t, axis, along):
 
 def collectives():
     """Each collective, axis and distribution; sums of numbers that round, at sizes where the order is kept: the same bits."""
-    for axis, along in enumerate(SHAPE):
-        for seed, dims in enumerate(EVERY if along > 1 else []):
-            both(lambda mesh, dims=dims, seed=seed: each_collective(mesh, put(mesh, [8, 16], dims, seed), axis, along))
+
+    def program(axis, dims, seed):
+        return lambda mesh: each_collective(mesh, put(mesh, [8, 16], dims, seed), axis, SHAPE[axis])
+
+    for axis in (0, 1):
+        for seed, dims in enumerate(EVERY if SHAPE[axis] > 1 else []):
+            both(program(axis, dims, seed))
     both(lambda mesh: each_collective(mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.bfloat16, ttnn.TILE_LAYOUT), 1, SHAPE[1]), 0.02)
     both(lambda mesh: each_collective(mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]))
 
@@ -221,6 +225,23 @@ def random_programs(count=6):
         both(lambda mesh, seed=seed: drawn(mesh, np.random.default_rng(seed)), 1e-4)
 
 
+def step(number, a, b, axis, dim, at, to):
+    """One of ten operations."""
+    choices = [
+        lambda: ttnn.add(a, b),
+        lambda: ttnn.multiply(a, b),
+        lambda: ttnn.tanh(a),
+        lambda: ttnn.transpose(a, 0, 1),
+        lambda: ttnn.all_reduce(ttnn.multiply(a, 0.25), cluster_axis=axis),
+        lambda: ttnn.mesh_partition(ttnn.all_gather(a, dim, cluster_axis=axis), dim, axis),
+        lambda: ttnn.all_gather(ttnn.reduce_scatter(ttnn.multiply(a, 0.25), dim, cluster_axis=axis), dim, cluster_axis=axis),
+        lambda: ttnn.point_to_point(a, at, to),
+        lambda: ttnn.broadcast(a, at, cluster_axis=axis),
+        lambda: ttnn.all_broadcast(a, cluster_axis=axis)[int(at[axis])],
+    ]
+    return choices[number]()
+
+
 def drawn(mesh, dice):
     rows, columns = mesh.shape
     n = rows * columns
@@ -230,19 +251,7 @@ def drawn(mesh, dice):
         axis, dim = int(dice.choice([i for i in (0, 1) if mesh.shape[i] > 1])), int(dice.integers(2))
         at = ttnn.MeshCoordinate(int(dice.integers(rows)), int(dice.integers(columns)))
         to = ttnn.MeshCoordinate(*(int(dice.integers(m)) if i == axis else at[i] for i, m in enumerate(mesh.shape)))
-        choices = [
-            lambda: ttnn.add(a, b),
-            lambda: ttnn.multiply(a, b),
-            lambda: ttnn.tanh(a),
-            lambda: ttnn.transpose(a, 0, 1),
-            lambda: ttnn.all_reduce(ttnn.multiply(a, 0.25), cluster_axis=axis),
-            lambda: ttnn.mesh_partition(ttnn.all_gather(a, dim, cluster_axis=axis), dim, axis),
-            lambda: ttnn.all_gather(ttnn.reduce_scatter(ttnn.multiply(a, 0.25), dim, cluster_axis=axis), dim, cluster_axis=axis),
-            lambda: ttnn.point_to_point(a, at, to),
-            lambda: ttnn.broadcast(a, at, cluster_axis=axis),
-            lambda: ttnn.all_broadcast(a, cluster_axis=axis)[int(at[axis])],
-        ]
-        t.append(choices[dice.integers(len(choices))]())
+        t.append(step(int(dice.integers(10)), a, b, axis, dim, at, to))
     return t
 
 
