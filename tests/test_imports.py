@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
     "calltape": {"backend", "hardware", "sim"},
+    "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
     "train": {"backend", "plans"},
@@ -28,12 +29,8 @@ MAY_IMPORT = {
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures.
-MAY_IMPORT_LATE = {
-    "sim": {"visualize"},
-    "plans": {"visualize"},
-    "hardware": {"visualize"},
-    "visualize": {"sim"},
-}  # the last: bytes in use, which no object carries
+# "visualize" asks the simulator for the bytes in use, which no object carries.
+MAY_IMPORT_LATE = {"sim": {"visualize"}, "plans": {"visualize"}, "hardware": {"visualize"}, "visualize": {"sim"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 

@@ -143,6 +143,10 @@ def test_context_and_sockets_between_meshes(run):
     passed(run((2, 4), (1, 1), "talk.py", "two", n=2, top=TWO), 2)
 
 
+def test_channels(run):
+    passed(run((2, 4), (1, 1), "talk.py", "channel", n=2, top=TWO), 2)
+
+
 def test_sockets_within_a_shared_mesh(run):
     passed(run((2, 4), (1, 2), "talk.py", "shared"), 2)
     passed(run((2, 4), (2, 1), "talk.py", "shared"), 2)

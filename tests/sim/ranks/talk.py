@@ -7,6 +7,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
+from ttkit.channel import Channel
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
@@ -88,6 +89,25 @@ def two():
         refused(lambda: ttnn.experimental.recv_async(ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh), some), "the sender sent [32, 64] FLOAT32 TILE")
     refused(lambda: ttnn.MeshSocket(mesh, joined([((RANK, 0), (RANK, 0))], sender_rank=0, receiver_rank=1)), "rank 1 calls MeshSocket")
     refused(lambda: ttnn.MeshSocket(mesh, joined([], sender_rank=0, receiver_rank=1)), "cannot be empty")
+
+
+def channel():
+    """Both kinds of channel carry the same."""
+    os.environ.update(TT_MESH_ID=str(RANK), TT_MESH_HOST_RANK="0")
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    refused(lambda: Channel(mesh, RANK), "this is rank")
+    refused(lambda: Channel(mesh, 1 - RANK, "tcp"), "there is no kind")
+    for kind in ("fabric", "mpi"):
+        way = Channel(mesh, 1 - RANK, kind)
+        for dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
+            wanted = ttnn.typecast(ttnn.multiply(tensor(mesh, 4), 9.0), dtype)
+            for sender in (0, 1):
+                if RANK == sender:
+                    way.send(wanted)
+                else:
+                    got = way.receive(ttnn.zeros_like(wanted))
+                    assert np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
 
 
 def shared():
