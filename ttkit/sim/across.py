@@ -61,12 +61,14 @@ class Line(NamedTuple):
     comm: Any
 
 
-@functools.lru_cache(maxsize=1024)
 def _line(grid: Grid, axes: tuple[int, ...]) -> Line:
-    found = team(grid, axes)
     here = fabric.world()
-    ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
-    return Line(found, ranks, here.group(ranks))  # type: ignore[arg-type]
+    line = here.lines.get((grid, axes))
+    if line is None:
+        found = team(grid, axes)
+        ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
+        line = here.lines[grid, axes] = Line(found, ranks, here.group(ranks))  # type: ignore[arg-type]
+    return line  # type: ignore[no-any-return]
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:

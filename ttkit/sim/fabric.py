@@ -5,6 +5,7 @@ mpi4py is imported when the first rank has to talk, never by one process on its 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -70,8 +71,8 @@ class World:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.waiting = ""  # what this rank waits for, for whoever looks from outside
         self._broken = ""
-        self._kept: list[Any] = []  # buffers of messages that were given up
         self._groups: dict[tuple[int, ...], Any] = {}
+        self.lines: dict[Any, Any] = {}  # what `across` keeps
         given = binding()
         mine = "none" if given is None else f"{given[0]} {given[1]}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
@@ -106,6 +107,7 @@ class World:
 
     def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
         """Send `text` to these ranks and receive theirs: {rank: text}, ours included."""
+        self.in_step(asked)
         mine = np.zeros(TEXT, np.uint8)
         encoded = np.frombuffer(text.encode("utf-8", "replace")[:TEXT], np.uint8)
         mine[: len(encoded)] = encoded
@@ -117,14 +119,22 @@ class World:
         found = {r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace") for i, r in enumerate(others)}
         return found | {self.rank: text}
 
+    def in_step(self, asked: object) -> None:
+        """Raise where an earlier wait was given up: called before a message is begun, whose memory nobody would keep."""
+        if self._broken:
+            fail(
+                str(asked),
+                f"this rank gave up a wait before ({self._broken}), so the ranks are out of step",
+                "restart all ranks, or call ttkit.sim.fabric.start_over() on each",
+                CollectiveMismatch,
+            )
+
     def wait(self, requests: list[Any], ranks: Sequence[int], asked: object, more: Sequence[Any] = (), buffers: Any = None) -> None:
         """Wait until requests are done, in a way that Ctrl-C can break off, and no longer than the time-out.
 
         Args:
             requests: one for each of `ranks`, those that can be late; `more` are waited for too.
         """
-        if self._broken:
-            fail(str(asked), f"this rank gave up a wait before ({self._broken}), so the ranks are out of step", "restart all ranks", CollectiveMismatch)
         test, everything = self.mpi.Request.Testall, [*requests, *more]
         if test(everything):
             return
@@ -145,7 +155,8 @@ class World:
             self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
         finally:
             if not done:
-                self._kept.append((everything, buffers))
+                # MPI may write into the memory of these messages until it is finalised, which is after Python's own end: never free it.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
             self.waiting = ""
 
     def _give_up(self, requests: list[Any], ranks: Sequence[int], asked: object, waited: float, stop: KeyboardInterrupt | None) -> None:
@@ -159,8 +170,9 @@ class World:
 
     def run(self, start: Callable[[], Any], blocking: Callable[[], Any], asked: str, ranks: Sequence[int]) -> None:
         """Move data: with checks by a request that is polled, without them by MPI's blocking call."""
+        self.in_step(asked)
         if settings.checks:
-            self.wait([start()], [ranks[0]] if len(ranks) == 1 else [-1], asked)
+            self.wait([start()], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), start)
         else:
             blocking()
 
@@ -185,6 +197,13 @@ def world() -> World:
     if not _world:
         _world.append(World())
     return _world[0]
+
+
+def start_over() -> None:
+    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait. Meshes and tensors stay."""
+    if _world:
+        _world.pop()
+        world()
 
 
 def started() -> World | None:

@@ -30,8 +30,8 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """
     if tensor.mesh is None:
         values, grid = across.everywhere(tensor, "get_device_tensors")
-        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape).reshape((grid.size, 1, 1) + tensor.shard_shape)
-        return [new_tensor(shard, tensor.dtype, tensor.layout) for shard in whole]
+        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
+        return [new_tensor(whole[index][None, None], tensor.dtype, tensor.layout) for index in np.ndindex(grid.shape)]
     result = []
     local = dict(zip(tensor.grid.coords, tensor.shards(), strict=True))
     for coordinate in tensor.grid.covers:

@@ -263,6 +263,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
 
 def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
     here = fabric.world()
+    here.in_step("send_async")
     header = np.zeros(fabric.TEXT, np.uint8)
     header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     if not _pending:
@@ -317,6 +318,7 @@ def _check(asked: object, about: str, tensor: Tensor) -> None:
 
 def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
+    here.in_step(asked)
     here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
     about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
     raw = np.empty(int(nbytes), np.uint8)  # taken even where it does not fit, so that the sender can go on
