@@ -255,7 +255,40 @@ def drawn(mesh, dice):
     return t
 
 
-CHECKS = [collectives, no_axis, large, mapping, meshes_within, random_programs]
+def seen():
+    """Which chips are whose, in views, tables and pictures."""
+    from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
+
+    shared, whole = meshes()
+    local, away = shared.grid.size, SHAPE[0] * SHAPE[1] - shared.grid.size
+    assert shared.get_num_devices() == local + away and sorted(shared.get_device_ids()) == ttnn.get_device_ids() == list(range(local))
+    view, places = shared.get_view(), list(ttnn.MeshCoordinateRange(shared.shape))
+    assert [tuple(c) for c in places if view.is_local(c)] == list(shared.grid.coords)
+    assert [tuple(c) for c in view.get_local_mesh_coord_range()] == list(shared.grid.coords)
+    for c in places:
+        try:
+            assert shared.get_device_id(c) in shared.get_device_ids() and view.is_local(c)
+        except ttkit.TTKitError as error:
+            assert "Cannot get device for remote device at coordinate" in str(error) and not view.is_local(c)
+    t = put(shared, [4, 4], (0, 1))
+    host = t.cpu()
+    for table, unknown in [(mesh_table(shared), "Unknown ID"), (tensor_table(t), "Unknown ID"), (system_table(), "Unknown")]:
+        text = as_text(table)
+        assert (text.count("Local\u0020"), text.count("Remote"), text.count(unknown)) == (local + text.count("Local Shape"), away, away), text
+    text = as_text(tensor_table(host))
+    assert (text.count("Local"), text.count("Remote"), text.count("Dtype")) == (local, away, local + away)
+    assert "Dashed chips" in shared._repr_html_() and "remote" in t._repr_html_() and host._repr_html_()
+    shards = ttnn.get_device_tensors(t)
+    assert len(shards) == local + away and all(tuple(s.shape) == (4, 4) and s.is_allocated() for s in shards)
+    assert ttnn.gelu(shards[0]).shape == shards[0].shape and repr(t).count("device_id") == local
+    assert set(ttkit.memory(shared).used) == set(shared.get_device_ids())
+    ttnn.all_gather(t, 0, cluster_axis=int(SHAPE[1] > 1))
+    assert ttkit.last_plan().total_bytes > 0
+    whole.close()
+    shared.close()
+
+
+CHECKS = [seen, collectives, no_axis, large, mapping, meshes_within, random_programs]
 
 if __name__ == "__main__":
     ttkit.strict()
