@@ -132,20 +132,24 @@ def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
     return restricted(work(values), full, tensor.grid)
 
 
-def _along(tensor: Tensor, axes: list[int]) -> Array:
-    """The array with mesh `axes` at full length, from the team along them; other leading axes are our block's."""
+def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, Team]:
+    """The arrays of all blocks of the team along mesh `axes`, which are at the length of a block: the blocks along each axis lead."""
     found, ranks, comm = _line(tensor.grid, tuple(axes))
-    here = fabric.world()
-    small = _small(tensor, axes)
     mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
     parts = _empty(found.blocks + mine.shape, mine.dtype)
-    here.run(lambda: comm.Iallgather(mine, parts), lambda: comm.Allgather(mine, parts), "all_gather", ranks)
-    if small and _one_copy(tensor.array, axes, parts.reshape((-1,) + mine.shape)):
+    fabric.world().run(lambda: comm.Iallgather(mine, parts), lambda: comm.Allgather(mine, parts), "all_gather", ranks)
+    return parts, found
+
+
+def _along(tensor: Tensor, axes: list[int]) -> Array:
+    """The array with mesh `axes` at full length, for a sum: one copy where there is only one; other leading axes are our block's."""
+    parts, found = _parts(tensor, axes)
+    if _one_copy(tensor.array, axes, parts.reshape((-1,) + parts.shape[len(axes) :])):
         return tensor.array
     order: list[int] = []
-    for axis in range(mine.ndim):  # the blocks along an axis, then the chips of a block
+    for axis in range(parts.ndim - len(axes)):  # the blocks along an axis, then the chips of a block
         order += ([axes.index(axis)] if axis in axes else []) + [len(axes) + axis]
-    whole = [n * (found.blocks[axes.index(a)] if a in axes else 1) for a, n in enumerate(mine.shape)]
+    whole = [n * (found.blocks[axes.index(a)] if a in axes else 1) for a, n in enumerate(parts.shape[len(axes) :])]
     return parts.transpose(order).reshape(whole)
 
 
@@ -159,8 +163,18 @@ def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
     if way == "here":
         return exchange.gathered(tensor, axes, dim)
     if way == "team":
-        return exchange.joined(_full(_along(tensor, axes), tensor, axes), lead, axes, dim)
+        return _joined(_parts(tensor, axes)[0], lead, axes, dim)
     return _anywhere(tensor, lambda array: exchange.joined(_full(array, tensor, axes), len(tensor.grid.mesh_shape), axes, dim))
+
+
+def _joined(parts: Array, lead: int, axes: list[int], dim: int) -> Array:
+    """`exchange.joined` straight from `_parts`, in one copy."""
+    k = len(axes)
+    line = [at for i, axis in enumerate(axes) for at in (i, k + axis)]
+    order = [k + a for a in range(lead) if a not in axes] + list(range(k + lead, k + lead + dim)) + line + list(range(k + lead + dim, parts.ndim))
+    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)] + list(parts.shape[k + lead :])
+    shape[lead + dim] *= math.prod(parts.shape[at] for at in line)
+    return parts.transpose(order).reshape(shape)
 
 
 def _full(array: Array, tensor: Tensor, axes: list[int]) -> Array:
@@ -232,8 +246,9 @@ def each(tensor: Tensor, over: int) -> list[Array]:
     if way == "here":
         return exchange.each(tensor, over)
     if way == "team":
-        array = _full(_along(tensor, [over]), tensor, [over])
-        return [array[(slice(None),) * over + (slice(i, i + 1),)] for i in range(array.shape[over])]
+        parts, _ = _parts(tensor, [over])
+        chips = range(tensor.grid.shape[over])
+        return [part[(slice(None),) * over + (slice(i, i + 1),)] for part in parts for i in chips]
     values, full = _collected(tensor, fabric.members(tensor.grid))
     values = _full(values, tensor, [over])
     picked = (values[(slice(None),) * over + (slice(i, i + 1),)] for i in range(values.shape[over]))
