@@ -6,8 +6,8 @@ import pathlib
 import pytest
 from hypothesis import settings
 
-# Loaded by the name that starts a process of its own (conformance runner) or needs the real library.
-collect_ignore = ["tests/conformance/run.py", "tests/real"]
+# Programs that tests start in processes of their own (conformance runner, ranks), and what needs the real library.
+collect_ignore = ["tests/conformance/run.py", "tests/real", "tests/sim/ranks"]
 
 # The tests are about the simulator in its default state, also where there is a card or the shell has settings.
 for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:

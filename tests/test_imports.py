@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
     "calltape": {"backend", "hardware", "sim"},
+    "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
     "train": {"backend", "plans"},

@@ -14,7 +14,7 @@ from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from ttkit.dialect import DialectWarning, is_strict, strict
-from ttkit.errors import OutOfMemoryError, TTKitError
+from ttkit.errors import CollectiveMismatch, OutOfMemoryError, TTKitError
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ _LATER = {
     "memory": "ttkit.visualize",
     "pcc": "ttkit.convert",
     "profile": "ttkit.profiler",
+    "rank_checks": "ttkit.sim.fabric",
     "step_through": "ttkit.visualize",
     "tape": "ttkit.calltape",
     "to_numpy": "ttkit.convert",
@@ -39,7 +40,9 @@ _LATER = {
     "visualize_system_mesh": "ttkit.visualize",
     "visualize_tensor": "ttkit.visualize",
 }
-__all__ = ["DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER]
+__all__ = [
+    "CollectiveMismatch", "DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:

@@ -55,6 +55,10 @@ class OutOfMemoryError(TTKitError):
     """A chip's DRAM cannot hold what was asked."""
 
 
+class CollectiveMismatch(TTKitError):
+    """Ranks that should make the same call made different ones, or one did not come."""
+
+
 def _plain(kind: type[Exception]) -> type[Exception]:
     """A class of the same name as one of Python's own, that Jupyter shows plainly and that is pickled as Python's."""
     return type(kind.__name__, (Plain, kind), {"__reduce__": lambda self: (kind, self.args)})

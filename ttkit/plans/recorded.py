@@ -35,10 +35,10 @@ def plan_of(what: Record) -> Plan:
     there = topology(what.mesh)
     if what.collective == "broadcast":
         (sender,) = what.ends
-        root = sender[what.axis] if what.axis is not None else there.place[what.mesh.get_device_id(sender)]
+        root = sender[what.axis] if what.axis is not None else there.place[what.mesh.id_at(tuple(sender))]
         return collectives.broadcast(there, what.shard_bytes, root, what.axis, algorithm=what.algorithm, links=what.links)
     if what.collective == "point_to_point":
-        source, destination = (what.mesh.get_device_id(end) for end in what.ends)
+        source, destination = (what.mesh.id_at(tuple(end)) for end in what.ends)
         return collectives.point_to_point(there, what.shard_bytes, source, destination, links=what.links)
     return getattr(collectives, what.collective)(there, what.shard_bytes, what.axis, algorithm=what.algorithm, links=what.links)  # type: ignore[no-any-return]
 

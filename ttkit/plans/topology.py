@@ -144,7 +144,7 @@ def topology(of: Any) -> Topology:
     if isinstance(of, System):
         system, chips, shape = of, [chip for row in of.ids for chip in row], of.shape
     elif isinstance(getattr(of, "system", None), System):
-        system, chips, shape = of.system, of.get_device_ids(), tuple(of.shape)
+        system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
         fail(f"topology({of!r})", "which chips are cabled is known of systems and of simulated meshes only", f"a name: {', '.join(SYSTEMS)}")
     if len(shape) != 2:

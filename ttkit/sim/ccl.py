@@ -10,12 +10,11 @@ import numpy as np
 from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
 from ttkit.plans.recorded import record
-from ttkit.sim import labels
+from ttkit.sim import across, exchange, fabric, labels
 from ttkit.sim.arguments import describe
 from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.dtypes import bytes_of
 from ttkit.sim.enums import DataType, FabricConfig, Layout, Topology
-from ttkit.sim.exchange import expanded, gathered, scattered, summed
 from ttkit.sim.memory import would_fit
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.shaping import axis_of, moved
@@ -99,7 +98,7 @@ def _needs_fabric(name: str, mesh: MeshDevice) -> None:
 
 def _whole(name: str, tensor: Tensor) -> None:
     if tensor.grid is not tensor.mesh.grid:  # type: ignore[union-attr]
-        rule = f"the tensor covers {tensor.grid.size} of {tensor.mesh.get_num_devices()} chips"  # type: ignore[union-attr]
+        rule = f"the tensor covers {len(tensor.grid.covers)} of {tensor.mesh.get_num_devices()} chips"  # type: ignore[union-attr]
         fail(describe(name, (tensor,)), f"{rule}, but every chip of the mesh takes part in a collective", "a mapper that covers the mesh, or a submesh")
 
 
@@ -112,6 +111,15 @@ def _other_axis(name: str, mesh: MeshDevice, axis: int | None) -> int | None:
     if mesh.get_num_devices() == 1 and is_strict():
         fail(f"{name} on {mesh!r}", ALONE[name], "a mesh of several devices")
     return axis
+
+
+def _ways(name: str, tensor: Tensor, **how: Any) -> Any:
+    """The module that moves the values: within this process, or, once they have agreed on the call, across the ranks of the mesh."""
+    if tensor.grid.local:
+        return exchange
+    if fabric.settings.checks:
+        fabric.agree(tensor.grid, describe(name, (tensor,), how))
+    return across
 
 
 def _over(mesh: MeshDevice, axis: int | None) -> list[int]:
@@ -154,7 +162,9 @@ def all_gather(
     would_fit(input_tensor, tuple(shape))
     label = labels.gather(input_tensor.topology, mesh.grid, rank, axis, at)
     _record("all_gather", input_tensor, axis, topology, num_links)
-    return _made(input_tensor, gathered(input_tensor, axes, at), label, memory_config, output_tensor)
+    return _made(
+        input_tensor, _ways("all_gather", input_tensor, dim=at, cluster_axis=axis).gathered(input_tensor, axes, at), label, memory_config, output_tensor
+    )
 
 
 def _made(tensor: Tensor, array: Array, label: Any, memory_config: Any, output: Tensor | None = None, rounded: bool = True) -> Tensor:
@@ -199,7 +209,14 @@ def reduce_scatter(
         fail(asked, f"Dimension {at} must be divisible by ring_size: {input_tensor.shard_shape[at]} over {parts} chips", "another dim, or ttnn.pad first")
     label = labels.scatter(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, at)
     _record("reduce_scatter", input_tensor, axis, topology, num_links)
-    return _made(input_tensor, scattered(summed(input_tensor, axes), input_tensor, axes, at), label, memory_config, output_tensor, rounded=False)
+    return _made(
+        input_tensor,
+        _ways("reduce_scatter", input_tensor, dim=at, cluster_axis=axis).reduced(input_tensor, axes, at),
+        label,
+        memory_config,
+        output_tensor,
+        rounded=False,
+    )
 
 
 def _check_links(asked: object, mesh: MeshDevice, axis: int | None, num_links: int | None) -> None:
@@ -241,7 +258,9 @@ def all_reduce(
     _whole("all_reduce", input_tensor)
     label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
     _record("all_reduce", input_tensor, axis, topology, num_links)
-    return _made(input_tensor, summed(input_tensor, _over(mesh, axis)), label, memory_config, rounded=False)
+    return _made(
+        input_tensor, _ways("all_reduce", input_tensor, cluster_axis=axis).summed(input_tensor, _over(mesh, axis)), label, memory_config, rounded=False
+    )
 
 
 @operation("all_broadcast")
@@ -258,11 +277,9 @@ def all_broadcast(
     axis = _other_axis("all_broadcast", mesh, axis)
     _whole("all_broadcast", input_tensor)
     over = axis if axis is not None else int(np.argmax(mesh._shape))
-    array = expanded(input_tensor, [over])
     label = labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None)
     _record("all_gather", input_tensor, axis, topology, num_links)  # the same messages; the pieces stay apart
-    pick = lambda i: array[(slice(None),) * over + (slice(i, i + 1),)]  # noqa: E731
-    return [_made(input_tensor, pick(i), label, memory_config) for i in range(mesh._shape[over])]
+    return [_made(input_tensor, array, label, memory_config) for array in _ways("all_broadcast", input_tensor, cluster_axis=axis).each(input_tensor, over)]
 
 
 @operation("broadcast")
@@ -284,10 +301,8 @@ def broadcast(
     _needs_fabric("broadcast", mesh)
     _whole("broadcast", input_tensor)
     over = axis if axis is not None else int(np.argmax(mesh._shape))
-    array, at = input_tensor.array, sender_coord[over]
-    if array.shape[over] > 1:
-        array = array[(slice(None),) * over + (slice(at, at + 1),)]
     _record("broadcast", input_tensor, axis, topology, num_links, sender_coord)
+    array = _ways("broadcast", input_tensor, sender=sender_coord, cluster_axis=axis).one_of(input_tensor, over, sender_coord[over])
     return _made(input_tensor, array, labels.gather(input_tensor.topology, mesh.grid, len(input_tensor.shard_shape), axis, None), memory_config)
 
 
@@ -317,16 +332,8 @@ def mesh_partition(input_tensor: Tensor, dim: int, cluster_axis: int | None = No
     if input_tensor.layout is Layout.TILE and at >= rank - 2 and size // parts % 32:
         side = "width" if at == rank - 1 else "height"
         fail(asked, f"Can only slice tilized tensor with {side} begin index aligned to tiles: pieces of {size // parts}", "a row-major tensor, or pieces of 32")
-    array, lead = expanded(input_tensor, axes), len(input_tensor.grid.shape)
-    piece = size // parts
-    numbers = np.zeros([mesh._shape[a] if a in axes else 1 for a in range(lead)], np.int64)
-    for a in axes:
-        numbers = numbers * mesh._shape[a] + np.arange(mesh._shape[a]).reshape([-1 if b == a else 1 for b in range(lead)])
-    view = array.reshape(array.shape[: lead + at] + (parts, piece) + array.shape[lead + at + 1 :])
-    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
-    taken = np.take_along_axis(np.broadcast_to(view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]), index, lead + at)
     label = labels.partition(input_tensor.topology, mesh.grid, rank, axis, at)
-    return _made(input_tensor, taken.reshape(taken.shape[: lead + at] + (piece,) + taken.shape[lead + at + 2 :]), label, memory_config)
+    return _made(input_tensor, (exchange if input_tensor.grid.local else across).partitioned(input_tensor, axes, at), label, memory_config)
 
 
 @operation("point_to_point")
@@ -356,7 +363,8 @@ def point_to_point(
         fail(asked, f"Routing coordinates {sender_coord!r} and {receiver_coord!r} invalid for 1D fabric", "two hops: along the row, then along the column")
     _whole("point_to_point", input_tensor)
     base = input_tensor if output_tensor is None else output_tensor
-    values = np.array(base.full_array())
-    values[tuple(receiver_coord)] = input_tensor.full_array()[tuple(sender_coord)]
     _record("point_to_point", input_tensor, None, topology, None, sender_coord, receiver_coord)
+    values = _ways("point_to_point", input_tensor, sender=sender_coord, receiver=receiver_coord).sent(
+        input_tensor, base, tuple(sender_coord), tuple(receiver_coord)
+    )
     return _made(input_tensor, values, input_tensor.topology, None, output_tensor)

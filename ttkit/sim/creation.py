@@ -12,7 +12,7 @@ from ttkit.sim.arguments import checked, describe
 from ttkit.sim.dispatch import operation
 from ttkit.sim.distribution import as_composer, as_mapper, replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
-from ttkit.sim.mesh import MeshDevice, grid_over
+from ttkit.sim.mesh import Grid, MeshDevice, grid_over, restricted
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
 from ttkit.sim.types import (
     MeshCoordinate,
@@ -84,7 +84,8 @@ def tensor_from(
             mapper = replicate_tensor_to_mesh_mapper(device)
     cut, grid, topology = (array[None, None], grid_over((1, 1)), LONE) if mapper is None else mapper.place(array, asked)
     if device is not None:
-        grid = on_device(device, grid, asked)
+        there = on_device(device, grid, asked)
+        cut, grid = moved_over(cut, grid, there, asked), there
         if not grid.whole and _converted_on_device(name, dtype, layout):
             topology = TensorTopology(topology.distribution_shape(), topology.placements(), list(MeshCoordinateRange(device.shape)))
 
@@ -107,12 +108,22 @@ def _converted_on_device(source: str, dtype: DataType, layout: Layout) -> bool:
 def on_device(device: MeshDevice, grid: Any, asked: object) -> Any:
     """The same chips as part of `device`, which must have them all."""
     shape = tuple(device.shape)
-    if grid.mesh_shape == shape:
-        return grid
-    for coordinate in grid.coords:
+    for coordinate in grid.covers if grid.mesh_shape != shape else ():
         if len(coordinate) != len(shape) or any(c >= n for c, n in zip(coordinate, shape, strict=True)):
             fail(asked, f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device!r}", "a mapper made for this mesh")
-    return grid_over(shape, grid.coords)
+    return grid_over(shape, grid.covers, device.owners)
+
+
+def moved_over(array: np.ndarray, have: Grid, want: Grid, asked: object) -> np.ndarray:
+    """An array over the chips of one grid as one over the same chips of a device; the values of all that are ours must be there."""
+    if have is want:
+        return array
+    missing = set(want.coords) - set(have.coords)
+    if missing:
+        fail(asked, f"the values for the chips at {sorted(missing)} are on another rank", "a mapper made for this mesh")
+    if len(have.shape) != len(want.shape) and have.coords == want.coords:
+        return np.broadcast_to(array, have.shape + array.shape[len(have.shape) :]).reshape(want.shape + array.shape[len(have.shape) :])
+    return restricted(array, have, want)
 
 
 @operation("from_torch")
@@ -161,11 +172,12 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
     array = tensor.array
     if composer is not None:
         joined = composer.join(tensor, asked)
-        return np.array(joined, order="C") if np.may_share_memory(joined, array) else joined
-    if tensor.grid.size > 1:
+        return np.array(joined, order="C") if np.may_share_memory(joined, array) or not joined.flags.writeable else joined
+    if tensor.grid.size != 1:
         rule = f"Can't convert a tensor distributed on {MeshShape(tensor.grid.mesh_shape)!r} mesh to row-major logical tensor."
         rule += " Supply a mesh composer to concatenate multi-device shards."
-        fail(asked, rule, "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)")
+        far = tensor.grid.owner_of(tensor.grid.covers[0]) if not tensor.grid.size else None
+        fail(asked, rule, "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)" if far is None else f"host rank {far} has these values: read them there")
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 

@@ -107,8 +107,8 @@ def result(
         if output.shard_shape != array.shape[len(like.grid.shape) :] or output.grid is not like.grid:
             fail(
                 "output_tensor",
-                f"the result has shape {list(array.shape[len(like.grid.shape) :])} on {like.grid.size} chips, "
-                f"the output tensor {list(output.shard_shape)} on {output.grid.size}",
+                f"the result has shape {list(array.shape[len(like.grid.shape) :])} on {len(like.grid.covers)} chips, "
+                f"the output tensor {list(output.shard_shape)} on {len(output.grid.covers)}",
                 "an output of that shape on those chips",
             )
         if output.dtype is not dtype:
@@ -142,20 +142,20 @@ def merged(grid: Grid, *topologies: TensorTopology) -> TensorTopology:
                     claimed.add(placement)
                     if placements[axis] == REPLICATE:
                         placements[axis] = placement
-    return TensorTopology(MeshShape(shape), placements, grid.coords)  # type: ignore[arg-type]
+    return TensorTopology(MeshShape(shape), placements, grid.covers)  # type: ignore[arg-type]
 
 
 def common_grid(tensors: Sequence[Tensor], asked: Callable[[], object]) -> tuple[Tensor, list[np.ndarray]]:
     """The operand that covers the fewest chips, and all operands' arrays on its chips."""
-    like = min(tensors, key=lambda t: t.grid.size)
+    like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
     arrays = []
     for tensor in tensors:
         if tensor.grid is grid:
             arrays.append(tensor.array)
             continue
-        if not set(grid.coords) <= set(tensor.grid.coords):
-            rule = f"operands lie on different chips: {list(grid.coords)} and {list(tensor.grid.coords)}"
+        if not set(grid.covers) <= set(tensor.grid.covers):
+            rule = f"operands lie on different chips: {list(grid.covers)} and {list(tensor.grid.covers)}"
             fail(asked(), rule, "the same mapper for both")
         index = {c: i for i, c in enumerate(tensor.grid.coords)}
         whole = tensor.full_array().reshape((tensor.grid.size,) + tensor.shard_shape)

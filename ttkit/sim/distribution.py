@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim import across
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import StorageType
-from ttkit.sim.mesh import Grid, MeshDevice, grid_over
+from ttkit.sim.mesh import Grid, MeshDevice, grid_over, restricted
 from ttkit.sim.tensor import Tensor, new_tensor
 from ttkit.sim.types import (
     MeshComposerConfig,
@@ -88,6 +89,7 @@ class CppTensorToMesh:
     def __init__(self, mesh: MeshDevice | MeshShape, config: MeshMapperConfig, asked: object):
         self._config = config
         self._mesh = mesh if isinstance(mesh, MeshDevice) else None
+        self._owners = mesh.owners if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = _mesh_shape(mesh, asked)
         self._distribution = over = tuple(config._shape) if config._shape is not None else shape
         if len(over) != len(config.placements):
@@ -137,9 +139,9 @@ class CppTensorToMesh:
         cut = array.reshape(split).transpose([home[axis] for axis in sorted(home)] + order)
         cut = cut.reshape(lead + [split[i] for i in order])
         coords = _devices(tuple(over), self._mesh_shape, self._offset)
-        grid = grid_over(self._mesh_shape, coords)
+        whole, grid = grid_over(self._mesh_shape, coords), grid_over(self._mesh_shape, coords, self._owners)
         topology = TensorTopology(MeshShape(over), placements, [MeshCoordinate(c) for c in coords])
-        return onto_grid(cut, tuple(over), grid), grid, topology
+        return restricted(onto_grid(cut, tuple(over), whole), whole, grid), grid, topology
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
@@ -173,8 +175,12 @@ class CppMeshToTensor:
         self._coords = _devices(over, shape, _check_offset(config._offset, over, shape, asked))
 
     def join(self, tensor: Tensor, asked: object) -> np.ndarray:
-        """One array out of the composer's shards: concatenated along dims[i] for mesh axis i."""
-        grid, over = tensor.grid, self._over
+        """One array out of the composer's shards: concatenated along dims[i] for mesh axis i.
+
+        As in ttnn, ranks that share the mesh get all of its shards: each of them must call.
+        """
+        values, grid = across.everywhere(tensor, "compose")
+        over = self._over
         have = {c: i for i, c in enumerate(grid.coords)}
         for coordinate in self._coords:
             if len(coordinate) != len(grid.mesh_shape) or any(c >= n for c, n in zip(coordinate, grid.mesh_shape, strict=True)):
@@ -190,7 +196,7 @@ class CppMeshToTensor:
             rule = f"ND composition requires the number of tensors {len(places)} to match the mesh shape {MeshShape(over)!r}"
             fail(asked, rule, "mesh_shape_override and mesh_offset_override as the tensor was distributed")
         dims = _check_dims(self._config._dims, len(tensor.shard_shape), asked)
-        whole = tensor.full_array()
+        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         if places != list(range(grid.size)):
             whole = whole.reshape((grid.size,) + tensor.shard_shape)[places]
         whole = whole.reshape(over + tensor.shard_shape)

@@ -27,15 +27,17 @@ def expanded(tensor: Tensor, axes: list[int]) -> Array:
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Shards along mesh `axes` (in row-major order) joined along shard dimension `dim`; the axes end with one copy."""
-    lead = len(tensor.grid.shape)
-    array = expanded(tensor, axes)
+    return joined(expanded(tensor, axes), len(tensor.grid.shape), axes, dim)
+
+
+def joined(array: Array, lead: int, axes: list[int], dim: int) -> Array:
+    """`gathered` for an array whose `lead` leading axes run over chips, the named ones at full length."""
     keep = [a for a in range(lead) if a not in axes]
     order = keep + [lead + d for d in range(dim)] + axes + [lead + d for d in range(dim, array.ndim - lead)]
-    joined = array.transpose(order)
     shape = [1 if a in axes else array.shape[a] for a in range(lead)]
-    local = list(tensor.shard_shape)
+    local = list(array.shape[lead:])
     local[dim] *= math.prod(array.shape[a] for a in axes)
-    return joined.reshape(shape + local)
+    return array.transpose(order).reshape(shape + local)
 
 
 _ones: dict[int, Array] = {}
@@ -43,11 +45,16 @@ _ones: dict[int, Array] = {}
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
     """Shards along mesh `axes` added; the axes end with one copy. A replicated axis of N chips counts N times."""
-    array, times = tensor.array, 1
-    for axis in axes:
+    return added(tensor.array, axes, [tensor.grid.shape[axis] for axis in axes])
+
+
+def added(array: Array, axes: list[int], lengths: list[int]) -> Array:
+    """`summed` for an array; `lengths` are the numbers of chips along the axes, also where the array has one copy."""
+    times = 1
+    for axis, chips in zip(axes, lengths, strict=True):
         n = array.shape[axis]
         if n == 1:
-            times *= tensor.grid.shape[axis]
+            times *= chips
         elif array.dtype != np.float32:
             array = array.sum(axis, keepdims=True, dtype=array.dtype)
         elif n == 2:
@@ -73,10 +80,14 @@ def _add_up(parts: Array, out: Array) -> None:
     together(partial(np.matmul, row, parts[i][:, c], out=out[i][:, c]) for i in range(many) for c in columns)
 
 
-def scattered(array: Array, tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shard dimension `dim` cut over mesh `axes` (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
-    lead = len(tensor.grid.shape)
-    sizes = [tensor.grid.shape[a] for a in axes]
+def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Shards along mesh `axes` added, each chip keeping its piece of `dim`."""
+    shape = tensor.grid.shape
+    return scattered(summed(tensor, axes), len(shape), axes, [shape[a] for a in axes], dim)
+
+
+def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
+    """Shard dimension `dim` cut over mesh `axes` of those sizes (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
     parts = math.prod(sizes)
     full = array.shape
     split = full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
@@ -85,3 +96,46 @@ def scattered(array: Array, tensor: Tensor, axes: list[int], dim: int) -> Array:
     rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
     order = [home.get(a, a) for a in range(lead)] + rest + axes
     return pieces.transpose(order).reshape([pieces.shape[i] for i in order[: len(order) - len(axes)]])
+
+
+def each(tensor: Tensor, over: int) -> list[Array]:
+    """The shards along one mesh axis, each on all chips of the axis."""
+    array = expanded(tensor, [over])
+    return [array[(slice(None),) * over + (slice(i, i + 1),)] for i in range(array.shape[over])]
+
+
+def one_of(tensor: Tensor, over: int, at: int) -> Array:
+    """The shard at place `at` of one mesh axis, on all chips of the axis."""
+    array = tensor.array
+    return array[(slice(None),) * over + (slice(at, at + 1),)] if array.shape[over] > 1 else array
+
+
+def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
+    """Each chip's piece of `dim`, by its place along mesh `axes` (in row-major order)."""
+    sizes = tensor.grid.shape
+    return cut(tensor, axes, dim, math.prod(sizes[a] for a in axes), _numbers(axes, sizes))
+
+
+def _numbers(axes: list[int], sizes: tuple[int, ...]) -> Array:
+    """Which piece each place along the axes keeps: as long as the mesh on these axes, 1 on others."""
+    number: Array = np.zeros([n if a in axes else 1 for a, n in enumerate(sizes)], np.int64)
+    for a in axes:
+        number = number * sizes[a] + np.arange(sizes[a]).reshape([-1 if b == a else 1 for b in range(len(sizes))])
+    return number
+
+
+def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -> Array:
+    """Of `dim` in `parts` pieces, the one that `numbers` (leading axes like the tensor's) names for each chip."""
+    array, lead = expanded(tensor, axes), len(tensor.grid.shape)
+    piece = tensor.shard_shape[dim] // parts
+    view = array.reshape(array.shape[: lead + dim] + (parts, piece) + array.shape[lead + dim + 1 :])
+    index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
+    taken = np.take_along_axis(np.broadcast_to(view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]), index, lead + dim)
+    return taken.reshape(taken.shape[: lead + dim] + (piece,) + taken.shape[lead + dim + 2 :])
+
+
+def sent(tensor: Tensor, base: Tensor, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Array:
+    """The values of `base`, but at `receiver` those that `tensor` has at `sender`."""
+    values = np.array(base.full_array())
+    values[receiver] = tensor.full_array()[sender]
+    return values

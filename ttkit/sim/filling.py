@@ -101,7 +101,7 @@ def empty(
         fail(asked, f"Only TILE layout is supported for {dtype.name} dtype!", "layout=ttnn.TILE_LAYOUT")
     made = _filled(shape, 0.0, dtype, layout, device, memory_config, asked)
     axes = len(tuple(device.shape))  # unlike zeros, it speaks of each axis of the mesh
-    made.topology = TensorTopology(device.shape, [PlacementReplicate()] * axes, device.grid.coords)  # type: ignore[arg-type]
+    made.topology = TensorTopology(device.shape, [PlacementReplicate()] * axes, device.grid.covers)  # type: ignore[arg-type]
     return made
 
 

@@ -58,7 +58,7 @@ def _settled(placements: list[Placement], shape: Shape, rank: int, last: int | N
 
 def _topology(label: Label | None, old: TensorTopology, grid: Grid) -> TensorTopology:
     placements, shape = label if label is not None else (list(old._placements), old._shape)
-    return TensorTopology(MeshShape(shape), placements, grid.coords)  # type: ignore[arg-type]
+    return TensorTopology(MeshShape(shape), placements, grid.covers)  # type: ignore[arg-type]
 
 
 def _covers(old: TensorTopology, mesh: Shape) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -23,45 +27,92 @@ opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
 
 
+class Owners(NamedTuple):
+    """Which rank drives each chip of a mesh on a machine that several ranks share: host ranks in row-major order."""
+
+    me: int
+    hosts: int  # how many ranks share the machine; some may have no chip of this mesh
+    ranks: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Which chips of a mesh a tensor covers, and in which shape its leading array axes run over them.
 
     The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat axis.
     Grids are interned by `grid_over`: two tensors cover the same chips exactly when their grids are the same object.
+
+    Args:
+        coords: the covered chips whose values this process has, in row-major order; `shape` is of these.
+        covers: all covered chips; more than `coords` only where ranks share the mesh.
+        owners: None where no machine is shared.
     """
 
     mesh_shape: Coordinate
     shape: Coordinate
     coords: tuple[Coordinate, ...]
+    covers: tuple[Coordinate, ...]
+    owners: Owners | None = None
 
     @property
     def size(self) -> int:
-        """How many chips."""
+        """How many chips' values this process has."""
         return len(self.coords)
 
     @property
     def whole(self) -> bool:
         """True where every chip of the mesh is covered."""
-        return self.shape == self.mesh_shape
+        return len(self.covers) == math.prod(self.mesh_shape)
+
+    @property
+    def local(self) -> bool:
+        """True where this process drives every covered chip."""
+        return len(self.coords) == len(self.covers)
+
+    def owner_of(self, coordinate: Coordinate) -> int | None:
+        """The host rank that drives a chip; None where no machine is shared."""
+        return self.owners.ranks[_number(coordinate, self.mesh_shape)] if self.owners else None
 
 
 @lru_cache(maxsize=4096)
-def grid_over(mesh_shape: Coordinate, coords: tuple[Coordinate, ...] | None = None) -> Grid:
+def grid_over(mesh_shape: Coordinate, coords: tuple[Coordinate, ...] | None = None, owners: Owners | None = None) -> Grid:
     """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
-    everything = tuple(itertools.product(*map(range, mesh_shape)))
-    if coords is None or coords == everything:
-        return _intern(mesh_shape, mesh_shape, everything)
+    covers = tuple(itertools.product(*map(range, mesh_shape))) if coords is None else coords
+    coords = covers if owners is None else tuple(c for c in covers if owners.ranks[_number(c, mesh_shape)] == owners.me)
+    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
+
+
+def _number(coordinate: Coordinate, shape: Coordinate) -> int:
+    """The place of a chip in row-major order."""
+    return functools.reduce(lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0)
+
+
+def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
+    """A rectangle's shape, or the length of a list."""
     axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    shape = tuple(map(len, axes))
-    if coords == tuple(itertools.product(*axes)) and all(a[-1] - a[0] + 1 == len(a) for a in axes):
-        return _intern(mesh_shape, shape, coords)
-    return _intern(mesh_shape, (len(coords),), coords)
+    box = coords and coords == tuple(itertools.product(*axes)) and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    return tuple(map(len, axes)) if box else (len(coords),)
 
 
 @lru_cache(maxsize=4096)
-def _intern(mesh_shape: Coordinate, shape: Coordinate, coords: tuple[Coordinate, ...]) -> Grid:
-    return Grid(mesh_shape, shape, coords)
+def _intern(mesh_shape: Coordinate, shape: Coordinate, coords: tuple[Coordinate, ...], covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
+    return Grid(mesh_shape, shape, coords, covers, owners)
+
+
+def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
+    """An array over the chips of `have` as one over those of `want`, all of which `have` has; a view where it can be."""
+    rank, wanted = len(have.shape), len(want.shape)
+    lead, shard = array.shape[:rank], array.shape[rank:]
+    if have.coords == want.coords:
+        return array
+    if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
+        first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
+        return array[tuple(slice(f, f + n) if length > 1 else slice(None) for f, n, length in zip(first, want.shape, lead, strict=True))]
+    if all(n == 1 for n in lead):
+        return array.reshape((1,) * wanted + shard)
+    place = {c: i for i, c in enumerate(have.coords)}
+    flat = np.broadcast_to(array, have.shape + shard).reshape((have.size,) + shard)
+    return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
 
 
 SINGLE = grid_over((1, 1))  # a host tensor that was never distributed
@@ -96,7 +147,7 @@ class MeshDevice:
         self._ids_of = {shape: ids}  # tensors stay on the chips that they were put on when the mesh is reshaped
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
-        self._grid = grid_over(shape)
+        self._grid = grid_over(shape, None, self.owners)
         memory.register(self)
 
     def __repr__(self) -> str:
@@ -123,9 +174,20 @@ class MeshDevice:
         """All chips of the mesh, as tensors refer to them."""
         return self._grid
 
+    @property
+    def chips(self) -> tuple[int, ...]:
+        """Ids of all chips in row-major order; those that other ranks drive have numbers that only this process knows."""
+        return self._ids
+
+    @property
+    def owners(self) -> Owners | None:
+        """The host rank of each chip in row-major order, where ranks share the machine."""
+        hosts = getattr(self.system, "host_of", None)
+        return None if hosts is None else Owners(self.system.host_rank, max(hosts.values()) + 1, tuple(hosts[i] for i in self._ids))  # type: ignore[attr-defined]
+
     def get_device_ids(self) -> list[int]:
-        """Device ids in row-major order."""
-        return list(self._ids)
+        """Ids of the devices that this process drives, in row-major order."""
+        return [self.id_at(c) for c in self._grid.coords]
 
     def get_num_devices(self) -> int:
         """How many chips."""
@@ -138,14 +200,14 @@ class MeshDevice:
             fail("MeshDevice.get_device_id", f"incompatible function arguments: {coord!r}", "MeshCoordinate(row, column)", TypeError)
         if not self._inside(tuple(coord)):
             fail(f"get_device_id({coord!r}) on {self!r}", f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}")
+        if tuple(coord) not in self._grid.coords:
+            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank {self._grid.owner_of(tuple(coord))} drives it"
+            fail(f"get_device_id({coord!r}) on {self!r}", rule, "mesh.get_view().is_local(coordinate) first")
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
         """The id of the chip at a plain (row, column) that is known to be inside; `shape` is one that the mesh had before `reshape`."""
-        index = 0
-        for c, n in zip(coordinate, shape or self._shape, strict=True):
-            index = index * n + c
-        return self._ids_of[shape or self._shape][index]
+        return self._ids_of[shape or self._shape][_number(coordinate, shape or self._shape)]
 
     def _inside(self, coordinate: Coordinate) -> bool:
         return len(coordinate) == len(self._shape) and all(0 <= c < n for c, n in zip(coordinate, self._shape, strict=True))
@@ -232,7 +294,7 @@ class MeshDevice:
             self._ids = tuple(self.system.ids[r][c] for r, c in box)
         self._shape = shape
         self._ids_of[shape] = self._ids
-        self._grid = grid_over(shape)
+        self._grid = grid_over(shape, None, self.owners)
 
     def close(self) -> None:
         """Close the mesh and its submeshes; closing twice is silent."""
@@ -289,11 +351,15 @@ class MeshDeviceView:
         return self._mesh.get_num_devices()
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`: everywhere in the mesh, as the simulator is one process."""
+        """True where this process drives the chip at `coord`: everywhere, unless ranks share the mesh."""
         if not self._mesh._inside(tuple(coord)):
             fail(f"is_local({coord!r}) on {self._mesh!r}", f"Coordinate {coord!r} not found in mesh {self.shape()!r}")
-        return True
+        return tuple(coord) in self._mesh.grid.coords
 
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
-        """The coordinates that this process drives."""
-        return MeshCoordinateRange(self._mesh.shape)
+        """The smallest rectangle around the chips that this process drives."""
+        local = self._mesh.grid.coords
+        if not local:
+            fail(f"get_local_mesh_coord_range on {self._mesh!r}", "No local devices found in mesh device: other ranks drive them all")
+        axes = list(zip(*local, strict=True))
+        return MeshCoordinateRange(MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes))))

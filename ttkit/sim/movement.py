@@ -9,7 +9,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.creation import on_device
+from ttkit.sim.creation import moved_over, on_device
 from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.distribution import replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
@@ -38,8 +38,7 @@ def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[np.ndarr
     if tensor.topology is LONE:
         return replicate_tensor_to_mesh_mapper(device).place(tensor.array.reshape(tensor.shard_shape), asked)
     grid = on_device(device, tensor.grid, asked)
-    array = tensor.array if len(grid.shape) == len(tensor.grid.shape) else tensor.full_array().reshape(grid.shape + tensor.shard_shape)
-    return array, grid, tensor.topology
+    return moved_over(tensor.array, tensor.grid, grid, asked), grid, tensor.topology
 
 
 @operation("from_device")
@@ -143,9 +142,9 @@ def copy_device_to_host_tensor(device_tensor: Tensor, host_tensor: Tensor, block
     asked = describe("copy_device_to_host_tensor", (device_tensor, host_tensor))
     on_mesh("copy_device_to_host_tensor", device_tensor)
     _check_alike(host_tensor, device_tensor, asked)
-    if host_tensor.mesh is not None or host_tensor.grid.size != device_tensor.grid.size:
+    if host_tensor.mesh is not None or host_tensor.grid.covers != device_tensor.grid.covers:
         fail(asked, "Host tensor has different distribution than the device tensor", "tensor.cpu()")
-    host_tensor.rebind(device_tensor.full_array().reshape(host_tensor.grid.shape + host_tensor.shard_shape))
+    host_tensor.rebind(moved_over(device_tensor.array, device_tensor.grid, host_tensor.grid, asked))
 
 
 @operation("clone")

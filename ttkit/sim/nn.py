@@ -336,7 +336,7 @@ def dropout(
     if input_tensor.layout is not Layout.TILE:
         fail(asked, "Dropout operation requires tensor to be in Tile layout when working with non-sharded input tensor", "ttnn.to_layout")
     grid, shape = input_tensor.grid, input_tensor.shard_shape
-    chips = range(grid.size) if use_per_device_seed else range(1)
-    kept = np.stack([np.random.default_rng([int(seed), chip]).random(shape, F) >= F(probability) for chip in chips])
+    chips = [grid.covers.index(c) for c in grid.coords] if use_per_device_seed else [0]
+    kept = np.array([np.random.default_rng([int(seed), chip]).random(shape, F) >= F(probability) for chip in chips], bool)
     kept = kept.reshape((grid.shape if use_per_device_seed else (1,) * len(grid.shape)) + shape)
     return result(input_tensor, np.where(kept, input_tensor.array * F(scale), F(0)), memory_config=memory_config, output=output_tensor)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.hardware import System, current_machine, current_system
+from ttkit.hardware import System
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
+from ttkit.sim.fabric import world
 from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
+from ttkit.sim.ranks import SharedSystem, binding, check_fabric, machine, visible
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
 
@@ -20,28 +21,37 @@ class SystemMeshDescriptor:
     """The whole machine: its shape and its device ids, opened or not."""
 
     def __init__(self) -> None:
-        self._system = current_system()
+        self._system = machine()
 
     def shape(self) -> MeshShape:
         """Rows and columns of the machine."""
         return MeshShape(self._system.shape)
 
     def local_shape(self) -> MeshShape:
-        """Rows and columns of the part that this host drives."""
-        return MeshShape(self._system.shape)
+        """Rows and columns of the part that this rank drives."""
+        ours = [c for device, c in self._system.coordinate_of.items() if device in _local_ids(self._system)]
+        return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
-        """True where one host drives everything."""
-        return True
+        """True where one rank drives everything."""
+        return not isinstance(self._system, SharedSystem)
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host drives the chip at `coord`."""
-        return all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
+        """True where this rank drives the chip at `coord`."""
+        inside = all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
+        return inside and self._system.ids[coord[0]][coord[1]] in _local_ids(self._system)
 
     def get_device_id(self, coord: MeshCoordinate) -> int:
         """The id of the chip at `coord`."""
         row, column = coord
+        if not (self.all_local() or self.is_local(coord)):
+            fail(f"get_device_id({coord!r})", f"Device at {coord!r} is remote: another rank drives it", "is_local(coordinate) first")
         return self._system.ids[row][column]
+
+
+def _local_ids(system: System) -> list[int]:
+    """Ids of the devices that this process drives."""
+    return sorted(d for d in system.coordinate_of if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank)
 
 
 @checked("open_mesh_device", note=True)
@@ -72,7 +82,7 @@ def open_mesh_device(
         ...     mesh.get_device_ids()
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
-    system, machine = current_system(), current_machine()
+    system, devices = machine(), visible()
     asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
@@ -83,11 +93,12 @@ def open_mesh_device(
     if ids:
         if mesh_shape is None:
             fail(asked, "Mesh shape must be provided when physical device ids are supplied")
+        local = _local_ids(devices)
         for device in ids:
-            if device not in machine.coordinate_of:
-                fail(asked, f"Device index {device} out of range. There are {machine.num_devices} devices available.")
+            if device not in local:
+                fail(asked, f"Device index {device} out of range. There are {len(local)} devices available.")
             if device not in system.coordinate_of:  # a descriptor leaves it out, which does not matter without a fabric
-                system = machine
+                system = devices
         if len(ids) != mesh_shape.mesh_size():
             fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
         shape = tuple(mesh_shape)
@@ -95,25 +106,25 @@ def open_mesh_device(
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
     if fabric_setting[0] is not FabricConfig.DISABLED:
-        _check_fabric(machine, ids, asked)
+        _check_fabric(devices, ids, asked)
+    if binding() is not None:
+        world()  # as with ttnn, all ranks meet where they open their meshes
     mesh = MeshDevice(system, ids, shape)
     opened_meshes.append(mesh)
     return mesh
 
 
-def _check_fabric(machine: System, ids: Iterable[int], asked: str) -> None:
+def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the machine would stay asleep."""
-    if os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
-        from ttkit.hardware.fitting import check_fabric  # brings protobuf
-
-        check_fabric(fabric_setting[0].name, asked)
-    remote = {chip for board in machine.boards for chip in board[1:]}
-    idle = set(machine.coordinate_of) - set(ids)
-    if remote and idle and not remote & set(ids):  # opening one chip without a PCIe connector wakes all; measured on boards of two chips
+    check_fabric(fabric_setting[0].name, asked)
+    remote = {chip for board in devices.boards for chip in board[1:]}
+    idle = set(devices.coordinate_of) - set(ids)
+    # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of other ranks' chips nothing is known.
+    if binding() is None and remote and idle and not remote & set(ids):
         rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate that the fabric was launched on a subset of the devices"
         rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
         rule += " system size, then create submeshes accordingly."
-        fail(asked, rule, f"open all {machine.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards")
+        fail(asked, rule, f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards")
 
 
 def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
@@ -195,17 +206,19 @@ def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: An
 
 def get_device_ids() -> list[int]:
     """Ids of all visible devices."""
-    return sorted(current_machine().coordinate_of)
+    return _local_ids(visible())
 
 
 def get_num_devices() -> int:
     """How many devices are visible."""
-    return current_machine().num_devices
+    return len(get_device_ids())
 
 
 def get_num_pcie_devices() -> int:
     """How many boards are visible: each has one PCIe connection."""
-    return len(current_machine().boards)
+    devices = visible()
+    local = _local_ids(devices)
+    return sum(chips[0] in local for chips in devices.boards)
 
 
 def set_fabric_config(

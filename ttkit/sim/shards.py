@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.sim import across
 from ttkit.sim.arguments import checked
 from ttkit.sim.mesh import Grid, MeshDevice, grid_over
 from ttkit.sim.tensor import Tensor, new_tensor
@@ -22,14 +23,21 @@ Coordinate = tuple[int, ...]
 
 @checked("get_device_tensors")
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
-    """The shards as tensors of one device each, in row-major order; they share the memory of `tensor`."""
+    """The shards as tensors of one device each, in row-major order; they share the memory of `tensor`.
+
+    Where ranks share the mesh, a host tensor's shards are gathered from all of them, so each must call; shards of a
+    tensor on devices stay where they are: those of other ranks have a shape here, but no values.
+    """
+    if tensor.mesh is None:
+        values, grid = across.everywhere(tensor, "get_device_tensors")
+        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
+        return [new_tensor(whole[index][None, None], tensor.dtype, tensor.layout) for index in np.ndindex(grid.shape)]
     result = []
-    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
-        if tensor.mesh is None:
-            result.append(new_tensor(shard.reshape((1, 1) + shard.shape), tensor.dtype, tensor.layout))
-            continue
-        one = grid_over(tensor.grid.mesh_shape, (coordinate,))
-        part = new_tensor(shard.reshape((1,) * len(one.shape) + shard.shape), tensor.dtype, tensor.layout, one, tensor.topology)
+    local = dict(zip(tensor.grid.coords, tensor.shards(), strict=True))
+    for coordinate in tensor.grid.covers:
+        one = grid_over(tensor.grid.mesh_shape, (coordinate,), tensor.mesh.owners)
+        shard = local[coordinate][(None,) * len(one.shape)] if one.size else np.empty((0,) + tensor.shard_shape, tensor.array.dtype)
+        part = new_tensor(shard, tensor.dtype, tensor.layout, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
         result.append(part)
     return result
@@ -52,8 +60,8 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, ask
     first = tensors[0]
     if any((t.shard_shape, t.dtype, t.layout) != (first.shard_shape, first.dtype, first.layout) for t in tensors):
         fail(asked, f"All tensor shards must have the same tensor spec, got {[(list(t.shard_shape), t.dtype, t.layout) for t in tensors]}")
-    array = np.stack([t._lone() for t in tensors]).reshape(grid.shape + first.shard_shape)
-    topology = TensorTopology(MeshShape([grid.size]), [PlacementShard(0)], [MeshCoordinate(c) for c in grid.coords])
+    array = np.array([t._lone() for t in tensors if t.grid.size], first.array.dtype).reshape(grid.shape + first.shard_shape)
+    topology = TensorTopology(MeshShape([len(grid.covers)]), [PlacementShard(0)], [MeshCoordinate(c) for c in grid.covers])
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
 
 
@@ -66,8 +74,8 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     mesh = tensors[0].mesh
     if mesh is None or any(t.mesh is not mesh for t in tensors):
         fail(asked, "All tensor shards must be on device and on the same mesh", "ttnn.get_device_tensors gives such tensors")
-    coords = [c for t in tensors for c in t.grid.coords]
+    coords = [c for t in tensors for c in t.grid.covers]
     if len(set(coords)) != len(coords):
         fail(asked, f"Found a tensor shard at duplicate coordinate: {coords}")
-    by_place = sorted(tensors, key=lambda t: t.grid.coords[0])
-    return _combine(by_place, grid_over(tuple(mesh.shape), tuple(sorted(coords))), mesh, asked)
+    by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
+    return _combine(by_place, grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners), mesh, asked)

@@ -135,7 +135,7 @@ class Tensor:
         """The coordinates of the chips that hold a shard."""
         if self.mesh is None:
             fail("device_coords", "StorageType::HOST doesn't support device_coords", "ttnn.to_device(tensor, mesh)")
-        return [MeshCoordinate(c) for c in self.grid.coords]
+        return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> DistributedHostBuffer:
         """The host shards over the mesh that they were made for."""
@@ -203,7 +203,7 @@ class Tensor:
         return to_torch(self, mesh_composer=mesh_composer)
 
     def _lone(self) -> np.ndarray:
-        if self.grid.size > 1:
+        if self.grid.size != 1:
             fail(
                 "read one buffer",
                 f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}",
@@ -256,7 +256,7 @@ class DistributedHostBuffer:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this host holds the shard at `coord`."""
-        return tuple(coord) in self._grid.coords
+        return self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
 
 
 def new_tensor(

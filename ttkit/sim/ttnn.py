@@ -30,6 +30,25 @@ from ttkit.sim.backward import (
 )
 from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, get_usable_topology, mesh_partition, point_to_point, reduce_scatter
+from ttkit.sim.context import (
+    Rank,
+    distributed_context_allgather_int,
+    distributed_context_barrier,
+    distributed_context_get_rank,
+    distributed_context_get_size,
+    distributed_context_is_initialized,
+    distributed_context_local_to_world_rank,
+    distributed_context_recv_bytes,
+    distributed_context_send_bytes,
+    distributed_context_subcontext_count,
+    distributed_context_subcontext_id,
+    distributed_context_subcontext_size,
+    distributed_context_subcontext_sizes,
+    distributed_context_world_rank,
+    distributed_context_world_size,
+    init_distributed_context,
+    using_distributed_env,
+)
 from ttkit.sim.creation import as_tensor, from_torch, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
@@ -165,6 +184,18 @@ from ttkit.sim.shaping import (
 from ttkit.sim.shaping import get_item as _get_item
 from ttkit.sim.shaping import slice_ as slice
 from ttkit.sim.shards import combine_device_tensors, from_host_shards, get_device_tensors
+from ttkit.sim.sockets import (
+    CoreCoord,
+    MeshCoreCoord,
+    MeshSocket,
+    SocketConfig,
+    SocketConnection,
+    SocketEndpoint,
+    SocketMemoryConfig,
+    create_socket_pair,
+)
+from ttkit.sim.sockets import recv_async as _recv_async
+from ttkit.sim.sockets import send_async as _send_async
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.ternary import addcdiv, addcmul, clamp, clip, where
 from ttkit.sim.trace import MeshTraceId, begin_trace_capture, end_trace_capture, execute_trace, release_trace
@@ -198,8 +229,10 @@ experimental = _SimpleNamespace(
     dropout=_nn.dropout,
     nlp_concat_heads=_attention.nlp_concat_heads,
     nlp_create_qkv_heads=_attention.nlp_create_qkv_heads,
+    recv_async=_recv_async,
     rotary_embedding=_attention.rotary_embedding,
     rotary_embedding_llama=_attention.rotary_embedding_llama,
+    send_async=_send_async,
 )
 model_preprocessing = _SimpleNamespace(
     ParameterDict=_preprocessing.ParameterDict,

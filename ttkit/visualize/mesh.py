@@ -40,6 +40,7 @@ class MeshPicture:
     links_known: bool
     shape: Coordinate = ()  # the mesh's own shape where it is not rows x columns
     fold: int = 0  # a long line is drawn in rows of so many chips, there and back
+    hosts: tuple[int | None, ...] = ()  # of chips that other ranks drive, their host rank
 
     def place(self, index: int) -> Coordinate:
         """Row and column of the chip with this index."""
@@ -74,7 +75,20 @@ def mesh_picture(mesh: Any) -> MeshPicture:
     """The data of a mesh's picture; cables are known where the mesh knows its system, as on the simulator."""
     shape = tuple(mesh.shape)
     title = f"{'x'.join(map(str, shape))} mesh"
-    return picture_of(title, shape, tuple(mesh.get_device_ids()), getattr(mesh, "system", None))
+    return replace(picture_of(title, shape, chips_of(mesh), getattr(mesh, "system", None)), hosts=hosts_of(mesh))
+
+
+def chips_of(mesh: Any) -> tuple[int, ...]:
+    """The device ids of a mesh, row by row; chips of other ranks have numbers that only this process uses."""
+    return tuple(getattr(mesh, "chips", None) or mesh.get_device_ids())
+
+
+def hosts_of(mesh: Any) -> tuple[int | None, ...]:
+    """The host rank of each chip that another rank drives; empty where there is none."""
+    grid = getattr(mesh, "grid", None)
+    if grid is None or grid.local:
+        return ()
+    return tuple(None if c in grid.coords else grid.owner_of(c) for c in grid.covers)
 
 
 def system_picture(system: Any) -> MeshPicture:
@@ -270,6 +284,8 @@ def cable_notes(picture: MeshPicture) -> list[str]:
         notes.append("No two of these chips are cabled.")
     if picture.fold:
         notes.append(f"The line is folded: {picture.fold} chips there, {picture.fold} back.")
+    if picture.hosts:
+        notes.append("Dashed chips are driven by other ranks.")
     if picture.boards:
         notes[-1:] = [notes[-1] + " Dotted: one card."] if notes else ["Dotted: one card."]
     return notes
@@ -280,8 +296,10 @@ def draw_mesh(picture: MeshPicture) -> Drawing:
     frame = MeshDrawing(picture, foot=cable_notes(picture))
 
     def chip(index: int, x: float, y: float) -> None:
-        frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)")
-        frame.drawing.words(x + frame.w / 2, y + 25, f"device {picture.devices[index]}", size=14, bold=True)
+        away = picture.hosts[index] if picture.hosts else None
+        name = f"device {picture.devices[index]}" if away is None else f"on host {away}"
+        frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)" if away is None else "none", dash="" if away is None else "3 3")
+        frame.drawing.words(x + frame.w / 2, y + 25, name, size=14, bold=away is None)
         frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)")
 
     return frame.fill(chip)

@@ -89,11 +89,25 @@ def mesh_shape_of(tensor: Any) -> Coordinate:
     return tuple(mesh.shape if mesh is not None else tensor.host_buffer().shape())
 
 
+def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
+    """The device id at each place of a mesh in row-major order; None where another rank drives the chip."""
+    coordinate, view, ids = backend.load().MeshCoordinate, mesh.get_view(), iter(mesh.get_device_ids())
+    places = itertools.product(*map(range, mesh.shape))
+    return {place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places}
+
+
+def shards_of(tensor: Any) -> int:
+    """How many shards a tensor has, on all ranks. The real library is asked for them; the simulator need not gather them first."""
+    return len(tensor.grid.covers) if hasattr(tensor, "grid") else len(backend.load().get_device_tensors(tensor))
+
+
 def covered(tensor: Any) -> list[Coordinate]:
     """The places that really hold a shard, in order; the topology may name more."""
     if tensor.device() is not None:
         return [tuple(c) for c in tensor.device_coords()]
-    coords, shards = list(tensor.tensor_topology().mesh_coords()), len(backend.load().get_device_tensors(tensor))
+    coords, shards = list(tensor.tensor_topology().mesh_coords()), shards_of(tensor)
+    if hasattr(tensor, "grid"):
+        return list(tensor.grid.covers)
     buffer = tensor.host_buffer()
     here = [c for c in coords if len(tuple(c)) == len(tuple(buffer.shape())) and buffer.is_local(c)]
     return [tuple(c) for c in (here if len(here) == shards else coords[:shards])]
@@ -108,7 +122,7 @@ def placed(tensor: Any) -> Placed:
     mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
     distribution = tuple(topology.distribution_shape())
     everywhere = list(itertools.product(*map(range, mesh_shape)))
-    ids = dict(zip(everywhere, mesh.get_device_ids(), strict=True)) if mesh is not None else {}
+    ids = ids_at(mesh) if mesh is not None else {}
 
     axes: list[list[int]] = [[] for _ in shape]  # of the distribution, for each dimension
     for axis, placement in enumerate(topology.placements()):
@@ -146,7 +160,8 @@ def _unequal(tensor: Any, groups: list[int | None]) -> frozenset[int]:
 
     first: dict[int | None, Any] = {}
     different, read = set(), 0
-    for group, shard in zip(groups, tensor.shards()):
+    local = set(tensor.grid.coords)
+    for group, shard in zip((g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local), tensor.shards()):
         other = first.setdefault(group, shard)
         if group is None or group in different or other.__array_interface__["data"] == shard.__array_interface__["data"]:
             continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.placement import Coordinate, Ranges, colour, filled, grid_of, mesh_shape_of, slice_text
+from ttkit.visualize.placement import Coordinate, Ranges, colour, filled, grid_of, ids_at, mesh_shape_of, shards_of, slice_text
 
 CELL = 30  # columns of text
 Table = list[Any]  # what rich prints, in order
@@ -39,7 +39,10 @@ def system_table() -> Table:
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     whole, local = system.shape(), system.local_shape()
-    cells = [(f"Dev. ID: {system.get_device_id(c)}\n({c[0]}, {c[1]})", "dark_green") for c in ttnn.MeshCoordinateRange(whole)]
+    cells: list[tuple[str, str | None]] = []
+    for c in ttnn.MeshCoordinateRange(whole):
+        text = f"Dev. ID: {system.get_device_id(c)}\n({c[0]}, {c[1]})" if system.is_local(c) else f"Remote\nUnknown\n({c[0]}, {c[1]})"
+        cells.append((text, "dark_green") if system.all_local() else ("Local\n" * system.is_local(c) + text, None))
     title = f"SystemMesh Global Shape: {_pair(whole)} | Local Shape: {_pair(local)}"
     return [
         f"\n[bold green]SystemMesh Global Shape: {whole}[/bold green]",
@@ -51,10 +54,16 @@ def system_table() -> Table:
 def mesh_table(mesh_device: Any) -> Table:
     """A mesh: the id and coordinate of each chip."""
     rows, columns = tuple(mesh_device.shape)
-    cells: list[tuple[str, str | None]] = []
-    for i, device in enumerate(mesh_device.get_device_ids()):
-        cells.append((f"Dev. ID: {device}\n({i // columns}, {i % columns})\n", None))
+    ids = ids_at(mesh_device)
+    cells: list[tuple[str, str | None]] = [(f"{_head(ids, place)}({place[0]}, {place[1]})\n", None) for place in ids]
     return [_table(f"MeshDevice(rows={rows}, cols={columns})", columns, cells)]
+
+
+def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
+    """The first lines of a chip: its id, and where ranks share the mesh, whether this rank drives it."""
+    if ids[place] is None:
+        return "Remote\nUnknown ID\n"
+    return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
 
 
 def tensor_table(tensor: Any) -> Table:
@@ -68,7 +77,7 @@ def tensor_table(tensor: Any) -> Table:
     topology, mesh = tensor.tensor_topology(), tensor.device()
     mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
     distribution, named = tuple(topology.distribution_shape()), [tuple(c) for c in topology.mesh_coords()]
-    shards = len(backend.load().get_device_tensors(tensor))
+    shards = shards_of(tensor)
     axis_of: dict[int, int] = {}
     for axis, placement in enumerate(topology.placements()):
         if getattr(placement, "dim", None) is not None:
@@ -82,16 +91,25 @@ def tensor_table(tensor: Any) -> Table:
     group_at = {place: groups.setdefault(ranges_at(place), len(groups)) for place in named}
     holds = set(named[:shards])
     about = f"Shape: {list(shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
-    ids = mesh.get_device_ids() if mesh is not None else []
-    cells = []
-    for index, place in enumerate(itertools.product(*map(range, mesh_shape))):
-        text = f"Dev. ID: {ids[index]}\n" if ids else ""
+    ids = ids_at(mesh) if mesh is not None else {}
+    here = {place: _is_here(tensor, place) for place in itertools.product(*map(range, mesh_shape))} if mesh is None else {}
+    cells: list[tuple[str, str | None]] = []
+    for place in itertools.product(*map(range, mesh_shape)):
+        text = _head(ids, place) if ids else "" if all(here.values()) else "Local\n" if here[place] else "Remote\n"
         text += f"({place[0]}, {place[1]})\n"
+        if ids and ids[place] is None:  # of a chip of another rank, ttnn says no more
+            cells.append((text, None))
+            continue
         if place in holds:
             text += f"{slice_text(ranges_at(place), tuple(whole))}\n{about}"
         cells.append((text, colour(group_at[place], len(groups)) if place in group_at else None))
     panel = Panel(str(topology.placements()), title="Placement Configuration", border_style="blue")
     return [panel, _table(f"Tensor(storage: {tensor.storage_type()})", grid_of(mesh_shape)[1], cells)]
+
+
+def _is_here(tensor: Any, place: Coordinate) -> bool:
+    coordinate, buffer = backend.load().MeshCoordinate, tensor.host_buffer()
+    return len(place) != buffer.shape().dims() or bool(buffer.is_local(coordinate(list(place))))
 
 
 def _ranges_at(

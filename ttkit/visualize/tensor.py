@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.visualize.drawing import INK, Drawing, tone, width_of, wrap
-from ttkit.visualize.mesh import MeshDrawing, picture_of
+from ttkit.visualize.mesh import MeshDrawing, chips_of, picture_of
 from ttkit.visualize.placement import Cell, Placed, placed
 
 MAP, SLIVER = 44, 2.5  # side of the small map of the last two dimensions, and the least that is seen of a slice
@@ -43,10 +43,11 @@ def draw_tensor(tensor: Any) -> Drawing:
         return _gone(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated")
     picture, mesh = placed(tensor), tensor.device()
     if mesh is not None:
-        chips = picture_of("mesh", picture.mesh_shape, tuple(mesh.get_device_ids()), getattr(mesh, "system", None))
+        chips = picture_of("mesh", picture.mesh_shape, chips_of(mesh), getattr(mesh, "system", None))
     else:
         chips = picture_of("host", picture.mesh_shape, tuple(range(len(picture.cells))), None)
-    names = [chips.label(i) if cell.device is None else f"device {cell.device} {chips.label(i)}" for i, cell in enumerate(picture.cells)]
+    away = "" if mesh is None else "remote "
+    names = [away + chips.label(i) if cell.device is None else f"device {cell.device} {chips.label(i)}" for i, cell in enumerate(picture.cells)]
     style = _style(picture, names, *chips.drawn)
     words = _words(picture, names, style)
     tallest = max(map(len, words))

@@ -1,0 +1,97 @@
+"""Run by every rank: what goes wrong, and what is said. python faults.py NAME"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import ttkit
+from ttkit import ttnn
+from ttkit.errors import CollectiveMismatch
+from ttkit.sim import fabric
+
+RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
+os.environ.setdefault("TT_MESH_ID", "0")
+os.environ.setdefault("TT_MESH_HOST_RANK", str(RANK))
+
+
+def mesh():
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+
+
+def ones(mesh, shape=(32, 32), dtype=ttnn.float32):
+    return ttnn.ones(list(shape), dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh)
+
+
+def mismatch():
+    """Another axis, kind, shape, type or order: all ranks say who called what, and can go on afterwards."""
+    here = mesh()
+    t, wide, narrow = ones(here), ones(here, (64, 32)), ones(here, dtype=ttnn.bfloat16)
+    first = [lambda: ttnn.all_reduce(t, cluster_axis=0), lambda: ttnn.all_reduce(t, cluster_axis=0), lambda: ttnn.all_gather(t, 0, cluster_axis=1)]
+    second = [lambda: ttnn.all_reduce(t, cluster_axis=1), lambda: ttnn.all_gather(t, 0, cluster_axis=0), lambda: ttnn.all_gather(wide, 0, cluster_axis=1)]
+    first += [lambda: ttnn.all_reduce(t, cluster_axis=1), lambda: ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(here, 0))]
+    second += [lambda: ttnn.all_reduce(narrow, cluster_axis=1), lambda: ttnn.get_device_tensors(t.cpu())]
+    for one, other in zip(first, second):
+        try:
+            (other if RANK == 1 else one)()
+        except CollectiveMismatch as error:
+            print(f"rank {RANK}: {error}", flush=True)
+        else:
+            raise AssertionError("not noticed")
+    assert float(ttkit.to_numpy(ttnn.get_device_tensors(ttnn.all_reduce(t, cluster_axis=1))[here.grid.covers.index(here.grid.coords[0])]).max()) == 4
+    print(f"passed {RANK}", flush=True)
+
+
+def late():
+    """Rank 1 stays away: the others name it when the time is over, and do not begin again as if nothing had been."""
+    t = ones(mesh())
+    fabric.rank_checks(timeout_s=1)
+    if RANK == 1:
+        time.sleep(3)
+    else:
+        for _ in range(2):
+            try:
+                ttnn.all_reduce(t, cluster_axis=1)
+            except CollectiveMismatch as error:
+                print(f"rank {RANK}: {error}", flush=True)
+    print(f"passed {RANK}", flush=True)
+
+
+def dies():
+    """Rank 1 dies while the others wait for it."""
+    t = ones(mesh())
+    if RANK == 1:
+        os._exit(3)
+    ttnn.all_reduce(t, cluster_axis=1)
+
+
+def interrupted():
+    """Ctrl-C reaches a rank that waits, which says for whom."""
+    t = ones(mesh())
+    if RANK == 0:
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            ttnn.all_reduce(t, cluster_axis=0)
+        except KeyboardInterrupt as stop:
+            print(f"rank 0: {stop}", flush=True)
+    else:
+        time.sleep(3)
+    fabric.start_over()
+    assert float(ttnn.all_reduce(t, cluster_axis=0).full_array().max()) == 2
+    print(f"passed {RANK}", flush=True)
+
+
+def twice():
+    """Two ranks with one binding."""
+    os.environ["TT_MESH_HOST_RANK"] = "0"
+    try:
+        t = ones(mesh())
+        ttnn.all_reduce(t, cluster_axis=1)
+    except RuntimeError as error:
+        print(f"rank {RANK}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

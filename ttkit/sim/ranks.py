@@ -1,0 +1,202 @@
+"""Which part of which mesh is this process's: what `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the mesh graph descriptor say."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import System, current_system
+from ttkit.hardware.systems import current_machine
+
+Coordinate = tuple[int, ...]
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # what Open MPI and MPICH tell each rank
+NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+@dataclass(frozen=True)
+class SharedSystem(System):
+    """A machine that several ranks drive, as one of them sees it: its own devices have the ids from 0 on, as on a host of its own.
+
+    Args:
+        host_rank: ours.
+        host_of: the host rank of each device id. The ids of other ranks' devices are never shown: each rank has its own.
+    """
+
+    host_rank: int = 0
+    host_of: Mapping[int, int] = field(default_factory=dict, hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A rank's rectangle of a mesh.
+
+    Args:
+        mesh: rows and columns of the whole mesh.
+        hosts: rows and columns of ranks.
+        host_rank: which of them; row-major.
+
+    Example:
+        >>> block = Block((2, 4), (1, 2), 1)
+        >>> block.shape, block.start, block.owner_of((1, 1))
+        ((2, 2), (0, 2), 0)
+    """
+
+    mesh: Coordinate
+    hosts: Coordinate
+    host_rank: int
+    links: int = 0
+    wraps: tuple[bool, bool] = (False, False)
+
+    @property
+    def shape(self) -> Coordinate:
+        """Rows and columns of the block."""
+        return tuple(n // h for n, h in zip(self.mesh, self.hosts, strict=True))
+
+    @property
+    def start(self) -> Coordinate:
+        """Its first chip."""
+        return tuple(i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True))
+
+    def owner_of(self, coordinate: Coordinate) -> int:
+        """The host rank that drives a chip."""
+        row, column = (c // n for c, n in zip(coordinate, self.shape, strict=True))
+        return row * self.hosts[1] + column
+
+
+def world_size() -> int:
+    """How many ranks MPI started; 1 where it did not start this process."""
+    return next((int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()), 1)
+
+
+def launched() -> bool:
+    """True where MPI started this process."""
+    return any(os.environ.get(name) for name in (*SIZES, *NUMBERS))
+
+
+def binding() -> tuple[int, int] | None:
+    """Mesh id and host rank that this process was given; None for a process on its own.
+
+    Raises:
+        TTKitError: a value that is no whole number.
+    """
+    given = [os.environ.get(name, "").strip() for name in ("TT_MESH_ID", "TT_MESH_HOST_RANK")]
+    if world_size() == 1 or not given[0]:
+        return None
+    if not all(value.isdigit() for value in given if value):
+        fail(f"TT_MESH_ID={given[0]} TT_MESH_HOST_RANK={given[1]}", "both must be whole numbers", "TT_MESH_ID=0 TT_MESH_HOST_RANK=1")
+    return int(given[0]), int(given[1] or 0)
+
+
+def local_block(mesh_id: int, host_rank: int) -> Block | None:
+    """This rank's part of a mesh by the descriptor in `TT_MESH_GRAPH_DESC_PATH`; None where one rank drives all of it.
+
+    Raises:
+        TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
+    """
+    descriptor = _descriptor()
+    if descriptor is None:
+        return None
+    mesh = descriptor.mesh(mesh_id)
+    if mesh.num_hosts == 1:
+        return None
+    if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
+        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for single host systems."
+        fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
+    mesh.part_of(host_rank)  # refuses a host rank that is not there
+    wraps = tuple(kind == "RING" for kind in mesh.dim_types)
+    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)  # type: ignore[arg-type]
+
+
+def owner_in(mesh_id: int, coordinate: Coordinate) -> int:
+    """The host rank that drives a chip of any mesh of the descriptor."""
+    descriptor = _descriptor()
+    return 0 if descriptor is None else int(descriptor.mesh(mesh_id).host_of(coordinate))
+
+
+def _descriptor() -> Any:
+    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH", "")
+    if not path:
+        return None
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        changed = 0  # the reader says what is wrong
+    return _read(path, changed)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path: str, changed: int) -> Any:
+    from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
+
+    return read_descriptor(path)
+
+
+def machine() -> System:
+    """The machine that meshes are opened on: all of a mesh that ranks share, else this process's own."""
+    given = binding()
+    descriptor = _descriptor() if given else None
+    if given is None or descriptor is None:
+        return current_system()
+    block = local_block(*given)
+    if block is not None:
+        return shared(current_machine(), block)
+    from ttkit.hardware.placing import placed
+
+    return placed(current_machine(), descriptor.mesh(given[0]), bool(descriptor.pinnings))
+
+
+def visible() -> System:
+    """What this process can see: the mesh that it shares, else its own machine, whatever the descriptor takes of that."""
+    given = machine()
+    return given if isinstance(given, SharedSystem) else current_machine()
+
+
+def check_fabric(fabric: str, asked: str) -> None:
+    """Fail where the descriptor in use forbids the fabric."""
+    if not os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
+        return
+    if binding() is None:
+        from ttkit.hardware import fitting  # brings protobuf
+
+        fitting.check_fabric(fabric, asked)
+    elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:
+        fail(asked, f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes", "ttnn.FabricConfig.FABRIC_2D")
+
+
+@functools.lru_cache(maxsize=16)
+def shared(system: System, block: Block) -> SharedSystem:
+    """The machine of `block.mesh` as its rank sees it; `system` is the whole of it, or what this host has.
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> shared(SYSTEMS["t3000"], Block((2, 4), (1, 2), 1)).ids  # devices 0 to 3 are ours
+        ((6, 4, 0, 2), (7, 5, 1, 3))
+    """
+    everything = list(itertools.product(*map(range, block.mesh)))
+    own = [c for c in everything if block.owner_of(c) == block.host_rank]
+    known: dict[Coordinate, int]
+    if system.shape == block.mesh:
+        known = {c: system.ids[c[0]][c[1]] for c in everything}
+    else:
+        known = {c: i for i, c in enumerate(everything)}
+        if system.shape == block.shape:
+            known |= {c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices for c in own}
+    order = sorted(own, key=known.__getitem__) + sorted(set(everything) - set(own), key=known.__getitem__)
+    number = {c: i for i, c in enumerate(order)}
+    ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
+    boards: tuple[tuple[int, ...], ...] = ()
+    if system.shape == block.mesh:
+        boards = tuple(tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards)
+    elif system.shape == block.shape:
+        boards = system.boards + tuple((i,) for i in range(len(own), len(everything)))
+    hosts = {i: block.owner_of(c) for c, i in number.items()}
+    wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True)) if system.shape == block.mesh else block.wraps
+    links = block.links or system.links_per_pair
+    plain = replace(system, ids=ids, boards=boards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
+    values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
+    return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)

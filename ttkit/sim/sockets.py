@@ -1,0 +1,327 @@
+"""Sockets: tensors from the chips of one mesh to those of another, in this process or on other ranks."""
+
+from __future__ import annotations
+
+import atexit
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttkit.errors import CollectiveMismatch, fail
+from ttkit.sim import fabric
+from ttkit.sim.arguments import describe
+from ttkit.sim.dispatch import on_mesh, operation
+from ttkit.sim.enums import BufferType, _Enum
+from ttkit.sim.mesh import Coordinate, MeshDevice
+from ttkit.sim.ranks import binding, owner_in, world_size
+from ttkit.sim.tensor import Tensor
+from ttkit.sim.types import MeshCoordinate, integer
+
+
+class CoreCoord(NamedTuple):
+    """A core of a chip."""
+
+    x: int
+    y: int
+
+    def __repr__(self) -> str:
+        return f"({self.x},{self.y})"
+
+
+class MeshCoreCoord:
+    """A core of a chip of a mesh.
+
+    Example:
+        >>> MeshCoreCoord(MeshCoordinate(0, 1), CoreCoord(0, 0))
+        MeshCoreCoord(device=MeshCoordinate([0, 1]), core=(0,0))
+    """
+
+    def __init__(self, device_coord: Any, core_coord: Any):
+        if not isinstance(device_coord, MeshCoordinate) or not isinstance(core_coord, CoreCoord):
+            cure = "MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))"
+            fail("MeshCoreCoord", f"incompatible function arguments: {device_coord!r}, {core_coord!r}", cure, TypeError)
+        self.device_coord, self.core_coord = device_coord, core_coord
+
+    def __repr__(self) -> str:
+        return f"MeshCoreCoord(device={self.device_coord!r}, core={self.core_coord!r})"
+
+
+class SocketConnection:
+    """One core that sends and the core that receives from it."""
+
+    def __init__(self, sender_core: MeshCoreCoord, receiver_core: MeshCoreCoord):
+        self.sender_core, self.receiver_core = sender_core, receiver_core
+
+
+class SocketMemoryConfig:
+    """Where the receiver keeps what has come and was not taken yet, and how many bytes of it."""
+
+    def __init__(
+        self,
+        socket_storage_type: BufferType,
+        fifo_size: int,
+        sender_sub_device: Any = None,
+        receiver_sub_device: Any = None,
+        per_core_allocation: bool = False,
+    ):
+        if not isinstance(socket_storage_type, BufferType):
+            fail("SocketMemoryConfig", f"incompatible function arguments: {socket_storage_type!r}", "ttnn.BufferType.L1", TypeError)
+        self.socket_storage_type, self.fifo_size = socket_storage_type, integer(fifo_size, "SocketMemoryConfig", 0)
+        self.per_core_allocation = per_core_allocation
+
+
+class SocketConfig:
+    """Which chips are joined, and which ranks or meshes they are on where MPI started several."""
+
+    def __init__(
+        self,
+        connections: Sequence[SocketConnection],
+        memory_config: SocketMemoryConfig,
+        sender_rank: int | None = None,
+        receiver_rank: int | None = None,
+        *,
+        sender_mesh_id: int | None = None,
+        receiver_mesh_id: int | None = None,
+    ):
+        if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(memory_config, SocketMemoryConfig):
+            fail("SocketConfig", "incompatible function arguments", "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))", TypeError)
+        self._connections, self._memory = list(connections), memory_config
+        self._ranks, self._meshes = (sender_rank, receiver_rank), (sender_mesh_id, receiver_mesh_id)
+
+    @property
+    def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
+        return [(tuple(c.sender_core.device_coord), tuple(c.receiver_core.device_coord)) for c in self._connections]
+
+
+class SocketEndpoint(_Enum):
+    """Which end of a socket."""
+
+    SENDER = 0
+    RECEIVER = 1
+
+
+class MeshSocket:
+    """One end of a socket between this rank's mesh and that of another; `create_socket_pair` makes both ends at once.
+
+    The ranks at both ends must make their sockets in the same order.
+
+    Raises:
+        TTKitError: no connections, a core used twice, a chip that is not there, a configuration that does not name this rank.
+        CollectiveMismatch: the other end is configured in another way.
+    """
+
+    def __init__(self, device: MeshDevice, config: SocketConfig):
+        asked = f"MeshSocket({device!r})"
+        if world_size() == 1:
+            fail(asked, "this process is alone: there is no other end", "create_socket_pair for two meshes of one process, or ttkit run")
+        owners: list[Any] = []  # of the sender's and the receiver's chips: a function of a coordinate
+        if None not in config._ranks:
+            ends = [int(r) for r in config._ranks]  # type: ignore[arg-type]
+            owners = [lambda c: ends[0], lambda c: ends[1]]
+        elif None not in config._meshes:
+            ids = [int(i) for i in config._meshes]  # type: ignore[arg-type]
+            here = fabric.world()
+            owners = [lambda c, i=i: here.rank_at(i, owner_in(i, c)) for i in ids]
+            ends = [here.rank if (binding() or (None,))[0] == i else -1 for i in ids]
+        else:
+            fail(asked, "the configuration names neither ranks nor meshes", "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair")
+        me = fabric.world().rank
+        if ends.count(me) != 1:
+            fail(asked, f"rank {me} is at no end, or at both: the ends are {ends}", "create_socket_pair for two meshes of one process")
+        ranks = _ranks(config, owners, asked)
+        self._make(device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque())
+
+    def _make(self, device: MeshDevice, config: SocketConfig, end: SocketEndpoint, ranks: list[tuple[int, int]], tag: int, queue: deque[Any]) -> None:
+        asked = f"a socket of {device!r}"
+        device.check_open(asked)
+        for side, word in enumerate(("sender", "receiver")):
+            cores = [str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections]
+            if len(set(cores)) != len(cores):
+                fail(asked, f"Cannot reuse {word} cores in a single socket.", "a core of its own for each connection")
+        for pair in config._pairs:
+            if not device._inside(pair[end.value]):
+                fail(asked, f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh {device.shape!r}", "a chip of the mesh")
+        self._device, self._config, self._end, self._tag, self._queue = device, config, end, tag, queue
+        self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}  # the rank at the other end: (sender, receiver) chips
+        for pair, rank in zip(config._pairs, ranks, strict=True):
+            if rank[end.value] == _me():
+                self._routes.setdefault(rank[1 - end.value], []).append(pair)
+
+    def get_mesh_device(self) -> MeshDevice:
+        """The mesh at this end."""
+        return self._device
+
+    def get_socket_endpoint_type(self) -> SocketEndpoint:
+        """Which end this is."""
+        return self._end
+
+    def get_connection_config(self) -> list[SocketConnection]:
+        """The connections."""
+        return list(self._config._connections)
+
+    def get_active_cores(self) -> list[MeshCoreCoord]:
+        """The cores at this end."""
+        return [c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core for c in self._config._connections]
+
+
+_sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
+_pending: list[tuple[list[Any], Any]] = []  # messages on their way, with their memory
+
+
+def _me() -> int:
+    return getattr(fabric.started(), "rank", 0)
+
+
+def _ranks(config: SocketConfig, owners: Sequence[Any], asked: str) -> list[tuple[int, int]]:
+    """The ranks at both ends of each connection."""
+    if not config._pairs:
+        fail(asked, "Socket connection config cannot be empty.", "one SocketConnection for each chip")
+    return [(owners[0](s), owners[1](r)) for s, r in config._pairs]
+
+
+def _tag(config: SocketConfig, ranks: list[tuple[int, int]]) -> int:
+    """The message tag of a new socket: by how many its ranks have made together, once they agree that they make this one."""
+    everyone = tuple(sorted({r for pair in ranks for r in pair}))
+    _sockets[everyone] += 1
+    if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
+        fabric.compare(f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[: fabric.TEXT], everyone)
+    return fabric.SOCKET + 2 * _sockets[everyone]
+
+
+def create_socket_pair(sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig) -> tuple[MeshSocket, MeshSocket]:
+    """Both ends of a socket between two meshes that this process has, or shares with other ranks.
+
+    Example:
+        >>> from ttkit.sim.ttnn import BufferType, CoreCoord, MeshCoordinate, MeshShape, open_mesh_device
+        >>> core = MeshCoreCoord(MeshCoordinate(0, 0), CoreCoord(0, 0))
+        >>> config = SocketConfig([SocketConnection(core, core)], SocketMemoryConfig(BufferType.L1, 1 << 16))
+        >>> with open_mesh_device(MeshShape(2, 4)) as mesh:
+        ...     sender, receiver = create_socket_pair(*mesh.create_submeshes(MeshShape(2, 2)), config)
+        >>> sender.get_socket_endpoint_type().name
+        'SENDER'
+    """
+    meshes, queue = (sender_mesh_device, receiver_mesh_device), deque[Any]()
+    asked = f"create_socket_pair({meshes[0]!r}, {meshes[1]!r})"
+    for mesh, side in zip(meshes, zip(*socket_config._pairs, strict=True), strict=False):
+        absent = [c for c in side if not mesh._inside(c)]
+        if absent:
+            fail(asked, f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}", "a chip of the mesh")
+    ranks = _ranks(socket_config, [_owner(mesh) for mesh in meshes], asked)
+    tag = _tag(socket_config, ranks)
+    ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
+    for socket, end, mesh in zip(ends, SocketEndpoint, meshes, strict=True):
+        socket._make(mesh, socket_config, end, ranks, tag, queue)
+    return ends[0], ends[1]
+
+
+def _owner(mesh: MeshDevice) -> Any:
+    if mesh.owners is None:
+        return lambda c: _me()
+    return lambda c: fabric.world().ranks([mesh.grid.owner_of(c)])[0]  # type: ignore[list-item]
+
+
+def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -> None:
+    asked = describe(name, (tensor,))
+    on_mesh(name, tensor)
+    if socket._end is not end:
+        fail(asked, f"{name} op requires a {end.name} socket", f"the other one of create_socket_pair, or of rank {list(socket._routes)}")
+    if tensor.mesh is not socket._device:
+        fail(asked, f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}", "a tensor on the socket's mesh")
+    absent = [p[end.value] for pairs in socket._routes.values() for p in pairs if p[end.value] not in tensor.grid.coords]
+    if absent:
+        fail(asked, f"the tensor has no shard at {absent}, which the socket joins", "a mapper that covers the mesh")
+
+
+def _about(tensor: Tensor) -> str:
+    return f"{list(tensor.shard_shape)} {tensor.dtype.name} {tensor.layout.name}"
+
+
+@operation("send_async")
+def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
+    """Send the shards of the socket's chips on their way; the other end takes them in the same order.
+
+    Raises:
+        TTKitError: a receiver's socket, a tensor on another mesh or on the host.
+    """
+    _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
+    grid, array = input_tensor.grid, input_tensor.array
+    one_copy = all(n == 1 for n in array.shape[: len(grid.shape)])
+    for rank, pairs in mesh_socket._routes.items():
+        if one_copy:
+            values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
+        else:
+            flat = input_tensor.full_array()
+            values = np.stack([flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs])
+        if rank == _me():
+            mesh_socket._queue.append((_about(input_tensor), values))
+        else:
+            _post(f"{_about(input_tensor)}|{len(values)}|{values.nbytes}", values, rank, mesh_socket._tag)
+    return []
+
+
+def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
+    here = fabric.world()
+    here.in_step("send_async")
+    header = np.zeros(fabric.TEXT, np.uint8)
+    header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
+    if not _pending:
+        atexit.register(flush)
+    _pending[:] = [(requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)]
+    _pending.append(([here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)], (header, values)))
+
+
+def flush() -> None:
+    """Wait until all that was sent has been taken."""
+    while _pending:
+        requests, kept = _pending.pop()
+        fabric.world().wait(requests, [-1] * len(requests), "the end of the program: tensors that were sent and not received", (), kept)
+
+
+@operation("recv_async")
+def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
+    """Take what the other end sent into `output_tensor`, at the chips of the socket; its other chips keep their values.
+
+    Raises:
+        TTKitError: a sender's socket; a tensor of another shape, type or layout than what comes; nothing has been sent.
+        CollectiveMismatch: nothing came in time.
+    """
+    _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
+    asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
+    into = None
+    for rank, pairs in mesh_socket._routes.items():
+        if rank == _me():
+            if not mesh_socket._queue:
+                fail(asked, "nothing has been sent on this socket, so a card would wait for ever", "send_async on the other end first")
+            about, values = mesh_socket._queue.popleft()
+            _check(asked, about, output_tensor)
+        else:
+            values = _taken(asked, output_tensor, rank, mesh_socket._tag)
+        places = [grid.coords.index(r) for _, r in pairs]
+        if len(values) == 1 and sorted(places) == list(range(grid.size)):
+            output_tensor.rebind(values.reshape((1,) * len(grid.shape) + output_tensor.shard_shape))
+            return [output_tensor]
+        if into is None:
+            into = np.array(output_tensor.full_array()).reshape((grid.size,) + output_tensor.shard_shape)
+        into[places] = values
+    if into is not None:
+        output_tensor.rebind(into.reshape(grid.shape + output_tensor.shard_shape))
+    return [output_tensor]
+
+
+def _check(asked: object, about: str, tensor: Tensor) -> None:
+    if about != _about(tensor):
+        rule = f"the sender sent {about}, the output tensor is {_about(tensor)}"
+        fail(asked, rule, "tensors of one shape, dtype and layout at both ends", CollectiveMismatch)
+
+
+def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
+    here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
+    here.in_step(asked)
+    here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
+    about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
+    raw = np.empty(int(nbytes), np.uint8)  # taken even where it does not fit, so that the sender can go on
+    here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
+    _check(asked, about, tensor)
+    return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)
