@@ -155,13 +155,20 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     if code:
         print(epitaph(output, hosts, code), file=sys.stderr)
+        died = re.match(r"signal (\d+)|(\d+)", (_first_failure(output) or {"how": ""})["how"])
+        if died:  # where mpirun is still starting other ranks, its own code may be another
+            code = 128 + int(died[1]) if died[1] else int(died[2])
     return code
+
+
+def _first_failure(output: Output) -> re.Match[str] | None:
+    said = "".join(output.framed)
+    return next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
 
 
 def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
-    said = "".join(output.framed)
-    match = next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
+    match = _first_failure(output)
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     rank, how = int(match["rank"]), match["how"] or str(code)

@@ -120,7 +120,7 @@ def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
                 raise
             except MemoryError as error:
                 fail(describe(name, args, kwargs), f"Out of Memory: the host cannot hold the result ({error})", "a smaller shape", OutOfMemoryError)
-            except (ValueError, OverflowError) as error:
+            except (ValueError, ArithmeticError) as error:
                 fail(describe(name, args, kwargs), f"Invalid arguments to {name}: {error}", "see the shapes above")
             except (TypeError, AttributeError, LookupError) as error:
                 if getattr(error, "ours", False) or error.__traceback__.tb_next is None:  # type: ignore[union-attr]

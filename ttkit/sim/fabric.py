@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim.ranks import binding
+from ttkit.sim.ranks import binding, local_block
 
 if TYPE_CHECKING:
     from ttkit.sim.mesh import Grid
@@ -74,16 +74,19 @@ class World:
         self._groups: dict[tuple[int, ...], Any] = {}
         self.lines: dict[Any, Any] = {}  # what `across` keeps
         given = binding()
-        mine = "none" if given is None else f"{given[0]} {given[1]}"
+        shared = given is not None and local_block(*given) is not None
+        mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
         bindings = self.swap(mine, range(self.size), "find the other ranks", BINDING)
         self.rank_of: dict[tuple[int, int], int] = {}  # (mesh id, host rank) -> rank
         for rank, text in sorted(bindings.items()):
             if text != "none":
-                mesh_id, host_rank = map(int, text.split())
-                if (mesh_id, host_rank) in self.rank_of:
-                    rule = f"ranks {self.rank_of[mesh_id, host_rank]} and {rank} have the same TT_MESH_ID={mesh_id} and TT_MESH_HOST_RANK={host_rank}"
+                mesh_id, host_rank, of_several = map(int, text.split())
+                taken = self.rank_of.get((mesh_id, host_rank))
+                if taken is not None and of_several:
+                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and TT_MESH_HOST_RANK={host_rank}"
                     fail("start of the ranks", rule, "a binding of its own for each rank in rank_bindings.yaml")
-                self.rank_of[mesh_id, host_rank] = rank
+                if taken is None or rank == self.rank:  # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                    self.rank_of[mesh_id, host_rank] = rank
         self.comm, self.user = self.comm.Dup(), self.comm.Dup()  # of our own: a program's messages, by mpi4py or as bytes, never meet ours
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:

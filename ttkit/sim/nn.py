@@ -71,7 +71,7 @@ def softmax_in_place(
         rank = len(input_tensor.shard_shape)
         if rank > 4:
             fail(describe("softmax_in_place", (input_tensor, dim)), f"Tensor rank is greater than 4: {rank}", "ttnn.reshape to rank 4, or ttnn.softmax")
-        if dim % rank != rank - 1 or rank != 4:
+        if rank != 4 or dim % rank != rank - 1:
             rule = f"Invalid dimension: {dim}. Currently softmax inplace supports dim -1 of tensors of rank 4"
             fail(describe("softmax_in_place", (input_tensor, dim)), rule, "ttnn.softmax")
     _check_softmax("softmax_in_place", input_tensor)
