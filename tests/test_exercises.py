@@ -4,6 +4,7 @@ import types
 
 import numpy as np
 import pytest
+from machine import strict_with_fabric
 
 import ttkit
 from ttkit import lessons, ttnn
@@ -12,13 +13,8 @@ from ttkit.sim import mesh as sim_mesh
 
 @pytest.fixture(autouse=True)
 def as_in_a_lesson():
-    ttkit.strict()
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    yield
-    for opened in list(sim_mesh.opened_meshes):
-        opened.close()
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    ttkit.strict(False)
+    with strict_with_fabric():
+        yield
 
 
 def put(mesh, x, mapper):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import linecache
 import os
-import traceback
 from types import TracebackType
 from typing import NoReturn
 
@@ -19,6 +17,9 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
         ...     learners_lines(error.__traceback__)  # a doctest is nobody's notebook
         []
     """
+    import linecache  # only where an error is shown: `import ttkit` stays light
+    import traceback
+
     lines = []
     for frame, number in traceback.walk_tb(trace):
         if frame.f_globals.get("__name__") == "__main__":

@@ -5,12 +5,9 @@ import os
 import pathlib
 import socket
 import subprocess
-import sys
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import cases
+from cluster import cases
 
 from ttkit import cli
 from ttkit.cluster.config import placement

@@ -9,9 +9,7 @@ import sys
 import time
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import cases
+from cluster import cases
 
 from ttkit.cluster.launch import Output, epitaph
 

@@ -4,6 +4,7 @@ import pathlib
 import shutil
 
 import pytest
+from cluster import cases
 
 from ttkit import TTKitError, cli
 from ttkit.cluster import find_config, lint_path, read_bindings, read_descriptor
@@ -30,17 +31,7 @@ def folder(tmp_path, monkeypatch):
     return call
 
 
-GOOD = """rank_bindings:
-  - rank: 0
-    mesh_id: 0
-    mesh_host_rank: 0
-    env_overrides: {TT_VISIBLE_DEVICES: "0,1"}
-  - rank: 1
-    mesh_id: 0
-    mesh_host_rank: 1
-    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}
-mesh_graph_desc_path: configs/t3000_2ranks/mgd.textproto
-"""
+GOOD = cases.PATTERN_1.replace('"two.textproto"', "configs/t3000_2ranks/mgd.textproto")
 
 DEFECTS = {
     "a place twice": (("host_rank: 1", "host_rank: 0"), "6: error: ranks 0 and 1 both claim mesh_id 0, mesh_host_rank 0", "another mesh_host_rank"),

@@ -1,10 +1,10 @@
 """The guide is written in the older dialect: its forms are taken by the default one, each with one warning."""
 
 import pytest
+from machine import close_all
 
 import ttkit
 from ttkit import dialect
-from ttkit.sim import mesh as sim_mesh
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +13,5 @@ def default_dialect():
     ttkit.strict(False)
     dialect._warned.clear()
     yield
-    for opened in list(sim_mesh.opened_meshes):
-        opened.close()
-    ttkit.use_system(None)
+    close_all()
     ttkit.strict(False)

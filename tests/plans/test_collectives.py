@@ -45,6 +45,15 @@ def shards_for(mesh, shape, dtype=np.float32):
     return [rng.integers(-9, 10, shape).astype(dtype) for _ in mesh.chips]
 
 
+def cut_and_run(build, case, dim):
+    """A plan for shards that its groups divide both ways: the plan, the shards, and what it gives."""
+    mesh, axis, algorithm, links = case
+    n = len(mesh.groups(axis)[0])
+    plan = build(mesh, 48 * n, axis, algorithm=algorithm, links=links)
+    shards = shards_for(mesh, (2 * n, 3 * n))
+    return plan, shards, plan.run(shards, dim)
+
+
 def members(plan):
     """Places in the mesh of the chips of each group."""
     return [[plan.topology.place[chip] for chip in group] for group in plan.groups]
@@ -65,13 +74,9 @@ def test_all_gather(case, dim, dtype):
 @settings(max_examples=150, deadline=None)
 @given(cases(), st.integers(0, 1))
 def test_reduce_scatter(case, dim):
-    mesh, axis, algorithm, links = case
-    n = len(mesh.groups(axis)[0])
-    plan = reduce_scatter(mesh, 48 * n, axis, algorithm=algorithm, links=links)
-    shards = shards_for(mesh, (2 * n, 3 * n))
-    got = plan.run(shards, dim)
+    plan, shards, got = cut_and_run(reduce_scatter, case, dim)
     for group in members(plan):
-        parts = np.split(sum(shards[p] for p in group), n, dim)
+        parts = np.split(sum(shards[p] for p in group), len(group), dim)
         for place, part in zip(group, parts, strict=True):
             np.testing.assert_array_equal(got[place], part, strict=True)
 
@@ -91,13 +96,9 @@ def test_all_reduce(case, size):
 @settings(max_examples=150, deadline=None)
 @given(cases(), st.integers(0, 1))
 def test_all_to_all(case, dim):
-    mesh, axis, algorithm, links = case
-    n = len(mesh.groups(axis)[0])
-    plan = all_to_all(mesh, 48 * n, axis, algorithm=algorithm, links=links)
-    shards = shards_for(mesh, (2 * n, 3 * n))
-    got = plan.run(shards, dim)
+    plan, shards, got = cut_and_run(all_to_all, case, dim)
     for group in members(plan):
-        cut = {p: np.split(shards[p], n, dim) for p in group}
+        cut = {p: np.split(shards[p], len(group), dim) for p in group}
         for j, place in enumerate(group):
             np.testing.assert_array_equal(got[place], np.concatenate([cut[p][j] for p in group], dim), strict=True)
 

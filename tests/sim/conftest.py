@@ -3,24 +3,17 @@
 import itertools
 
 import pytest
+from machine import strict_with_fabric
 
-import ttkit
 from ttkit import ttnn
-from ttkit.sim import mesh as sim_mesh
 
 MAPPINGS = {"RR": (None, None), "S0R": (0, None), "RS0": (None, 0)}
 
 
 @pytest.fixture(autouse=True)
 def clean_machine():
-    ttkit.strict()
-    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-    yield
-    for opened in list(sim_mesh.opened_meshes):
-        opened.close()
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    ttkit.use_system(None)
-    ttkit.strict(False)
+    with strict_with_fabric():
+        yield
 
 
 @pytest.fixture(params=[(1, 1), (2, 4)], ids=["1x1", "2x4"])

@@ -10,7 +10,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.binary import F, binary
+from ttkit.sim.binary import F, binary, enter_small
 from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.filling import full_like, ones_like, zeros_like
@@ -150,28 +150,8 @@ def nextafter(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: 
     return binary("nextafter", input_tensor_a, input_tensor_b, step, None, memory_config, None)
 
 
-def _enter_of_whole(name: str, function: Any, doc: str) -> Any:
-    def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor,
-        *,
-        dtype: DataType | None = None,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
-        activations: Any = [],  # noqa: B006
-        input_tensor_a_activations: Any = [],  # noqa: B006
-        input_tensor_b_activations: Any = [],  # noqa: B006
-    ) -> Tensor:
-        return binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
-            input_tensor_a_activations, input_tensor_b_activations, activations,
-        )  # fmt: skip
-
-    return named(name, call, doc)
-
-
-gcd = _enter_of_whole("gcd", np.gcd, "The greatest common divisor of two tensors of int32.")
-lcm = _enter_of_whole("lcm", np.lcm, "The least common multiple of two tensors of int32.")
+gcd = enter_small("gcd", np.gcd, "The greatest common divisor of two tensors of int32.", "Tensor")
+lcm = enter_small("lcm", np.lcm, "The least common multiple of two tensors of int32.", "Tensor")
 
 
 def _scaled(name: str, a: Tensor, b: Tensor, alpha: float, memory_config: Any, output: Tensor | None) -> Tensor:
