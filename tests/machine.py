@@ -1,10 +1,14 @@
-"""The simulator as a test finds it and leaves it."""
+"""The simulator as a test finds it and leaves it, and machines that nobody sells."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 import ttkit
 from ttkit import ttnn
+from ttkit.hardware import SYSTEMS, System
+from ttkit.plans import Topology, topology
 from ttkit.sim import mesh as sim_mesh
 
 
@@ -24,3 +28,9 @@ def close_all() -> None:
     for opened in list(sim_mesh.opened_meshes):
         opened.close()
     ttkit.use_system(None)
+
+
+def grid(rows: int, columns: int, wraps: tuple[bool, bool] = (False, False), links: int = 2) -> Topology:
+    """A machine whose ids are not in the order of the mesh, so that a place taken for an id shows."""
+    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
+    return topology(System("grid", SYSTEMS["t3000"].chip, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))

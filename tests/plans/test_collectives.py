@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import grid
 
 from ttkit.errors import TTKitError
-from ttkit.hardware import SYSTEMS, System
 from ttkit.plans import RING, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
-
-CHIP = SYSTEMS["t3000"].chip
-
-
-def grid(rows, columns, wraps=(False, False), links=2):
-    """A system whose ids are not in the order of the mesh, so that a place taken for an id shows."""
-    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
-    return topology(System("grid", CHIP, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))
 
 
 @st.composite

@@ -5,29 +5,22 @@ import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import grid
 
 import ttkit
 import ttkit.visualize
 from ttkit.errors import TTKitError
-from ttkit.hardware import SYSTEMS, System
 from ttkit.plans import Plan, Transfer, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
 from ttkit.visualize.links import link_bars, link_chart, link_use
-from ttkit.visualize.moments import problem_of, size_text, step_pictures
+from ttkit.visualize.moments import owner, problem_of, size_text, step_pictures
 from ttkit.visualize.plan import draw_picture, draw_step
 from ttkit.visualize.strip import chosen, stepper, strip
 
 SVG = "{http://www.w3.org/2000/svg}"
 T3000, TORUS = topology("t3000"), topology("galaxy_torus")
-
-
-def grid(rows, columns, wraps=(False, False), links=2):
-    """A machine whose ids are not in the order of the mesh, so that a place taken for an id shows."""
-    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
-    return topology(System("grid", SYSTEMS["t3000"].chip, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))
 
 
 @st.composite
@@ -201,3 +194,12 @@ def test_long_lines_are_folded(shape, fold):
     spots = [picture.mesh.spot(picture.mesh.place(i)) for i in range(shape[0] * shape[1])]
     if fold:
         assert all(abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1 for a, b in itertools.pairwise(spots))
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_a_chunk_has_the_colour_of_the_chip_that_it_is_named_after(collective, axis):
+    plan = Plan(collective, T3000, [], 4096, axis, pieces=3)
+    for chip, place in plan.topology.place.items():
+        parts = plan.parts if collective == "all_to_all" else 1
+        assert {owner(plan, chunk) for part in range(parts) for chunk in plan.chunks_of(chip, part)} == {place}
