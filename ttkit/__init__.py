@@ -1,6 +1,6 @@
 """ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a card.
 
-One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a device can be opened, and a
+One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a Tenstorrent device is found, and a
 simulator with the same names, shapes, placements and messages elsewhere.
 
 Example:

@@ -1,4 +1,4 @@
-"""Which ttnn is behind `from ttkit import ttnn`: the real library where a device can be opened, the simulator elsewhere."""
+"""Which ttnn is behind `from ttkit import ttnn`: the real library where a Tenstorrent device is found, the simulator elsewhere."""
 
 from __future__ import annotations
 
