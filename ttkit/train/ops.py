@@ -180,9 +180,9 @@ def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
     return recorded("rmsnorm", out, [x, weight], backward)
 
 
-def causal_mask(queries: int, keys: int, heads_per_group: int, like: Value) -> Value:
-    """[1, 1, heads_per_group * queries, keys] to add to scores: the last query sees all keys, the one before one less, and so on."""
-    hidden = np.triu(np.full((queries, keys), NEVER, np.float32), 1 + keys - queries)
+def causal_mask(length: int, heads_per_group: int, like: Value) -> Value:
+    """[1, 1, heads_per_group * length, length] to add to scores: each query sees the keys up to its own place."""
+    hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
     mask = np.tile(hidden, (heads_per_group, 1))[None, None]
     return from_numpy(mask, dtype=like.dtype, layout=ttnn.TILE_LAYOUT, device=like.device(), mesh_mapper=ttnn.ReplicateTensorToMesh(like.device()))
 
