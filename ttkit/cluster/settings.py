@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from ttkit.cluster.axes import STRATEGIES, check_divisible, parallel_axes
 from ttkit.cluster.documents import Document, Where, fail_with, find_file, nearest, read_yaml
 from ttkit.errors import TTKitError
 from ttkit.hardware.findings import Finding
@@ -20,17 +21,30 @@ from ttkit.hardware.findings import Finding
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Which mesh to open, and what its axes are for: data parallel takes the first, tensor parallel the next."""
+    """Which mesh to open, and what it is for; `axes` says which axis each strategy takes."""
 
     mesh_shape: tuple[int, ...] = (1, 1)
     device_ids: tuple[int, ...] | None = None
     enable_ddp: bool = False
     enable_tp: bool = False
-    enable_pp: bool = False
+    enable_pp: bool = False  # between ranks, so it takes no axis of the mesh
+    enable_cp: bool = False  # ttml's name, refused by `axes`
 
-    def ddp_size(self) -> int:
-        """How many groups share a batch between them."""
-        return self.mesh_shape[0] if self.enable_ddp else 1
+    def axes(self) -> dict[str, int]:
+        """The mesh axis of each strategy that is on, by the newest rule of `parallel_axes`; nothing where all are off."""
+        on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
+        return parallel_axes(self.mesh_shape, on) if on else {}
+
+    def size(self, strategy: str) -> int:
+        """How many groups share a batch ("ddp"), or chips a layer ("tp"); 1 where that is off.
+
+        Example:
+            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
+            >>> galaxy.size("ddp"), galaxy.size("tp")
+            (4, 8)
+        """
+        axes = self.axes()
+        return self.mesh_shape[axes[strategy]] if strategy in axes else 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,11 @@ class TransformerConfig:
     vocab_size: int = 96
     max_sequence_length: int = 128
     positional_embedding_type: str = "trainable"
+<<<<<<< HEAD
     bias: bool = True  # in GPT's linear layers; Llama has none
+=======
+    bias: bool = True  # in GPT's linear layers and norms; Llama has none
+>>>>>>> s9-train-ctx
     weight_tying: str | bool = "disabled"
     experimental: Mapping[str, Any] | None = None
     intermediate_dim: int | None = None
@@ -126,12 +144,21 @@ class MultihostConfig:
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
 
+@dataclass(frozen=True)
+class Distributed:
+    """Training on several hosts without meshes: each is a rank of plain MPI and takes its part of the batch."""
+
+    enabled: bool = False
+    hosts: str = field(default="hosts.json", metadata={"file": "Hosts file"})  # or a hostfile, one 'NAME slots=N' a line
+
+
 SECTIONS: dict[str, type] = {
     "device_config": DeviceConfig,
     "training_config": TrainingConfig,
     "multihost_config": MultihostConfig,
     "scheduler_config": SchedulerConfig,
     "transformer_config": TransformerConfig,
+    "distributed": Distributed,
 }
 
 
@@ -144,6 +171,7 @@ class Settings:
     multihost_config: MultihostConfig = MultihostConfig()
     scheduler_config: SchedulerConfig = SchedulerConfig()
     transformer_config: TransformerConfig = TransformerConfig()
+    distributed: Distributed = Distributed()
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
@@ -153,9 +181,9 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         TTKitError: all that is wrong in it and in them, each with file and line.
 
     Example:
-        >>> settings = read_settings("configs/training/tp_dp_galaxy.yaml")
-        >>> settings.device_config.mesh_shape, settings.training_config.seed
-        ((8, 4), 42)
+        >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
+        >>> settings.device_config.mesh_shape, settings.transformer_config.num_blocks
+        ((4, 8), 32)
     """
     settings, findings = _read(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     if any(finding.severity == "error" for finding in findings):
@@ -285,19 +313,40 @@ def _check_together(document: Document, settings: Settings, findings: list[Findi
 
     if not device.mesh_shape or 0 in device.mesh_shape:
         wrong(("device_config", "mesh_shape"), f"mesh_shape {list(device.mesh_shape)} has no devices", "rows and columns of the mesh, such as [2, 4]")
-    elif training.batch_size % device.ddp_size():
-        rule = f"batch_size {training.batch_size} is not divisible by the DDP size {device.ddp_size()} (mesh_shape {list(device.mesh_shape)}, axis 0)"
-        wrong(("training_config", "batch_size"), rule, f"a multiple of {device.ddp_size()}")
-    axes = [name for name in ("enable_ddp", "enable_tp") if getattr(device, name)]
-    wide = [size for size in device.mesh_shape if size > 1]
-    if len(axes) == 2 and len(wide) < 2:
-        rule = "The number of parallelization axes must be equal to the number of mesh shape dimensions"
-        wrong(
-            ("device_config", "mesh_shape"), f"{rule}: {' and '.join(axes)} on {list(device.mesh_shape)}", "a mesh with two axes longer than 1, or one of them"
-        )
+    else:
+        shape, where = f" of mesh_shape {list(device.mesh_shape)}", ("device_config", "mesh_shape")
+        try:
+            sizes = {strategy: device.size(strategy) for strategy in ("ddp", "tp")}
+            where = ("training_config", "batch_size")
+            check_divisible("batch_size", training.batch_size, "the DDP size", sizes["ddp"], shape)
+            where = ("device_config", "enable_tp")
+            for key, value in shared_by_tp(settings.transformer_config) if not findings else ():
+                check_divisible(key, value, "the TP size", sizes["tp"], shape)
+        except TTKitError as error:
+            rule, _, cure = str(error).partition("\n  try: ")
+            wrong(where, rule.partition(": ")[2], cure)
+    if device.enable_pp and not multihost.enabled:
+        wrong(("device_config", "enable_pp"), "Multihost is not enabled, and the stages of a pipeline are ranks", "multihost_config: with enabled: true")
+    if settings.distributed.enabled and "distributed" in (document.value if isinstance(document.value, dict) else {}):
+        try:
+            find_file(settings.distributed.hosts, "Hosts file", document.path.parent)
+        except TTKitError as error:
+            rule, _, cure = str(error).partition("\n  try: ")
+            wrong(("distributed", "hosts"), rule, f"{cure}, or distributed: {{enabled: false}}")
     pipeline = multihost.pipeline_parallel_config
     if pipeline and pipeline.blocks_per_rank:
         shares = list(pipeline.blocks_per_rank.values())
         if not all(isinstance(share, int) and share > 0 for share in shares) or sum(shares) != pipeline.num_blocks:
             where = ("multihost_config", "pipeline_parallel_config", "blocks_per_rank")
             wrong(where, f"blocks_per_rank {str(shares)[:60]} does not add up to num_blocks {pipeline.num_blocks}", "one line 'RANK: BLOCKS' for each rank")
+
+
+def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
+    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the TP size.
+
+    Example:
+        >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
+        [('num_heads', 12), ('embedding_dim', 768)]
+    """
+    keys = ["num_heads", *["num_groups"] * (model.model_type == "llama"), "embedding_dim", "intermediate_dim"]
+    return [(key, getattr(model, key)) for key in keys if getattr(model, key)]

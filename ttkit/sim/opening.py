@@ -9,6 +9,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
+from ttkit.hardware.systems import outside_fabric
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.fabric import world
@@ -97,7 +98,10 @@ def open_mesh_device(
         for device in ids:
             if device not in local:
                 fail(asked, f"Device index {device} out of range. There are {len(local)} devices available.")
-            if device not in system.coordinate_of:  # a descriptor leaves it out, which does not matter without a fabric
+            if device not in system.coordinate_of:  # the descriptor leaves it out, which does not matter without a fabric
+                if fabric_setting[0] is not FabricConfig.DISABLED:
+                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine whose cables were never set up: tt-topology -l mesh"
+                    fail(asked, outside_fabric(device), cure)
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
             fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
