@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
-    "train": {"backend", "plans"},
+    "train": {"backend", "cluster", "convert", "hardware", "plans"},  # of cluster, the settings
     "roofline": {"hardware"},
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only

@@ -89,7 +89,7 @@ class TrainingConfig:
     clip_grad_norm_max_norm: float = 1.0
     optimizer: Mapping[str, Any] | None = None
     scheduler_type: str = field(default="identity", metadata={"one_of": ("identity", "warmup_linear")})
-    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char"), "words": "Unknown tokenizer_type: "})
+    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char", "byte"), "words": "Unknown tokenizer_type: "})
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
