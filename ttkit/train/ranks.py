@@ -24,20 +24,20 @@ class Replicas:
     Args:
         parameters: what `model.parameters()` gives.
         cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
-        comm: an mpi4py communicator; all ranks unless given.
+        comm: an mpi4py communicator of those ranks.
 
     Example::
 
-        replicas = Replicas(model.parameters())
+        replicas = Replicas(model.parameters(), comm=MPI.COMM_WORLD)
         replicas.start()        # before the last backward of a step
         loss.backward()         # gradients travel as they get ready
         replicas.finish()       # every gradient is the mean over the ranks now
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], cluster_axes: tuple[int, ...] = (), comm: Any = None):
-        from mpi4py import MPI  # after ttnn, as the real library wants it
+    def __init__(self, parameters: Mapping[str, Parameter], cluster_axes: tuple[int, ...] = (), comm: Any):
+        from mpi4py import MPI
 
-        self._mpi, self.comm = MPI, comm or MPI.COMM_WORLD
+        self._mpi, self.comm = MPI, comm
         self.rank, self.size = self.comm.rank, self.comm.size
         self.parameters, self.cluster_axes = dict(parameters), cluster_axes
         self._check()

@@ -87,8 +87,8 @@ class Trainer:
         config = settings.training_config
         self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
         self.layout = open_layout(settings)
-        found = checkpoint.latest(self.folder) if resume and self.folder else None
-        tensors, meta = checkpoint.load(found) if found else ({}, {})
+        self._ranks(settings.distributed.enabled)
+        found, tensors, meta = self._found(resume)
         self.text = text if text is not None else TEXTS[config.data_path]() if config.data_path in TEXTS else read_text(config.data_path)
         self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
         self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
@@ -96,7 +96,8 @@ class Trainer:
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
         self.optimizer = _optimizer(config, self.parameters)
-        self._ranks(settings.distributed.enabled)
+        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
+        self.replicas = Replicas(self.parameters, axes, self.comm) if settings.distributed.enabled else None
         self._data(config)
         self.history: list[Record] = []
         self.steps = 0
@@ -124,21 +125,30 @@ class Trainer:
 
     def _ranks(self, distributed: bool) -> None:
         """Which ranks there are: replicas with a mesh each, or drivers of one mesh, or this process alone."""
-        self.replicas: Replicas | None = None
-        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        if distributed:
-            self.replicas = Replicas(self.parameters, axes)
-            self.rank, self.world = self.replicas.rank, self.replicas.size
-            return
         ranks = DistributedContext()
-        self.rank, self.world = ranks.rank(), ranks.size()
+        self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
         view = self.layout.device.get_view()
-        if self.world > 1 and all(view.is_local(c) for c in ttnn.MeshCoordinateRange(self.layout.device.shape)):
+        alone = all(view.is_local(c) for c in ttnn.MeshCoordinateRange(self.layout.device.shape))
+        if self.world > 1 and alone and not distributed:
             rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false: each would train the same model on the same batches"
             fail("Trainer", rule, "distributed: {enabled: true}, or one mesh over the ranks")
+        if self.world > 1 or distributed:
+            from mpi4py import MPI  # after ttnn, as the real library wants it
+
+            self.comm = MPI.COMM_WORLD
+            self.rank, self.world = self.comm.rank, self.comm.size
+
+    def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
+        """The newest checkpoint; rank 0 reads it for all, since the others may be on hosts that have it not."""
+        path = None
+        if resume and self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
+            path = checkpoint.latest(self.folder)
+        read = (path, *(checkpoint.load(path) if path else ({}, {})))
+        return self.comm.bcast(read) if self.comm else read
 
     def _data(self, config: Any) -> None:
-        parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": self.world if self.replicas else 1, "groups": self.layout.ddp_size}
+        ranks = self.world if self.replicas else 1
+        parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": ranks, "groups": self.layout.ddp_size}
         product = int(np.prod(list(parts.values())))
         if config.batch_size % product:
             equation = " x ".join(f"{n} {name}" for name, n in parts.items())
@@ -150,7 +160,7 @@ class Trainer:
         training, held_out = dataset.split(0.1)
         self.batches = Batches(training, config.batch_size, config.seed)
         size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
-        shared = self.layout.ddp_size * parts["ranks"]
+        shared = self.layout.ddp_size * ranks
         self.validation = Batches(held_out, max(size // shared, 1) * shared, seed=None)
         if self.replicas:
             self.batches, self.validation = (b.part(self.rank, self.world) for b in (self.batches, self.validation))
