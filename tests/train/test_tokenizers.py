@@ -69,7 +69,9 @@ def test_another_process_trains_the_same(threads):
 
 
 def test_training_leaves_nothing_behind_that_a_fork_warns_of():
-    code = "import os\nfrom ttkit.train import *\nBPETokenizer.train('the mesh ' * 50, 300).encode('mesh')\npid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()"
+    code = (
+        "import os\nfrom ttkit.train import *\nBPETokenizer.train('the mesh ' * 50, 300).encode('mesh')\npid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()"
+    )
     code += "\nassert 'TOKENIZERS_PARALLELISM' not in os.environ"
     env = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"} | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code], env=env, check=True, capture_output=True, text=True)
