@@ -1,6 +1,5 @@
 """Checkpoints: what was saved comes back, a crash at any byte leaves the last good one, and what is no checkpoint says so."""
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -29,19 +28,6 @@ TENSORS = {"weight": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3), "tokens
 
 def names(folder):
     return sorted(os.listdir(folder))
-
-
-@contextlib.contextmanager
-def ordinary_user():
-    """Root may write everywhere."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 arrays = st.sampled_from(sorted(checkpoint.DTYPES)).flatmap(
@@ -253,7 +239,7 @@ def test_a_stopped_save_cleans_up(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_may_not_be_written():
+def test_a_folder_that_may_not_be_written(ordinary_user):
     folder = tempfile.mkdtemp()  # pytest's own folders are closed to other users
     try:
         good = save(folder, 1, TENSORS, {})

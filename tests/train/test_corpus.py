@@ -1,6 +1,5 @@
 """Text to train on: the kit's own is the same everywhere, the learner's own is read whole or refused by name."""
 
-import contextlib
 import hashlib
 import os
 import re
@@ -70,19 +69,6 @@ def test_a_folder_in_order(tmp_path):
     assert read_text(tmp_path) == "B\nabc\naz\nb\n"
 
 
-@contextlib.contextmanager
-def ordinary_user():
-    """Root may open everything."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
 def test_errors_name_the_file(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "picture.png").write_bytes(b"\x89PNG\r\n")
@@ -103,7 +89,7 @@ def test_errors_name_the_file(tmp_path):
         assert rule in str(caught.value) and "\n  try: " in str(caught.value)
 
 
-def test_what_may_not_be_opened():
+def test_what_may_not_be_opened(ordinary_user):
     """A file and a folder without permission are errors, not left out."""
     folder = tempfile.mkdtemp()  # pytest's own folders are closed to other users
     try:
