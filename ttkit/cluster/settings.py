@@ -310,7 +310,8 @@ def _check_together(document: Document, settings: Settings, findings: list[Findi
     if not device.mesh_shape or 0 in device.mesh_shape:
         wrong(("device_config", "mesh_shape"), f"mesh_shape {list(device.mesh_shape)} has no devices", "rows and columns of the mesh, such as [2, 4]")
     else:
-        shape, where = f" of mesh_shape {list(device.mesh_shape)}", ("device_config", "mesh_shape")
+        shape = f" of mesh_shape {list(device.mesh_shape)}"
+        where: Where = ("device_config", "mesh_shape")
         try:
             sizes = {strategy: device.size(strategy) for strategy in ("ddp", "tp")}
             where = ("training_config", "batch_size")
