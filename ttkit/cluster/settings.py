@@ -71,7 +71,7 @@ class TransformerConfig:
     vocab_size: int = 96
     max_sequence_length: int = 128
     positional_embedding_type: str = "trainable"
-    bias: bool = True  # in GPT's linear layers and norms; Llama has none
+    bias: bool = True  # in the linear layers of GPT; Llama has none
     weight_tying: str | bool = "disabled"
     experimental: Mapping[str, Any] | None = None
     intermediate_dim: int | None = None

@@ -1,0 +1,155 @@
+"""Collectives that can be differentiated, and the averaging of gradients between replicas (ttml.ops.distributed, ttml.core.distributed).
+
+| forward        | backward                                                                      |
+|----------------|-------------------------------------------------------------------------------|
+| all_reduce     | identity with noop_backward (each device had its own part), else all_reduce    |
+| broadcast      | all_reduce (forward changes nothing: all devices have the same already)        |
+| scatter        | all_gather                                                                    |
+| reduce_scatter | all_gather                                                                    |
+| all_gather     | reduce_scatter, or this device's slice where all devices have the same gradient |
+
+`cluster_axis` is the mesh axis along which devices talk; None, or an axis of one device, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.context import AutoContext
+from ttkit.train.ops import NEVER, one_hot
+
+
+class GradOutputType(Enum):
+    """What reaches a gather from behind: each device's own gradient, or the same one on all."""
+
+    SHARDED = "sharded"
+    REPLICATED = "replicated"
+
+
+def _alone(value: Value, cluster_axis: int | None) -> bool:
+    return cluster_axis is None or value.device().shape[cluster_axis] == 1
+
+
+def _reduced(value: Value, cluster_axis: int | None) -> Value:
+    return value if _alone(value, cluster_axis) else ttnn.all_reduce(value, cluster_axis=cluster_axis)
+
+
+def _gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    return value if _alone(value, cluster_axis) else ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
+
+
+def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    return value if _alone(value, cluster_axis) else ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+
+
+def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    return value if _alone(value, cluster_axis) else ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis)
+
+
+def _collective(name: str, tensor: Tensor, value: Value, back: Callable[[Value], Value], cluster_axis: int | None) -> Tensor:
+    if _alone(tensor.get_value(), cluster_axis):
+        return tensor
+    return recorded(name, value, [tensor], lambda grad: [back(grad)])
+
+
+def all_reduce(tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None) -> Tensor:
+    """The sum over the devices, on each of them.
+
+    Args:
+        noop_backward: what each device put in was a part of its own (a row-parallel product): the gradient is right as it is.
+    """
+    back = (lambda grad: grad) if noop_backward else (lambda grad: _reduced(grad, cluster_axis))
+    return _collective("all_reduce", tensor, _reduced(tensor.get_value(), cluster_axis), back, cluster_axis)
+
+
+def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
+    """The same values, from here on used differently by each device: gradients are summed on the way back."""
+    return _collective("broadcast", tensor, tensor.get_value(), lambda grad: _reduced(grad, cluster_axis), cluster_axis)
+
+
+def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+    """Each device's slice of what all have."""
+    value = _own_slice(tensor.get_value(), dim, cluster_axis)
+    return _collective("scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis)
+
+
+def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
+    """Each device's slice of the sum."""
+    value = _reduce_scattered(tensor.get_value(), dim, cluster_axis)
+    return _collective("reduce_scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis)
+
+
+def all_gather(tensor: Tensor, dim: int, cluster_axis: int | None = None, grad_output_type: GradOutputType = GradOutputType.SHARDED) -> Tensor:
+    """The slices of all devices joined along `dim`, on each of them."""
+    back = _reduce_scattered if grad_output_type is GradOutputType.SHARDED else _own_slice
+    value = _gathered(tensor.get_value(), dim, cluster_axis)
+    return _collective("all_gather", tensor, value, lambda grad: back(grad, dim, cluster_axis), cluster_axis)
+
+
+def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None) -> Tensor:
+    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1].
+
+    Along `cluster_axis` each device has a part of the vocabulary and only three numbers a token travel: the highest logit, the sum of
+    exponentials and the target's logit (Shoeybi 2019, section 3).
+
+    Args:
+        logits: [B, 1, S, V on this device].
+        targets: [B, 1, 1, S], UINT32, row-major.
+        numbers: [1, 1, 1, V on this device], which token each column stands for.
+    """
+    value = logits.get_value()
+    chosen = one_hot(targets, numbers)
+    highest = ttnn.max(value, dim=-1, keepdim=True)
+    if not _alone(value, cluster_axis):
+        highest = ttnn.max(_gathered(highest, 3, cluster_axis), dim=-1, keepdim=True)
+    shifted = ttnn.subtract(value, highest)
+    powers = ttnn.exp(shifted)
+    total = _reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
+    picked = _reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
+    tokens = value.shape[0] * value.shape[2]
+    loss = ttnn.multiply(ttnn.sum(ttnn.subtract(ttnn.log(total), picked), dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
+
+    def backward(grad: Value) -> list[Value]:
+        slope = ttnn.subtract(ttnn.multiply(powers, ttnn.reciprocal(total)), chosen)
+        return [ttnn.multiply(slope, ttnn.multiply(grad, 1 / tokens))]
+
+    return recorded("cross_entropy_loss", loss, [logits], backward)
+
+
+def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
+    """Logits [B, 1, S, V] with those of numbers past the vocabulary, which fill its last tile, lowered out of reach."""
+    lowered = ttnn.multiply(ttnn.ge(numbers, float(vocab_size)), NEVER)
+    return recorded("without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad])
+
+
+def synchronize_gradients(parameters: Mapping[str, Tensor], cluster_axes: Sequence[int] | None = None) -> None:
+    """Replace each gradient by its mean over the replicas: without it they drift apart while the loss looks plausible.
+
+    Args:
+        parameters: what `model.parameters()` gives.
+        cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context unless given.
+
+    Raises:
+        TTKitError: there is no parallelism context, it has no data-parallel axis, or no parameter has a gradient. ttml returns silently
+            in the first two cases.
+    """
+    if cluster_axes is None:
+        context = AutoContext.get_instance().get_parallelism_context()
+        axis = context.get_ddp_axis()
+        if axis is None:
+            rule = "data parallelism is off, so there is nothing to average: the call would change nothing"
+            fail("synchronize_gradients", rule, "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out")
+        cluster_axes = [axis]
+    ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
+    if not ready:
+        fail("synchronize_gradients", f"none of the {len(parameters)} parameters has a gradient", "loss.backward() first")
+    for tensor in ready:
+        grad, replicas = tensor.get_grad(), 1
+        for axis in cluster_axes:
+            replicas *= grad.device().shape[axis]
+            grad = _reduced(grad, axis)
+        tensor.set_grad(ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad)
