@@ -1,4 +1,4 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms.
+"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms, train.
 
 Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
 130 after Ctrl-C, 0 after a dry run.
@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,25 @@ def convert(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "lint": lint, "convert": convert}
+def train(words: Sequence[str]) -> int:
+    """`ttkit train`."""
+    from ttkit.cluster.settings import read_settings
+
+    parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
+    parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")
+    parser.add_argument("--plan", action="store_true", help="print axes, shards, memory, bytes and modelled times; open and train nothing")
+    parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
+    asked = parser.parse_args(words)
+    settings = read_settings(asked.config)
+    if not asked.plan:
+        return int(import_module("ttkit.train.trainer").main(settings, asked))
+    from ttkit.train.plan import training_plan
+
+    print(training_plan(settings, asked.system))
+    return 0
+
+
+COMMANDS = {"run": run, "lint": lint, "convert": convert, "train": train}
 
 
 def main(words: Sequence[str] | None = None) -> int:
