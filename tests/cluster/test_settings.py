@@ -70,7 +70,7 @@ WRONG = {
     "device_config: {mesh_shape: [0, 8]}": "1: error: mesh_shape [0, 8] has no devices; rows and columns of the mesh, such as [2, 4]",
     "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got '1'; it is true or false, such as false",
     "training_config: {batch_size: many}": "1: error: training_config.batch_size: got 'many'; it is a whole number, such as 64",
-    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char",
+    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char, byte",
     "training_config: 3": "1: error: training_config: it must be a mapping; one line 'key: value' below it for each setting",
     "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: tcp; one of mpi, fabric",
     "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: {batch_size: 64}": "2: error: "

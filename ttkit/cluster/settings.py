@@ -98,13 +98,14 @@ class TrainingConfig:
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.01
+    precision: str = field(default="float32", metadata={"one_of": ("float32", "bfloat16")})  # of weights and activations; ttml's is bfloat16
     use_moreh_adamw: bool = False
     use_kahan_summation: bool = False
     use_clip_grad_norm: bool = False
     clip_grad_norm_max_norm: float = 1.0
     optimizer: Mapping[str, Any] | None = None
     scheduler_type: str = field(default="identity", metadata={"one_of": ("identity", "warmup_linear")})
-    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char"), "words": "Unknown tokenizer_type: "})
+    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char", "byte"), "words": "Unknown tokenizer_type: "})
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"

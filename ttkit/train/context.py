@@ -196,6 +196,10 @@ class AutoContext:
         if turned and 1 not in shape:  # a line opens around the rim
             warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
+    def is_device_open(self) -> bool:
+        """Whether there is a device; `get_device` would open a single chip where there is none."""
+        return self._device is not None
+
     def get_device(self) -> Any:
         """The open mesh; one chip, opened now, where none is open."""
         if self._device is None:

@@ -1,58 +1,94 @@
-"""The tables of a training plan (`ttkit.train.plan`)."""
+"""A training run while it goes on: a bar and numbers on a terminal, also the curves in a notebook, lines in a log."""
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
-from ttkit.visualize.report import Report, short
+from ttkit.visualize.curves import Curves
+
+EVERY_S = 0.5  # between two pictures: drawing must not cost what training should have
+LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 
 
-def tables(plan: Any) -> list[Report]:
-    """Parameters, memory, communication, times; a run on one chip has no communication."""
-    return [_parameters(plan), _memory(plan), *([_communication(plan)] if plan.traffic else []), _times(plan)]
+def loss_curves(trainer: Any) -> Curves:
+    """The losses that a trainer's history holds.
+
+    Args:
+        trainer: a `ttkit.train.Trainer`.
+    """
+    history = trainer.history
+    held_out = [(record.step, record.validation_loss) for record in history if record.validation_loss is not None]
+    curves = {"training loss": [(record.step, record.loss) for record in history]} | ({"validation loss": held_out} if held_out else {})
+    return Curves(f"{trainer.settings.training_config.project_name}: {len(history)} steps", curves)
 
 
-def _gb(nbytes: float) -> str:
-    return f"{nbytes / 1e9:.3f} GB"
+def words(record: Any, end: int) -> str:
+    """A record as a line of text."""
+    held_out = "" if record.validation_loss is None else f", validation {record.validation_loss:.4f}"
+    return f"step {record.step}/{end}: loss {record.loss:.4f}{held_out}, {record.tokens_per_s:,.0f} tokens/s"
 
 
-def _parameters(plan: Any) -> Report:
-    shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
-    axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in _sizes(plan)]
-    project, model = plan.settings.training_config.project_name, plan.config
-    title = f"{project}: {model.model_type}, {model.num_blocks} blocks, on a {shape} mesh of {plan.system.name} ({'; '.join(axes) or 'one copy on each chip'})"
-    rows = [[part.name, f"{part.parameters:,}", f"{part.on_a_chip:,}", f"{part.bytes_on_a_chip:,}"] for part in plan.parts]
-    last = ["all", f"{plan.parameters:,}", f"{sum(p.on_a_chip for p in plan.parts):,}", f"{plan.memory['weights']:,}"]
-    return Report(title, ["<part", "parameters", "on a chip", f"bytes there, {plan.dtype} in tiles"], rows, last)
+class Lines:
+    """Prints now and then: for logs, and for each of several ranks."""
+
+    def __init__(self, trainer: Any, end: int):
+        self.end, self.every, self.silent = end, max((end - trainer.steps) // LINES, 1), bool(trainer.rank) and not trainer.replicas
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        if not self.silent and (record.step % self.every == 0 or record.step == self.end or record.validation_loss is not None):
+            print(words(record, self.end), flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
-def _sizes(plan: Any) -> list[tuple[str, int, int]]:
-    return [(name, axis, {"ddp": plan.ddp, "tp": plan.tp}[name]) for name, axis in plan.axes.items()]
+class Bar:
+    """A bar on a terminal."""
+
+    def __init__(self, trainer: Any, end: int):
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.end = end
+        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+        self.task = self.bar.add_task("", total=end, completed=trainer.steps)
+        self.bar.start()
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        self.bar.update(self.task, completed=record.step, description=words(record, self.end))
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self.bar.stop()
 
 
-def _memory(plan: Any) -> Report:
-    total, dram = sum(plan.memory.values()), plan.system.chip.dram_bytes
-    words = {"activations": "activations (estimate)", "optimizer": f"optimizer ({plan.optimizer})"}
-    rows = [[words.get(name, name), f"{nbytes:,}", _gb(nbytes), f"{nbytes / dram:.1%}"] for name, nbytes in plan.memory.items()]
-    title = f"Memory of a chip: {'fits' if plan.fits else 'does not fit'} in {_gb(dram)} of {plan.system.chip.name}"
-    return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, ["all", f"{total:,}", _gb(total), f"{total / dram:.1%}"])
+class Page:
+    """The curves in a notebook, drawn anew as they grow; the last picture stays."""
+
+    def __init__(self, trainer: Any, end: int):
+        from IPython.display import display
+
+        self.trainer, self.drawn = trainer, time.monotonic()
+        self.handle = display(loss_curves(trainer), display_id=True)
+
+    def update(self, record: Any) -> None:
+        """Take a record."""
+        if time.monotonic() - self.drawn > EVERY_S:
+            self.close()
+
+    def close(self) -> None:
+        """Draw what there is."""
+        self.handle.update(loss_curves(self.trainer))
+        self.drawn = time.monotonic()
 
 
-def _communication(plan: Any) -> Report:
-    rows = []
-    for what in dict.fromkeys(traffic.what for traffic in plan.traffic):
-        same = [traffic for traffic in plan.traffic if traffic.what == what]
-        kind = f"{same[0].plan.collective}, {same[0].plan.algorithm}, axis {same[0].plan.axis}"
-        sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
-        rows.append([what, kind, f"{sum(t.times for t in same):,}", f"{sum(t.times * t.plan.shard_bytes for t in same):,}", f"{sent:,}", short(lasts, "s")])
-    last = ["all", "", f"{sum(t.times for t in plan.traffic):,}", "", f"{sum(t.bytes_sent for t in plan.traffic):,}"]
-    time = short(sum(traffic.time_s for traffic in plan.traffic), "s")
-    columns = ["<what", "<collective", "times", "bytes brought by a chip", "bytes sent by a chip", "modelled"]
-    return Report("Communication of a step", columns, rows, [*last, time])
-
-
-def _times(plan: Any) -> Report:
-    tokens = plan.tokens * plan.passes * plan.ddp
-    rows = [[name, short(time, "s"), f"{time / plan.step_time_s:.1%}"] for name, time in plan.times_s.items()]
-    title = f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; {tokens:,} tokens a step, {plan.tokens_per_s:,.0f} tokens/s"
-    return Report(title, ["<what", "modelled", "share"], rows, ["all", short(plan.step_time_s, "s"), ""])
+def progress(trainer: Any, end: int) -> Lines | Bar | Page:
+    """What shows a run where this one runs."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is not None and hasattr(shell, "kernel") and trainer.world == 1:
+        return Page(trainer, end)
+    return Bar(trainer, end) if sys.stderr.isatty() and sys.stdout.isatty() and trainer.world == 1 else Lines(trainer, end)
