@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ttkit.cluster.settings import Settings, TransformerConfig
@@ -27,7 +27,7 @@ TILE = 32
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
 MASTER_BYTES = 4  # of a float32 copy of a weight
 # Tensors of a parameter's size that an optimizer remembers.
-REMEMBERED = {"AdamW": 2, "MorehAdamW": 2, "SGD": 1, "NoOp": 0}
+REMEMBERED = {"AdamW": 2, "SGD": 1}
 
 
 class Product(NamedTuple):
@@ -97,18 +97,19 @@ class TrainingPlan:
         system: the machine.
         axes: {"ddp": mesh axis, "tp": mesh axis} of the strategies that are on.
         model: constructed, without values.
-        dtype: of weights, gradients and activations: "bfloat16" or "float32".
-        master_weights: the optimizer keeps float32 weights beside them.
     """
 
     settings: Settings
     system: System
     axes: dict[str, int]
     model: Transformer
-    dtype: str
-    master_weights: bool
 
     # ------------------------------------------------------------ sizes
+    @property
+    def dtype(self) -> str:
+        """Of weights, gradients and activations: `precision`."""
+        return self.settings.training_config.precision
+
     @property
     def config(self) -> TransformerConfig:
         """The model's sizes."""
@@ -175,7 +176,7 @@ class TrainingPlan:
         """Bytes on each chip: weights, gradients, optimizer, activations (an estimate: see `activation_elements`)."""
         weights = sum(part.bytes_on_a_chip for part in self.parts)
         numbers, asked = weights // DTYPES[self.dtype], self.settings.training_config.optimizer or {}
-        master = self.master_weights and DTYPES[self.dtype] < MASTER_BYTES
+        master = self.optimizer == "AdamW" and self.dtype != "float32" and asked.get("master_weights", True)
         remembered = 0 if self.optimizer == "SGD" and not asked.get("momentum") else REMEMBERED[self.optimizer]
         optimizer = numbers * (remembered * (MASTER_BYTES if master else DTYPES[self.dtype]) + MASTER_BYTES * master)
         return {"weights": weights, "gradients": weights, "optimizer": optimizer, "activations": self.activation_elements() * DTYPES[self.dtype]}
@@ -299,7 +300,26 @@ class TrainingPlan:
         if turned and 1 not in shape:
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            yield f"it does not fit: {sum(self.memory.values()) / 1e9:.2f} GB of {self.system.chip.dram_bytes / 1e9:.2f} GB on each chip"
+            yield f"it does not fit: {self._size()} of {self.system.chip.dram_bytes / 1e9:.2f} GB on each chip"
+            for what, other in self._smaller():
+                yield f"with {what} it would take {other._size()}, which {'fits' if other.fits else 'does not fit either'}"
+
+    def _size(self) -> str:
+        return f"{sum(self.memory.values()) / 1e9:.2f} GB"
+
+    def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
+        """The same run with less memory, first with what changes its results least."""
+        training = self.settings.training_config
+        lean = replace(self.config, runner_type="memory_efficient")
+        if self.config != lean:
+            yield "runner_type: memory_efficient", replace(self, settings=replace(self.settings, transformer_config=lean))
+        for what, changes in (
+            ("that and precision: bfloat16" if self.config != lean else "precision: bfloat16", {"precision": "bfloat16"}),
+            ("that and optimizer: {type: AdamW, master_weights: false}", {"precision": "bfloat16", "optimizer": {"type": "AdamW", "master_weights": False}}),
+        ):
+            smaller = replace(training, **changes)  # type: ignore[arg-type]
+            if smaller != training:
+                yield what, replace(self, settings=replace(self.settings, training_config=smaller, transformer_config=lean))
 
     def reports(self) -> list[Any]:
         """The tables: parameters, memory, communication, times."""
@@ -316,14 +336,12 @@ class TrainingPlan:
         return "".join(report._repr_html_() for report in self.reports()) + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())
 
 
-def training_plan(settings: Settings, system: System | str | None = None, dtype: str = "bfloat16", master_weights: bool = False) -> TrainingPlan:
+def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:
     """What a training run would take on a machine.
 
     Args:
         settings: from `ttkit.cluster.read_settings`.
         system: a name or a `System`; the machine in use unless given.
-        dtype: of weights, gradients and activations: "bfloat16" or "float32".
-        master_weights: with float32 weights beside bfloat16 ones in the optimizer.
 
     Raises:
         TTKitError: the mesh does not fit on the machine, the strategies or sizes do not fit on the mesh, a pipeline.
@@ -335,12 +353,10 @@ def training_plan(settings: Settings, system: System | str | None = None, dtype:
         (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    if dtype not in DTYPES:
-        fail(f"training_plan(dtype={dtype!r})", "no such type to train in", " or ".join(DTYPES))
     device = settings.device_config
     if device.enable_pp:
         fail("plan a run with enable_pp", "a plan is of one mesh, and the stages of a pipeline have one each", "enable_pp: false to plan the model on one mesh")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # refuses a mesh that the machine has not
     axes = device.axes()
     layout = Layout(tp_axis=axes.get("tp"), tp_size=device.size("tp"), ddp_axis=axes.get("ddp"), ddp_size=device.size("ddp"))
-    return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout), dtype, master_weights)
+    return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))
