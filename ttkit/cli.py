@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -218,11 +217,17 @@ def train(words: Sequence[str]) -> int:
     parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
-    if not asked.plan:
-        return int(import_module("ttkit.train.trainer").main(settings, asked))
-    from ttkit.train.plan import training_plan
+    if asked.plan:
+        from ttkit.train.plan import training_plan
 
-    print(training_plan(settings, asked.system))
+        print(training_plan(settings, asked.system))
+        return 0
+    if asked.system:
+        parser.error("--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays")
+    from ttkit.train.trainer import Trainer
+
+    with Trainer(settings) as trainer:
+        trainer.fit()
     return 0
 
 

@@ -17,9 +17,10 @@ from ttkit.train.context import AutoContext, DistributedConfig, ParallelismConte
 
 # What is loaded when it is first asked for: name -> module that holds it.
 _LATER = {
-    "AdamW": "optimizers", "AdamWConfig": "optimizers", "GPT": "models", "Llama": "models", "Sampler": "generate", "SGD": "optimizers",
-    "SGDConfig": "optimizers", "Tensor": "autograd", "Traced": "generate", "Trainer": "trainer", "clip_grad_norm": "optimizers",
-    "create_model": "models", "training_plan": "plan", "generate": "generate", "no_grad": "autograd", "synchronize_gradients": "distributed",
+    "AdamW": "optimizers", "AdamWConfig": "optimizers", "GPT": "models", "Llama": "models", "Sampler": "generation", "SGD": "optimizers",
+    "SGDConfig": "optimizers", "Tensor": "autograd", "Traced": "generation", "Trainer": "trainer", "clip_grad_norm": "optimizers",
+    "create_model": "models", "generate": "generation", "no_grad": "autograd", "synchronize_gradients": "distributed",
+    "training_plan": "plan",
 }  # fmt: skip
 __all__ = ["AutoContext", "DistributedConfig", "ParallelismContext", *_LATER]
 

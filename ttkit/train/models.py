@@ -136,7 +136,7 @@ class Attention(Module):
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: keys and values of the tokens before these, where this one token's go: `ttkit.train.generate.Cache`.
+            cache: keys and values of the tokens before these, where this one token's go: `ttkit.train.generation.Cache`.
         """
         x = broadcast(x, self.query.layout.tp_axis)
         q, k = ops.heads_creation(self._of(self.query, x), self.heads), ops.heads_creation(self._of(self.key, x), self.groups)

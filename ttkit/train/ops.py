@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -241,11 +240,18 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
 
 
 def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
-    """Zeros with the given probability, the rest scaled up to keep the mean; the same places on every device, as replicas need."""
+    """Zeros with the given probability, the rest scaled up to keep the mean.
+
+    All devices drop the same places, as tensor-parallel replicas need; so which elements of a batch go depends on the mesh. ttnn drops
+    in bfloat16 only, so a mask of ones and zeros, which are exact there, goes through it.
+    """
     if not probability:
         return x
-    drop: dict[str, Any] = {"probability": probability, "scale": 1 / (1 - probability), "seed": seed, "use_per_device_seed": False}
-    return recorded("dropout", ttnn.experimental.dropout(x.get_value(), **drop), [x], lambda grad: [ttnn.experimental.dropout(grad, **drop)])
+    value = x.get_value()
+    ones = ttnn.ones_like(value, dtype=ttnn.bfloat16)
+    kept = ttnn.experimental.dropout(ones, probability=probability, scale=1.0, seed=seed, use_per_device_seed=False)
+    mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
+    return recorded("dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)])
 
 
 def one_hot(ids: Value, numbers: Value) -> Value:

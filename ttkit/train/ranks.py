@@ -23,18 +23,18 @@ class Replicas:
 
     Args:
         parameters: what `model.parameters()` gives.
-        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
         comm: an mpi4py communicator of those ranks.
+        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
 
     Example::
 
-        replicas = Replicas(model.parameters(), comm=MPI.COMM_WORLD)
+        replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
         replicas.start()        # before the last backward of a step
         loss.backward()         # gradients travel as they get ready
         replicas.finish()       # every gradient is the mean over the ranks now
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], cluster_axes: tuple[int, ...] = (), comm: Any):
+    def __init__(self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()):
         from mpi4py import MPI
 
         self._mpi, self.comm = MPI, comm

@@ -26,7 +26,7 @@ from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
 from ttkit.train.data import Batches, TokenDataset
 from ttkit.train.distributed import averaged, synchronize_gradients
-from ttkit.train.generate import Sampler, generate
+from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, current_layout
 from ttkit.train.ranks import Replicas
@@ -97,7 +97,7 @@ class Trainer:
         self.parameters = self.model.parameters()
         self.optimizer = _optimizer(config, self.parameters)
         axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        self.replicas = Replicas(self.parameters, axes, self.comm) if settings.distributed.enabled else None
+        self.replicas = Replicas(self.parameters, self.comm, axes) if settings.distributed.enabled else None
         self._data(config)
         self.history: list[Record] = []
         self.steps = 0
@@ -254,10 +254,7 @@ class Trainer:
                 if self.steps < end:
                     where = self.save() if self.folder else None
                     kept = f"Saved {where}; the same call goes on from there." if where else "checkpoint_dir is empty, so nothing was saved."
-                    self.say(
-                        f"Stopped after step {self.steps}. "
-                        + (f"Saved {where}; the same call goes on from there." if where else "No checkpoint_dir, so nothing was saved.")
-                    )
+                    self.say(f"Stopped after step {self.steps}. {kept}")
         finally:
             if view:
                 view.close()

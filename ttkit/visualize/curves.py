@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,6 @@ def draw_curves(chart: Curves) -> Drawing:
         if len(spots) == 1:
             x, y = spots[0]
             drawing.box(x - 3, y - 3, 6, 6, fill=colour, edge="none", round=3)
-        for (x1, y1), (x2, y2) in zip(spots, spots[1:]):
+        for (x1, y1), (x2, y2) in itertools.pairwise(spots):
             drawing.line(x1, y1, x2, y2, colour=colour, width=2, dash=dash)
     return drawing
