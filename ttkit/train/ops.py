@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
 from ttkit import ttnn
@@ -244,8 +242,11 @@ def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
     """Zeros with the given probability, the rest scaled up to keep the mean; the same places on every device, as replicas need."""
     if not probability:
         return x
-    drop: dict[str, Any] = {"probability": probability, "scale": 1 / (1 - probability), "seed": seed, "use_per_device_seed": False}
-    return recorded("dropout", ttnn.experimental.dropout(x.get_value(), **drop), [x], lambda grad: [ttnn.experimental.dropout(grad, **drop)])
+    value = x.get_value()
+    # the operation takes bfloat16 only, which holds its ones and zeros exactly
+    kept = ttnn.experimental.dropout(ttnn.typecast(ttnn.ones_like(value), ttnn.bfloat16), probability, 1.0, seed, use_per_device_seed=False)
+    mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
+    return recorded("dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)])
 
 
 def one_hot(ids: Value, numbers: Value) -> Value:
