@@ -72,7 +72,7 @@ def test_every_gradient_is_that_of_one_device_and_of_torch(case):
 
 
 @pytest.mark.long
-@settings(max_examples=600, **quiet)
+@settings(max_examples=300, **quiet)
 @given(cases())
 def test_every_gradient_in_hundreds_of_layouts(case):
     check(case)
