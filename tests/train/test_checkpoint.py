@@ -1,7 +1,6 @@
 """Checkpoints: what was saved comes back, a crash at any byte leaves the last good one, and what is no checkpoint says so."""
 
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -143,6 +142,16 @@ def test_a_changed_byte_is_seen(tmp_path, flip):
             assert "does not agree with its digest" in str(caught.value)
 
 
+@pytest.mark.parametrize("old, new", [(b'"F32"', b'"I32"'), (b"[1,1,2,3]", b"[1,1,3,2]"), (b'"tokens"', b'"tokenz"')])
+def test_another_type_shape_or_name_is_seen(tmp_path, old, new):
+    path = save(tmp_path, 1, TENSORS, {})
+    whole = path.read_bytes()
+    assert whole.count(old) == 1
+    path.write_bytes(whole.replace(old, new))
+    with pytest.raises(DamagedCheckpoint, match="does not agree with its digest"):
+        load(path)
+
+
 def test_what_others_wrote(tmp_path):
     path = tmp_path / "step_00000005.safetensors"
     text = dict.fromkeys(["cut short or are no safetensors file", "\n  try: an older checkpoint"])
@@ -242,6 +251,7 @@ def test_a_stopped_save_cleans_up(tmp_path, monkeypatch):
 def test_a_folder_that_may_not_be_written(ordinary_user):
     folder = tempfile.mkdtemp()  # pytest's own folders are closed to other users
     try:
+        save(folder, 0, TENSORS, {})
         good = save(folder, 1, TENSORS, {})
         os.chmod(folder, 0o555)
         for where in (folder, f"{folder}/new/one"):
@@ -250,8 +260,8 @@ def test_a_folder_that_may_not_be_written(ordinary_user):
         with ordinary_user():
             assert latest(folder) == good
         os.chmod(good, 0)
-        with ordinary_user(), pytest.raises(TTKitError, match="it cannot be read: Permission denied"):
-            latest(folder)  # it may be whole: an older one in its place would be a silent loss
+        with ordinary_user(), pytest.raises(TTKitError, match=f"load {good}: it cannot be read: Permission denied"):
+            latest(folder)  # it may be whole: an older one in its place would lose steps
     finally:
         os.chmod(folder, 0o755)
         shutil.rmtree(folder)
@@ -265,13 +275,19 @@ def test_a_file_where_the_folder_should_be(tmp_path):
     assert checkpoints(tmp_path / "file") == []
 
 
-def test_two_processes_do_not_write_into_each_other(tmp_path):
-    other = os.open(tmp_path, os.O_RDONLY)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(TTKitError, match="another process is writing a checkpoint into this folder just now"):
-        save(tmp_path, 1, TENSORS, {})
-    os.close(other)
+def test_two_saves_at_once_do_not_mix(tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def meanwhile(file):
+        with pytest.raises(TTKitError, match="another process is writing a checkpoint into this folder just now"):
+            save(tmp_path, 2, TENSORS, {})
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
     save(tmp_path, 1, TENSORS, {})
+    assert names(tmp_path) == ["step_00000001.safetensors"]
+    monkeypatch.undo()
+    save(tmp_path, 2, TENSORS, {})
 
 
 WRONG = {

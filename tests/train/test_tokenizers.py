@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError
@@ -78,13 +78,26 @@ def test_training_leaves_nothing_behind_that_a_fork_warns_of():
     assert done.stderr == ""
 
 
-@given(st.text(" \n\t\r\u00a0\x1cab'.s1é", max_size=300), st.integers(1, 20))
+SPACED = BPETokenizer.train("a\n\n\n    b\n\n  \n\t\tc'\n\n\n\n" * 20)  # so that runs of white space are one token
+
+
+@given(st.lists(st.sampled_from([*" \n\t\r\u00a0\x1ca.1é", "\n\n", "\n\n\n", "   ", " b", "c'", "'s"]), max_size=100).map("".join), st.integers(1, 9))
+@example("a\n\n\n b", 1)
 def test_pieces_change_nothing(text, size):
-    whole = BPE._inner.encode(text).ids
+    whole = SPACED._inner.encode(text).ids
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizers, "PIECE", size)
         assert "".join(tokenizers._pieces(text)) == text
-        assert BPE.encode(text).tolist() == whole
+        assert SPACED.encode(text).tolist() == whole
+
+
+def test_a_tokenizer_from_elsewhere_gets_the_text_whole(monkeypatch):
+    """One that puts a space before what it is given would put one before each piece."""
+    other = json.loads(BPE._inner.to_str())
+    other["pre_tokenizer"]["add_prefix_space"] = True
+    tokenizer = BPETokenizer(json.dumps(other))
+    monkeypatch.setattr(tokenizers, "PIECE", 3)
+    assert tokenizer.decode(tokenizer.encode("the owl\nthe fox\nthe owl")) == " the owl\nthe fox\nthe owl"
 
 
 def test_a_text_with_few_pairs_has_a_small_vocabulary():
