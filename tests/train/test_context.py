@@ -4,11 +4,20 @@ import warnings
 
 import machine
 import pytest
+from machine import close_all
 
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.cluster.axes import check_divisible
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
+
+
+@pytest.fixture(autouse=True)
+def clean_machine():
+    """Here the code switches the fabric on and off itself."""
+    yield
+    close_all()
+
 
 DDP, TP, BOTH, NONE = DistributedConfig(enable_ddp=True), DistributedConfig(enable_tp=True), DistributedConfig(True, True), DistributedConfig()
 FABRIC = ttnn.FabricConfig

@@ -2,11 +2,20 @@
 
 import machine
 import pytest
+from machine import close_all
 
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.cluster import descriptor_path
 from ttkit.train import AutoContext, DistributedConfig
+
+
+@pytest.fixture(autouse=True)
+def clean_machine():
+    """Here the code switches the fabric on and off itself."""
+    yield
+    close_all()
+
 
 BOTH = DistributedConfig(enable_ddp=True, enable_tp=True)
 

@@ -15,13 +15,21 @@ from typing import Any as _Any
 
 from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext
 
-# What is loaded when it is first asked for: name -> module that holds it.
-_LATER = {
-    "AdamW": "optimizers", "AdamWConfig": "optimizers", "GPT": "models", "Llama": "models", "Sampler": "generation", "SGD": "optimizers",
-    "SGDConfig": "optimizers", "Tensor": "autograd", "Traced": "generation", "Trainer": "trainer", "clip_grad_norm": "optimizers",
-    "create_model": "models", "generate": "generation", "no_grad": "autograd", "synchronize_gradients": "distributed",
-    "training_plan": "plan",
-}  # fmt: skip
+# What is loaded when it is first asked for: module -> the names that it holds.
+_NAMES = {
+    "autograd": "Tensor no_grad",
+    "checkpoint": "DamagedCheckpoint check_matches",
+    "corpus": "builtin_corpus read_text standard_library_text",
+    "data": "Batches TokenDataset",
+    "distributed": "synchronize_gradients",
+    "generation": "Sampler Traced generate",
+    "models": "GPT Llama create_model",
+    "optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
+    "plan": "training_plan",
+    "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer tokenizer_from_dict",
+    "trainer": "Trainer",
+}
+_LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = ["AutoContext", "DistributedConfig", "ParallelismContext", *_LATER]
 
 
