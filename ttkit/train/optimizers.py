@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
+from ttkit.cluster.documents import nearest
+from ttkit.cluster.settings import TrainingConfig
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
@@ -172,6 +174,29 @@ class AdamW(Optimizer):
     def dtype_of(self, key: str) -> Any:
         """float32 beside master weights, else the parameter's own."""
         return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
+
+
+def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
+    """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise.
+
+    Raises:
+        TTKitError: a type or a setting that there is not.
+    """
+    given = dict(config.optimizer or {})
+    name = given.pop("type", "AdamW")
+    kinds: dict[str, Any] = {"AdamW": (AdamW, AdamWConfig), "SGD": (SGD, SGDConfig)}
+    if name not in kinds:
+        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
+    make, settings = kinds[name]
+    known = [field.name for field in fields(settings)]
+    for key in given:
+        if key not in known:
+            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{nearest(key, known) or ', '.join(known)}")
+    given.setdefault("lr", config.learning_rate)
+    if name == "AdamW":
+        given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given
+        given.setdefault("master_weights", config.precision != "float32")
+    return make(parameters, settings.make(**given))
 
 
 def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> float:
