@@ -70,6 +70,8 @@ class Optimizer:
         config: its settings.
     """
 
+    remembers: tuple[str, ...]  # the kinds of entries in its memory
+
     def __init__(self, parameters: Mapping[str, Parameter], config: Any):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
         self.memory: dict[str, Value] = {}  # "exp_avg/<parameter>" -> a tensor that lies as the parameter lies
@@ -114,8 +116,12 @@ class Optimizer:
         """Go on where `state_dict` was taken, on any mesh.
 
         Raises:
-            TTKitError: it remembers parameters that are not there.
+            TTKitError: it remembers parameters that are not there, or is another optimizer's.
         """
+        others = [key for key in state["tensors"] if key.split("/", 1)[0] not in self.remembers]
+        if others:
+            rule = f"{others[0]} is of another optimizer: {type(self).__name__} remembers {', '.join(self.remembers)}"
+            fail("load_state_dict", rule, "the optimizer that the run began with")
         foreign = [key for key in state["tensors"] if key.split("/", 1)[1] not in self.parameters]
         if foreign:
             fail("load_state_dict", f"{len(foreign)} entries are of other parameters, {foreign[0]} first", "the state of the same model")
@@ -131,6 +137,7 @@ class SGD(Optimizer):
     """w <- w - lr (g + weight_decay w), with momentum as torch defines it."""
 
     config: SGDConfig
+    remembers = ("momentum",)
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""
@@ -149,6 +156,7 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov, Hutter 2019)."""
 
     config: AdamWConfig
+    remembers = ("exp_avg", "exp_avg_sq", "master")
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""

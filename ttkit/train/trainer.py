@@ -193,7 +193,7 @@ class Trainer:
     def lr(self, step: int) -> float:
         """The learning rate of a step, from 0."""
         config, schedule = self.settings.training_config, self.settings.scheduler_config
-        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else config.learning_rate
+        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else self.optimizer.config.lr
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """The loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S], on each device that of its part of the batch."""
