@@ -122,6 +122,7 @@ def test_validation_is_the_mean_over_the_text_that_is_held_out():
         records = run.fit(5, show=False)
         assert [record.step for record in records if record.validation_loss is not None] == [2, 4, 5]
         assert run.validate() == records[-1].validation_loss  # no dropout in it, and nothing is learned from it
+        run.step()
         assert run.model.training
         held_out = run.validation.dataset.ids
         assert np.array_equal(held_out, run.tokenizer.encode(TEXT)[-held_out.size :])

@@ -207,6 +207,7 @@ class Trainer:
         """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
         config, start, total = self.settings.training_config, time.perf_counter(), 0.0
         parts = config.gradient_accumulation_steps
+        self.model.train()
         self.optimizer.zero_grad()
         for dropout in self.model.dropouts():
             dropout.calls = self.steps * 2 * parts  # two places a block at most: the same elements after a resume
@@ -239,7 +240,6 @@ class Trainer:
         with no_grad():
             count = min(len(self.validation), VALIDATION_BATCHES)
             found = sum(self.number(self.forward(*self.validation.batch(i))) for i in range(count)) / count
-        self.model.train()
         return mean(self.comm, found)[0] if self.replicas else found
 
     # ------------------------------------------------------------ the loop
@@ -343,7 +343,6 @@ class Trainer:
         copies = self.layout.ddp_size  # each group needs a sequence; they are alike, and the first is taken
         ids = [self.tokenizer.encode(prompt).tolist()] * copies
         text = generate(Sampler(self.model, copies), ids, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
-        self.model.train()
         return self.tokenizer.decode(text)
 
 
