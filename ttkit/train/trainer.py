@@ -337,12 +337,14 @@ class Trainer:
         self.say(f"Going on from step {self.steps}: {path}")
 
     # ------------------------------------------------------------ use
-    def sample(self, prompt: str, new_tokens: int = 100, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
-        """A prompt and what the model says after it."""
+    def sample(self, prompt: str, new_tokens: int | None = None, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
+        """A prompt and what the model says after it: as many tokens as there are positions for, at most 100, unless given."""
         self.model.eval()
         copies = self.layout.ddp_size  # each group needs a sequence; they are alike, and the first is taken
-        ids = [self.tokenizer.encode(prompt).tolist()] * copies
-        text = generate(Sampler(self.model, copies), ids, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
+        ids = self.tokenizer.encode(prompt).tolist()
+        if new_tokens is None:
+            new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
+        text = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
         return self.tokenizer.decode(text)
 
 
