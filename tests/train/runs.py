@@ -128,9 +128,9 @@ def run(case):
         return losses[0], {name: p.gather(p.get_grad()) for name, p in parameters.items()}, {name: p.gather() for name, p in parameters.items()}
 
 
-def wrong(case, *wanted, **tolerance):
+def wrong(case, *wanted, rtol=1e-5, atol=1e-7):
     """Where a step on the mesh differs from each (loss, global gradients)."""
     with opened(case.form) as mesh:
         model = filled(case, mesh)
         losses = backward(case, model)
-        return [wrong_gradients(case, model, gradients, **tolerance) + ["loss"] * wrong_loss(case, losses, loss) for loss, gradients in wanted]
+        return [wrong_gradients(case, model, gradients, rtol=rtol, atol=atol) + ["loss"] * wrong_loss(case, losses, loss, rtol) for loss, gradients in wanted]

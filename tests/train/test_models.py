@@ -1,11 +1,18 @@
 """Loss and every gradient of every device equal one device's and torch's, for every way to lay a model on a mesh."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from train.runs import Case, Form, different, run, wrong
+from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
+from ttkit import TTKitError, ttnn
 from ttkit.cluster.settings import RopeScaling, TransformerConfig
+from ttkit.train.autograd import no_grad
+from ttkit.train.models import create_model
+from ttkit.train.modules import Layout
 
 pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
 from train import oracle  # noqa: E402  needs torch
@@ -76,3 +83,75 @@ def test_every_gradient_is_that_of_one_device_and_of_torch(case):
 @given(cases())
 def test_every_gradient_in_hundreds_of_layouts(case):
     check(case)
+
+
+def small(kind, form=Form(), **changes):
+    config = TransformerConfig(kind, num_heads=4, num_groups=4, embedding_dim=32, dropout_prob=0.0, num_blocks=2, vocab_size=70, max_sequence_length=16)
+    return Case(replace(config, **changes), form, batch=2, length=12)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("form", [Form((2, 2), 0, 1), Form((4, 1), None, 0)], ids=["2x2", "4x1"])
+def test_bfloat16_loosely(kind, form):
+    """Parameters, activations and gradients of two bytes, on one device and on many, near the exact ones."""
+    case = small(kind, form)
+    loss, gradients, weights = run(case.on_one_device())
+    right = oracle.loss_and_gradients(case.config, weights, *case.on_one_device().tokens()[:, 0])
+    narrow = replace(case, dtype=ttnn.bfloat16)
+    with opened(narrow.form) as mesh:
+        model = filled(narrow, mesh)
+        backward(narrow, model)
+        for p in model.parameters().values():
+            assert p.get_value().dtype == p.get_grad().dtype == ttnn.bfloat16
+    for have in (narrow.on_one_device(), narrow):
+        assert wrong(have, right, rtol=0.1, atol=1e-3) == [[]]
+    assert wrong(narrow, right)[0]  # it is another arithmetic
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_dropout_drops_the_same_on_every_tensor_parallel_mesh(kind):
+    """So a run with dropout is the same run on another mesh."""
+    case = small(kind, Form((2, 2), None, 1), dropout_prob=0.3)
+    loss, gradients, _ = run(case.on_one_device())
+    assert wrong(case, (loss, gradients)) == [[]]
+    assert different(run(replace(case, config=replace(case.config, dropout_prob=0.0)).on_one_device())[0], loss)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("form", [Form(), Form((2, 2), None, 0), Form((1, 4), None, 1)], ids=["1x1", "2x2", "1x4"])
+def test_every_device_can_have_the_logits_of_the_whole_vocabulary(kind, form):
+    case = small(kind, form)
+    ids = case.tokens()[0, 0]
+    found = []
+    for each in (case, case.on_one_device()):
+        with opened(each.form) as mesh, no_grad():
+            model = filled(each, mesh)
+            logits = model.whole(model(model.layout.tokens(ids[:, None, None])))
+            assert not logits.get_requires_grad()
+            found.append([part[..., : case.config.vocab_size] for part in parts(logits.get_value())])
+            assert all((part[..., case.config.vocab_size :] < -1e8).all() for part in parts(logits.get_value()))
+    for part in found[0]:
+        np.testing.assert_allclose(part, found[1][0], atol=1e-5)
+
+
+def names(kind, **changes):
+    return list(create_model(replace(small(kind).config, num_blocks=1, **changes), Layout()).parameters())
+
+
+def test_names_of_the_parameters():
+    linears = [f"attention.{name}.{part}" for name in ("query", "key", "value", "out") for part in ("weight", "bias")]
+    gpt = ["norm1.weight", "norm1.bias", *linears, "norm2.weight", "norm2.bias", "up.weight", "up.bias", "down.weight", "down.bias"]
+    assert sorted(names("gpt2")) == sorted(
+        ["vocabulary.table", "vocabulary.head", "position", *(f"blocks.0.{name}" for name in gpt), "norm.weight", "norm.bias"]
+    )
+    llama = ["norm1.weight", *(name for name in linears if "weight" in name), "norm2.weight", "gate.weight", "up.weight", "down.weight"]
+    assert sorted(names("llama")) == sorted(["vocabulary.table", "vocabulary.head", *(f"blocks.0.{name}" for name in llama), "norm.weight"])
+    for kind in ("gpt2", "llama"):
+        assert set(names(kind)) - set(names(kind, weight_tying="enabled")) == {"vocabulary.head"}
+    assert not any("bias" in name and "norm" not in name for name in names("gpt2", bias=False))
+
+
+def test_a_sequence_longer_than_the_positions():
+    case = replace(small("gpt2"), length=17)
+    with opened(case.form) as mesh, pytest.raises(TTKitError, match=r"positions up to 17 .* max_sequence_length 16\n  try: "):
+        backward(case, filled(case, mesh))
