@@ -72,7 +72,7 @@ def check(case):
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=20, **quiet)
+@settings(max_examples=10, **quiet)
 @given(cases())
 def test_every_gradient_is_that_of_one_device_and_of_torch(case):
     check(case)
