@@ -23,14 +23,14 @@ MAY_IMPORT = {
     "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
-    "train": {"backend", "plans"},
+    "train": {"backend", "channel", "cluster", "convert", "hardware", "plans", "roofline"},
     "roofline": {"hardware"},
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
 # engine, a program of its own, starts the real library before MPI.
-DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware")}
+DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
 MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")

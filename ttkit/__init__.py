@@ -41,14 +41,14 @@ _LATER = {
     "visualize_tensor": "ttkit.visualize",
 }
 __all__ = [
-    "CollectiveMismatch", "DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "ttnn", *_LATER
+    "CollectiveMismatch", "DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "train", "ttnn", *_LATER
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> _Any:
     if name == "ttnn":
         value = _import_module("ttkit.backend").load()
-    elif name in ("cluster", "lessons", "plans"):
+    elif name in ("cluster", "lessons", "plans", "train"):
         value = _import_module(f"ttkit.{name}")
     elif name in _LATER:
         value = getattr(_import_module(_LATER[name]), name)

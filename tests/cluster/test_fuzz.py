@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # of processor time for one file and one reader; usual are milliseconds
 CONFIGS = [ROOT / "configs" / name for name in ("t3000_2ranks", "5loudboxes", "3nodes")]
 SEEDS = [path.read_text() for folder in CONFIGS for path in sorted(folder.iterdir())] + [
-    (ROOT / "configs/training/tp_dp_galaxy.yaml").read_text(),
+    (ROOT / "configs/training/nanogpt_tp.yaml").read_text(),
     "rank 0=a slot=0\nrank 1=b slot=0:1-3\n",
     f"{MAPPING_KEY}: {{0: rank_bindings.yaml, 1: x.yaml}}\n",
     "a: &a [x, x]\nb: &b [*a, *a]\nglobal_env: {<<: *b}\nrank_bindings: *b\n",

@@ -190,7 +190,7 @@ def test_own_configurations_fit_together():
     for name, number in chips.items():
         bindings = read_bindings(ROOT / "configs" / name / "rank_bindings.yaml")
         assert read_descriptor(bindings.mesh_graph_desc_path).total_devices == number, name
-    assert {*chips, "3nodes", "training"} == set(CONFIGS)
+    assert {*chips, "3nodes", "models", "training"} == set(CONFIGS)
     assert [b.mesh_id for b in read_bindings(ROOT / "configs/5loudboxes/rank_bindings.yaml").rank_bindings] == [1, 0, 2, 3, 4]
     assert (ROOT / "configs/README.md").read_text().count("\n| `") == len(CONFIGS) + 4
 

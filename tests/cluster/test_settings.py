@@ -1,9 +1,12 @@
 """Training configurations: defaults, references to other files, unknown keys with the nearest known one."""
 
+import pathlib
+
 import pytest
+import yaml
 
 from ttkit import TTKitError
-from ttkit.cluster import lint_path, read_settings
+from ttkit.cluster import axes, lint_path, read_settings
 from ttkit.cluster.settings import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
 
 
@@ -35,14 +38,16 @@ def test_defaults(put):
 def test_the_guides_example(put):
     """The training configuration of the distributed training guide, with the model that it names."""
     put(
-        "transformer_config:\n  model_type: llama\n  num_blocks: 32\n  rope_scaling: {scaling_factor: 8, original_context_length: 8192}\n",
+        "transformer_config:\n  model_type: llama\n  num_heads: 32\n  num_groups: 8\n  num_blocks: 32\n"
+        "  rope_scaling: {scaling_factor: 8, original_context_length: 8192}\n",
         "configs/model_configs/llama8b.yaml",
     )
     text = 'training_config:\n  project_name: "tt_train_llama8b_tp_dp"\n  batch_size: 4\n  model_config: "configs/model_configs/llama8b.yaml"\n'
     text += "device_config:\n  enable_tp: true\n  enable_ddp: true\n  mesh_shape: [4, 8]\n  device_ids: []\n"
     settings = read_settings(put(text, "configs/training_configs/tp_ddp.yaml"))
     assert settings.device_config == DeviceConfig((4, 8), (), True, True)
-    assert settings.device_config.ddp_size() == 4
+    assert settings.device_config.axes() == {"ddp": 0, "tp": 1}
+    assert (settings.device_config.size("ddp"), settings.device_config.size("tp")) == (4, 8)
     assert settings.transformer_config.num_blocks == 32
     assert settings.transformer_config.rope_scaling == RopeScaling(8.0, 4.0, 1.0, 8192)
 
@@ -65,14 +70,30 @@ WRONG = {
     "device_config: {mesh_shape: [0, 8]}": "1: error: mesh_shape [0, 8] has no devices; rows and columns of the mesh, such as [2, 4]",
     "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got '1'; it is true or false, such as false",
     "training_config: {batch_size: many}": "1: error: training_config.batch_size: got 'many'; it is a whole number, such as 64",
-    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char",
+    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char, byte",
     "training_config: 3": "1: error: training_config: it must be a mapping; one line 'key: value' below it for each setting",
     "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: tcp; one of mpi, fabric",
-    "device_config: {mesh_shape: [3, 2], enable_ddp: true}\ntraining_config: {batch_size: 64}": "2: error: "
-    "batch_size 64 is not divisible by the DDP size 3 (mesh_shape [3, 2], axis 0); a multiple of 3",
+    "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: {batch_size: 64}": "2: error: "
+    "batch_size 64 is not divisible by the DDP size 3 of mesh_shape [3, 2]: 64 % 3 = 1; batch_size 63 or 66",
+    "device_config: {mesh_shape: [1, 8], enable_ddp: true}\ntraining_config: {batch_size: 6}": "2: error: "
+    "batch_size 6 is not divisible by the DDP size 8 of mesh_shape [1, 8]: 6 % 8 = 6; batch_size 8",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}": "1: error: "
+    "num_heads 6 is not divisible by the TP size 4 of mesh_shape [1, 4]: 6 % 4 = 2; num_heads 4 or 8",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {model_type: llama, num_heads: 8, num_groups: 2}": "1: error: "
+    "num_groups 2 is not divisible by the TP size 4 of mesh_shape [1, 4]: 2 % 4 = 2; num_groups 4",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, embedding_dim: 90}": "1: error: "
+    "embedding_dim 90 is not divisible by the TP size 4 of mesh_shape [1, 4]: 90 % 4 = 2; embedding_dim 88 or 92",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, intermediate_dim: 5}": "1: error: "
+    "intermediate_dim 5 is not divisible by the TP size 4 of mesh_shape [1, 4]: 5 % 4 = 1; intermediate_dim 4 or 8",
     "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
-    "The number of parallelization axes must be equal to the number of mesh shape dimensions: "
-    "enable_ddp and enable_tp on [1, 8]; a mesh with two axes longer than 1, or one of them",
+    "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be enabled. Got: ddp=true, tp=true, cp=false "
+    f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
+    "device_config: {mesh_shape: [2, 4], enable_ddp: true}": "1: error: "
+    "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must equal mesh dimensions (2). "
+    f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
+    "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
+    "context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
+    "device_config: {enable_pp: true}": "1: error: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
     "multihost_config: {pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 3}}}": "1: error: "
     "blocks_per_rank [2, 3] does not add up to num_blocks 6; one line 'RANK: BLOCKS' for each rank",
 }
@@ -97,3 +118,49 @@ def test_references_that_lead_nowhere(put):
     assert any("in a circle" in finding.message for finding in lint_path("a.yaml"))
     put("device_config: c.yaml\n", "c.yaml")
     assert any("in a circle" in finding.message for finding in lint_path("c.yaml"))
+
+
+@pytest.mark.parametrize("key", ["dropout", "dropout_prob"])
+def test_both_names_of_dropout(put, key):
+    assert read_settings(put(f"transformer_config: {{{key}: 0.1}}\n")).transformer_config.dropout_prob == 0.1
+
+
+def test_a_pipeline_takes_no_axis_of_the_mesh(put):
+    settings = read_settings(
+        put("device_config: {enable_pp: true, mesh_shape: [1, 8], enable_tp: true}\n" + MULTIHOST + "transformer_config: {num_heads: 8}\n")
+    )
+    assert settings.device_config.axes() == {"tp": 1}
+
+
+MULTIHOST = "multihost_config: {enabled: true, num_workers: 2, pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 3, 1: 3}}}\n"
+
+
+@pytest.mark.parametrize("name, text", [("hosts.json", '[{"ssh": "a"}]'), ("hostfile", "a slots=1\n")])
+def test_distributed_over_hosts_without_meshes(put, name, text):
+    put(text, name)
+    settings = read_settings(put(f"distributed: {{enabled: true, hosts: {name}}}\n"))
+    assert settings.distributed.enabled and settings.distributed.hosts == name
+    (finding,) = lint_path(put("training_config: {}\ndistributed:\n  enabled: true\n  hosts: nowhere.json\n"))
+    assert finding.line == 4 and "Hosts file not found: nowhere.json" in finding.message and "enabled: false" in finding.cure
+    read_settings(put("distributed: {enabled: false, hosts: nowhere.json}\n"))
+
+
+CONFIGS = sorted(pathlib.Path(__file__).parents[2].glob("configs/training/*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_ours_are_sound(path):
+    assert lint_path(path) == []
+
+
+def test_the_guides_flagship_has_exactly_its_keys():
+    (path,) = [path for path in CONFIGS if path.name == "training_llama8b_tp_ddp_galaxy.yaml"]
+    written = yaml.safe_load(path.read_text())
+    assert {section: set(keys) for section, keys in written.items()} == {
+        "training_config": {"project_name", "batch_size", "model_config"},
+        "device_config": {"enable_tp", "enable_ddp", "mesh_shape"},
+    }
+    settings = read_settings(path)
+    assert settings.training_config.project_name == "tt_train_llama8b_tp_dp" and settings.training_config.batch_size == 4
+    assert settings.device_config == DeviceConfig((4, 8), None, True, True)
+    assert settings.transformer_config.embedding_dim == 4096 and settings.transformer_config.rope_scaling.scaling_factor == 8

@@ -1,4 +1,7 @@
-"""Tests of the training room run strict, with a fabric, on systems big enough for their meshes, and leave no mesh open."""
+"""What the training tests share: strict, with a fabric, on systems big enough for their meshes; no mesh is left open."""
+
+import contextlib
+import os
 
 import pytest
 from machine import strict_with_fabric
@@ -26,3 +29,21 @@ def one():
     """One chip."""
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
         yield mesh
+
+
+@contextlib.contextmanager
+def _ordinary_user():
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def ordinary_user():
+    """A with-block without root's rights: root may open and write everything."""
+    return _ordinary_user

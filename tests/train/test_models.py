@@ -15,7 +15,7 @@ from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
 
 pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
-from train import oracle  # noqa: E402  needs torch
+from train import oracle
 
 BOTH = [Form((d, t), 0, 1) for d in range(1, 5) for t in range(1, 9)]
 TURNED = [Form((t, d), 1, 0) for d in (2, 3) for t in (2, 4)]

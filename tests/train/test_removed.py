@@ -24,7 +24,10 @@ PLACES = [
 COLLECTIVES = ("_reduced", "_gathered", "_reduce_scattered", "_own_slice")
 
 
-def case(kind, form=Form((2, 2), 0, 1)):
+SQUARE = Form((2, 2), 0, 1)
+
+
+def case(kind, form=SQUARE):
     config = TransformerConfig(kind, num_heads=4, num_groups=2, embedding_dim=16, dropout_prob=0.0, num_blocks=1, vocab_size=120, max_sequence_length=8)
     return Case(config, form, batch=2, length=8)
 

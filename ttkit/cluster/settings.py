@@ -13,6 +13,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from ttkit.cluster.axes import STRATEGIES, check_divisible, parallel_axes
 from ttkit.cluster.documents import Document, Where, fail_with, find_file, nearest, read_yaml
 from ttkit.errors import TTKitError
 from ttkit.hardware.findings import Finding
@@ -20,17 +21,30 @@ from ttkit.hardware.findings import Finding
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """Which mesh to open, and what its axes are for: data parallel takes the first, tensor parallel the next."""
+    """Which mesh to open, and what it is for; `axes` says which axis each strategy takes."""
 
     mesh_shape: tuple[int, ...] = (1, 1)
     device_ids: tuple[int, ...] | None = None
     enable_ddp: bool = False
     enable_tp: bool = False
-    enable_pp: bool = False
+    enable_pp: bool = False  # between ranks, so it takes no axis of the mesh
+    enable_cp: bool = False  # ttml's name, refused by `axes`
 
-    def ddp_size(self) -> int:
-        """How many groups share a batch between them."""
-        return self.mesh_shape[0] if self.enable_ddp else 1
+    def axes(self) -> dict[str, int]:
+        """The mesh axis of each strategy that is on, by the newest rule of `parallel_axes`; nothing where all are off."""
+        on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
+        return parallel_axes(self.mesh_shape, on) if on else {}
+
+    def size(self, strategy: str) -> int:
+        """How many groups share a batch ("ddp"), or chips a layer ("tp"); 1 where that is off.
+
+        Example:
+            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
+            >>> galaxy.size("ddp"), galaxy.size("tp")
+            (4, 8)
+        """
+        axes = self.axes()
+        return self.mesh_shape[axes[strategy]] if strategy in axes else 1
 
 
 @dataclass(frozen=True)
@@ -51,13 +65,12 @@ class TransformerConfig:
     runner_type: str = field(default="default", metadata={"one_of": ("default", "memory_efficient")})
     num_heads: int = 6
     embedding_dim: int = 384
-    dropout_prob: float = 0.2
-    dropout: float = 0.2
+    dropout_prob: float = field(default=0.2, metadata={"also": "dropout"})  # ttml's name in C++, and in Python
     num_blocks: int = 6
     vocab_size: int = 96
     max_sequence_length: int = 128
     positional_embedding_type: str = "trainable"
-    bias: bool = True  # in GPT's linear layers; Llama has none
+    bias: bool = True  # in the linear layers of GPT; Llama has none
     weight_tying: str | bool = "disabled"
     experimental: Mapping[str, Any] | None = None
     intermediate_dim: int | None = None
@@ -84,13 +97,14 @@ class TrainingConfig:
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.01
+    precision: str = field(default="float32", metadata={"one_of": ("float32", "bfloat16")})  # of weights and activations; ttml's is bfloat16
     use_moreh_adamw: bool = False
     use_kahan_summation: bool = False
     use_clip_grad_norm: bool = False
     clip_grad_norm_max_norm: float = 1.0
     optimizer: Mapping[str, Any] | None = None
     scheduler_type: str = field(default="identity", metadata={"one_of": ("identity", "warmup_linear")})
-    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char"), "words": "Unknown tokenizer_type: "})
+    tokenizer_type: str = field(default="bpe", metadata={"one_of": ("bpe", "char", "byte"), "words": "Unknown tokenizer_type: "})
     tokenizer_path: str | None = None
     data_path: str | None = None
     checkpoint_dir: str = "checkpoints"
@@ -126,12 +140,21 @@ class MultihostConfig:
     pipeline_parallel_config: PipelineParallelConfig | None = None
 
 
+@dataclass(frozen=True)
+class Distributed:
+    """Training on several hosts without meshes: each is a rank of plain MPI and takes its part of the batch."""
+
+    enabled: bool = False
+    hosts: str = field(default="hosts.json", metadata={"file": "Hosts file"})  # or a hostfile, one 'NAME slots=N' a line
+
+
 SECTIONS: dict[str, type] = {
     "device_config": DeviceConfig,
     "training_config": TrainingConfig,
     "multihost_config": MultihostConfig,
     "scheduler_config": SchedulerConfig,
     "transformer_config": TransformerConfig,
+    "distributed": Distributed,
 }
 
 
@@ -144,6 +167,7 @@ class Settings:
     multihost_config: MultihostConfig = MultihostConfig()
     scheduler_config: SchedulerConfig = SchedulerConfig()
     transformer_config: TransformerConfig = TransformerConfig()
+    distributed: Distributed = Distributed()
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
@@ -153,9 +177,9 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
         TTKitError: all that is wrong in it and in them, each with file and line.
 
     Example:
-        >>> settings = read_settings("configs/training/tp_dp_galaxy.yaml")
-        >>> settings.device_config.mesh_shape, settings.training_config.seed
-        ((8, 4), 42)
+        >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
+        >>> settings.device_config.mesh_shape, settings.transformer_config.num_blocks
+        ((4, 8), 32)
     """
     settings, findings = _read(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     if any(finding.severity == "error" for finding in findings):
@@ -223,23 +247,23 @@ def _section(document: Document, where: Where, section: type, value: Any, findin
     if not isinstance(value, dict):
         wrong("", "it must be a mapping", "one line 'key: value' below it for each setting")
         return section()
-    known = {each.name: each for each in fields(section)}
+    known = {name: each for each in fields(section) for name in (each.name, each.metadata.get("also")) if name}
     hints = get_type_hints(section)
     given: dict[str, Any] = {}
     for key, setting in value.items():
         if key not in known:
             wrong(str(key), f"unknown key {str(key)[:60]!r}: ttml ignores it", nearest(key, known) or f"one of {', '.join(known)}")
             continue
-        kind, rule = hints[key], known[key].metadata
+        kind, rule = hints[known[key].name], known[key].metadata
         inner = next((part for part in (kind, *get_args(kind)) if isinstance(part, type) and hasattr(part, "__dataclass_fields__")), None)
         if inner is not None:
-            given[key] = _section(document, (*where, key), inner, setting, findings)
+            given[known[key].name] = _section(document, (*where, key), inner, setting, findings)
         elif (converted := _converted(setting, kind)) is MISSING:
             wrong(key, f"got {str(setting)[:40]!r}", f"it is {_spoken(kind)}, such as {_example(known[key].default)}")
         elif "one_of" in rule and converted not in rule["one_of"]:
             wrong(key, f"{rule.get('words', '')}{str(setting)[:40]}", f"one of {', '.join(rule['one_of'])}")
         else:
-            given[key] = converted
+            given[known[key].name] = converted
     return section(**given)
 
 
@@ -285,19 +309,41 @@ def _check_together(document: Document, settings: Settings, findings: list[Findi
 
     if not device.mesh_shape or 0 in device.mesh_shape:
         wrong(("device_config", "mesh_shape"), f"mesh_shape {list(device.mesh_shape)} has no devices", "rows and columns of the mesh, such as [2, 4]")
-    elif training.batch_size % device.ddp_size():
-        rule = f"batch_size {training.batch_size} is not divisible by the DDP size {device.ddp_size()} (mesh_shape {list(device.mesh_shape)}, axis 0)"
-        wrong(("training_config", "batch_size"), rule, f"a multiple of {device.ddp_size()}")
-    axes = [name for name in ("enable_ddp", "enable_tp") if getattr(device, name)]
-    wide = [size for size in device.mesh_shape if size > 1]
-    if len(axes) == 2 and len(wide) < 2:
-        rule = "The number of parallelization axes must be equal to the number of mesh shape dimensions"
-        wrong(
-            ("device_config", "mesh_shape"), f"{rule}: {' and '.join(axes)} on {list(device.mesh_shape)}", "a mesh with two axes longer than 1, or one of them"
-        )
+    else:
+        shape = f" of mesh_shape {list(device.mesh_shape)}"
+        where: Where = ("device_config", "mesh_shape")
+        try:
+            sizes = {strategy: device.size(strategy) for strategy in ("ddp", "tp")}
+            where = ("training_config", "batch_size")
+            check_divisible("batch_size", training.batch_size, "the DDP size", sizes["ddp"], shape)
+            where = ("device_config", "enable_tp")
+            for key, value in shared_by_tp(settings.transformer_config) if not findings else ():
+                check_divisible(key, value, "the TP size", sizes["tp"], shape)
+        except TTKitError as error:
+            rule, _, cure = str(error).partition("\n  try: ")
+            wrong(where, rule.partition(": ")[2], cure)
+    if device.enable_pp and not multihost.enabled:
+        wrong(("device_config", "enable_pp"), "Multihost is not enabled, and the stages of a pipeline are ranks", "multihost_config: with enabled: true")
+    if settings.distributed.enabled and "distributed" in (document.value if isinstance(document.value, dict) else {}):
+        try:
+            find_file(settings.distributed.hosts, "Hosts file", document.path.parent)
+        except TTKitError as error:
+            rule, _, cure = str(error).partition("\n  try: ")
+            wrong(("distributed", "hosts"), rule, f"{cure}, or distributed: {{enabled: false}}")
     pipeline = multihost.pipeline_parallel_config
     if pipeline and pipeline.blocks_per_rank:
         shares = list(pipeline.blocks_per_rank.values())
         if not all(isinstance(share, int) and share > 0 for share in shares) or sum(shares) != pipeline.num_blocks:
             where = ("multihost_config", "pipeline_parallel_config", "blocks_per_rank")
             wrong(where, f"blocks_per_rank {str(shares)[:60]} does not add up to num_blocks {pipeline.num_blocks}", "one line 'RANK: BLOCKS' for each rank")
+
+
+def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
+    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the TP size.
+
+    Example:
+        >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
+        [('num_heads', 12), ('embedding_dim', 768)]
+    """
+    keys = ["num_heads", *["num_groups"] * (model.model_type == "llama"), "embedding_dim", "intermediate_dim"]
+    return [(key, getattr(model, key)) for key in keys if getattr(model, key)]

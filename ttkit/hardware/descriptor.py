@@ -171,7 +171,9 @@ def read_text(path: str | os.PathLike[str], asked: str, textproto_only: tuple[st
     """
     file = Path(path)
     if not os.path.exists(file):
-        fail(asked, f"Custom mesh graph descriptor file not found: {path}", f"an existing file; the working directory is {Path.cwd()}")
+        home = "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for a path that starts with it"
+        cure = f"an existing file; the working directory is {Path.cwd()}{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        fail(asked, f"Custom mesh graph descriptor file not found: {path}", cure)
     if textproto_only and file.suffix != ".textproto":
         fail(asked, *textproto_only)
     if not file.is_file():

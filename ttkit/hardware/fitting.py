@@ -100,6 +100,18 @@ def fit_findings(descriptor: MeshGraphDescriptor, loaded: Loaded, path: str, sys
             yield finding(severity, mesh, "device_topology dims", message, cure)
 
 
+def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to say of a shape that fits on a mesh of `dims` turned only; "" of one that fits as it stands, or not at all.
+
+    Example:
+        >>> opens_transposed((8, 4), (4, 8)), opens_transposed((8, 4), (8, 4))
+        ('4x8 is opened as the transpose of the 8x4: a collective along an axis may find no route and hang', '')
+    """
+    asked, whole = ("x".join(map(str, size)) for size in (shape, dims))
+    fits, turned = (all(n <= m for n, m in zip(shape, size, strict=True)) for size in (dims, dims[::-1]))
+    return f"{asked} is opened as the transpose of the {whole}: a collective along an axis may find no route and hang" if turned and not fits else ""
+
+
 def _shape_problems(mesh: MeshInstance, shape: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:
     """What happens when `shape` is opened on a mesh: it is refused, turned or unrolled."""
     asked, (rows, columns) = "x".join(map(str, shape)), mesh.device_dims
@@ -116,9 +128,9 @@ def _shape_problems(mesh: MeshInstance, shape: tuple[int, ...]) -> Iterator[tupl
             message = f"{asked} is opened as a snake around the rim of the {mesh.size_text}: a collective along it may find no route and hang"
             yield "warning", message, same
     elif shape[0] > rows or shape[1] > columns:
-        if shape[1] > rows or shape[0] > columns:
-            yield "error", f"Requested mesh is too big and is not rotatable: {asked} on {mesh.size_text}", same
+        if words := opens_transposed(mesh.device_dims, shape):
+            yield "warning", words, same
         else:
-            yield "warning", f"{asked} is opened as the transpose of the {mesh.size_text}: a collective along an axis may find no route and hang", same
+            yield "error", f"Requested mesh is too big and is not rotatable: {asked} on {mesh.size_text}", same
     if len(shape) == 2 and 0 < size < mesh.num_devices:
         yield "warning", f"{asked} leaves chips of the {mesh.size_text} unopened: a fabric wants all of them active", same

@@ -171,6 +171,12 @@ def system_named(name: str) -> System:
     return SYSTEMS[key]
 
 
+def outside_fabric(chip: int) -> str:
+    """What ttnn says of a chip that the fabric does not reach."""
+    rule = f"Physical chip id {chip} not found in control plane chip mapping. You are calling for a chip outside of the fabric cluster. "
+    return rule + "Check that your mesh graph descriptor specifies the correct topology"
+
+
 def narrow(system: System, visible: str) -> System:
     """The part of `system` that `TT_VISIBLE_DEVICES=visible` leaves: whole boards, ids renumbered from 0.
 
@@ -200,7 +206,7 @@ def narrow(system: System, visible: str) -> System:
     rectangle = [[system.ids[r][c] for c in columns] for r in rows]
     joined = rows == list(range(rows[0], rows[-1] + 1)) and columns == list(range(columns[0], columns[-1] + 1))
     if not joined or sorted(d for row in rectangle for d in row) != sorted(old):
-        fail(asked, f"Physical chip id {min(old)} not found: these boards are not cabled together into a rectangle", "boards that are neighbours")
+        fail(asked, f"{outside_fabric(min(old))}: these boards are not cabled together into a rectangle", "boards that are neighbours")
     ids = tuple(tuple(new_id[d] for d in row) for row in rectangle)
     if ids[0][0] != 0 and len(columns) == 2:  # a single column of two-chip boards is seen from its PCIe side
         ids = tuple(row[::-1] for row in ids)

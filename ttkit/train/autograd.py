@@ -237,6 +237,27 @@ def recorded(name: str, value: Value, inputs: Sequence[Tensor], backward: Callab
     return out
 
 
+def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function(x)`, of which nothing but x is kept: backward computes it again (Chen 2016, "sublinear memory cost").
+
+    Args:
+        function: must give the same each time.
+    """
+    if get_gradient_mode() is GradMode.DISABLED:
+        return function(x)
+    with no_grad():
+        value = function(x).get_value()
+
+    def backward(grad: Value) -> list[Value | None]:
+        start = Tensor(x.get_value())
+        end = function(start)
+        end.set_grad(grad)
+        end.backward()
+        return [start.get_grad()]
+
+    return recorded("recompute", value, [x], backward)
+
+
 def get_gradient_mode() -> GradMode:
     """Whether operations are recorded now."""
     return _mode[0]

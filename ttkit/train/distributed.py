@@ -153,8 +153,13 @@ def synchronize_gradients(parameters: Mapping[str, Tensor], cluster_axes: Sequen
     if not ready:
         fail("synchronize_gradients", f"none of the {len(parameters)} parameters has a gradient", "loss.backward() first")
     for tensor in ready:
-        grad, replicas = tensor.get_grad(), 1
-        for axis in cluster_axes:
-            replicas *= grad.device().shape[axis]
-            grad = _reduced(grad, axis)
-        tensor.set_grad(ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad)
+        tensor.set_grad(averaged(tensor.get_grad(), cluster_axes))
+
+
+def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
+    """The mean of a tensor over the devices along the given mesh axes."""
+    replicas = 1
+    for axis in cluster_axes:
+        replicas *= grad.device().shape[axis]
+        grad = _reduced(grad, axis)
+    return ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad

@@ -6,6 +6,7 @@ after each pair; the vocabulary in parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from ttkit import ttnn
 from ttkit.cluster.settings import TransformerConfig
 from ttkit.errors import fail
 from ttkit.train import ops
-from ttkit.train.autograd import Tensor, Value
-from ttkit.train.distributed import all_gather, all_reduce, broadcast, cross_entropy_loss, GradOutputType, without_padding
+from ttkit.train.autograd import Tensor, Value, recompute
+from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, without_padding
 from ttkit.train.modules import (
     ColumnParallelLinear,
     Dropout,
@@ -78,7 +79,8 @@ class Rotary(Module):
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
         self.width, self.config, self.layout = head_width, config, layout
-        self._tables: dict[tuple[int, int], tuple[Value, Value, Value]] = {}
+        self._tables: dict[int, tuple[Value, Value]] = {}
+        self._turn: Value = None
 
     def frequencies(self) -> np.ndarray:
         """Radians per position of each pair, [d / 2]; scaled as Llama 3.1 does where rope_scaling is given."""
@@ -91,16 +93,28 @@ class Rotary(Module):
         share = np.clip(share, 0, 1)  # 0: slow, stretched by the whole factor; 1: fast, left as it is
         return found * ((1 - share) / scaling.scaling_factor + share)
 
-    def tables(self, start: int, length: int) -> tuple[Value, Value, Value]:
-        """cos and sin [1, 1, length, d] of positions from `start`, and the turn [1, 1, d, d] that takes a pair (a, b) to (-b, a)."""
-        if (start, length) not in self._tables:
-            angles = np.repeat(np.outer(np.arange(start, start + length), self.frequencies()), 2, axis=1)[None, None]
-            turn = np.zeros((1, 1, self.width, self.width), np.float32)
-            even = np.arange(0, self.width, 2)
-            turn[0, 0, even + 1, even], turn[0, 0, even, even + 1] = -1, 1
-            place = lambda a: self.layout.place(np.asarray(a, np.float32), dtype=self.layout.dtype or ttnn.float32)  # noqa: E731
-            self._tables = {(start, length): (place(np.cos(angles)), place(np.sin(angles)), place(turn))}
-        return self._tables[start, length]
+    def angles(self, start: int, length: int) -> dict[str, np.ndarray]:
+        """cos and sin, [1, 1, length, d], of the positions from `start`; each angle stands twice, for the pair that it turns."""
+        turned = np.repeat(np.outer(np.arange(start, start + length), self.frequencies()), 2, axis=1)[None, None]
+        return {"cos": np.cos(turned).astype(np.float32), "sin": np.sin(turned).astype(np.float32)}
+
+    def turn(self) -> Value:
+        """[1, 1, d, d], which takes a pair (a, b) to (-b, a)."""
+        if self._turn is None:
+            matrix, even = np.zeros((1, 1, self.width, self.width), np.float32), np.arange(0, self.width, 2)
+            matrix[0, 0, even + 1, even], matrix[0, 0, even, even + 1] = -1, 1
+            self._turn = self._place(matrix)
+        return self._turn
+
+    def tables(self, length: int) -> tuple[Value, Value]:
+        """The angles of positions 0 to length, on the mesh."""
+        if length not in self._tables:
+            found = self.angles(0, length)
+            self._tables = {length: (self._place(found["cos"]), self._place(found["sin"]))}
+        return self._tables[length]
+
+    def _place(self, array: np.ndarray) -> Value:
+        return self.layout.place(array, dtype=self.layout.dtype or ttnn.float32)
 
 
 class Attention(Module):
@@ -117,37 +131,34 @@ class Attention(Module):
         self.value = ColumnParallelLinear(width, inner, has_bias, layout=layout)
         self.out = RowParallelLinear(width, width, has_bias, layout=layout)
         self.rotary = rotary
-        self._masks: dict[tuple[int, int], Value] = {}
+        self._masks: dict[int, Value] = {}
 
     def forward(self, x: Tensor, cache: Any = None) -> Tensor:
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: keys and values of the tokens before these, which these are added to: see `ttkit.train.generate`.
+            cache: keys and values of the tokens before these, where this one token's go: `ttkit.train.generation.Cache`.
         """
         x = broadcast(x, self.query.layout.tp_axis)
-        start = cache.length if cache else 0
         q, k = ops.heads_creation(self._of(self.query, x), self.heads), ops.heads_creation(self._of(self.key, x), self.groups)
         v = ops.heads_creation(self._of(self.value, x), self.groups)
         if self.rotary:
-            tables = self.rotary.tables(start, q.shape()[2])
-            q, k = ops.rope(q, *tables), ops.rope(k, *tables)
+            cos, sin = cache.tables() if cache else self.rotary.tables(q.shape()[2])
+            q, k = (ops.rope(t, cos, sin, self.rotary.turn()) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        mixed = ops.scaled_dot_product_attention(q, k, v, self._mask(q, k))
+        mixed = ops.scaled_dot_product_attention(q, k, v, cache.unseen() if cache else self._mask(q))
         return self.out(ops.heads_fusion(mixed))
 
     @staticmethod
     def _of(layer: ColumnParallelLinear, x: Tensor) -> Tensor:
         return ops.linear(x, layer.weight, layer.bias)  # x was broadcast once for the three, so its gradient is summed once
 
-    def _mask(self, q: Tensor, k: Tensor) -> Value:
-        queries, keys = q.shape()[2], k.shape()[2]
-        if queries == 1:
-            return None  # the newest token sees all
-        if (queries, keys) not in self._masks:
-            self._masks = {(queries, keys): ops.causal_mask(queries, keys, self.heads // self.groups, q.get_value())}
-        return self._masks[queries, keys]
+    def _mask(self, q: Tensor) -> Value:
+        length = q.shape()[2]
+        if length not in self._masks:
+            self._masks = {length: ops.causal_mask(length, self.heads // self.groups, q.get_value())}
+        return self._masks[length]
 
 
 class GPTBlock(Module):
@@ -196,6 +207,17 @@ class LlamaBlock(Module):
         return ops.add(x, self.dropout(self.down(gated)))
 
 
+def _again(block: GPTBlock | LlamaBlock) -> Callable[[Tensor], Tensor]:
+    """A block that drops the same elements each time that it is called."""
+    calls = block.dropout.calls
+
+    def run(x: Tensor) -> Tensor:
+        block.dropout.calls = calls
+        return block(x)
+
+    return run
+
+
 class Transformer(Module):
     """Tokens to logits: the table, the blocks, a last norm, the head.
 
@@ -207,11 +229,11 @@ class Transformer(Module):
     Example:
         >>> from ttkit.cluster.settings import TransformerConfig
         >>> config = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32)
-        >>> sum(np.prod(p.global_shape) for p in GPT(config, Layout()).parameters().values())
-        17824
+        >>> sum(int(np.prod(p.global_shape)) for p in GPT(config, Layout()).parameters().values())
+        17888
     """
 
-    block: type[Module]
+    block: type[GPTBlock] | type[LlamaBlock]
 
     def __init__(self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None):
         self.config, self.layout = config, layout or current_layout()
@@ -223,12 +245,12 @@ class Transformer(Module):
             parts = "both" if self.is_first and self.is_last else "table" if self.is_first else "head"
             self.vocabulary = Vocabulary(config.vocab_size, width, tied, self.layout, parts)
         rotary = self.ends(width)
-        self.blocks = {index: self.block(config, self.layout, rotary) for index in mine}  # type: ignore[call-arg]
+        self.blocks: dict[int, GPTBlock | LlamaBlock] = {index: self.block(config, self.layout, rotary) for index in mine}  # type: ignore[arg-type]
         if self.is_last:
             self.norm = LayerNorm(width, layout=self.layout) if rotary is None else RMSNorm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)
-        for index, module in enumerate(self.dropouts()):
-            module.seed = index
+        for index, block in self.blocks.items():
+            block.dropout.seed = index + 1  # by its place in the whole model, so that a stage of a pipeline drops the same
         self.parameters()  # which names them
 
     def ends(self, width: int) -> Rotary | None:
@@ -236,23 +258,19 @@ class Transformer(Module):
         raise NotImplementedError
 
     def dropouts(self) -> list[Dropout]:
-        """The places where elements are dropped, in the order of the model."""
-        found, todo = [], [self]
-        while todo:
-            module: Any = todo.pop()
-            found += [module] if isinstance(module, Dropout) else []
-            todo += [child for _, child in module.children()]
-        return found
+        """Where elements are dropped."""
+        return [self.dropout, *(block.dropout for block in self.blocks.values())]
 
-    def embed(self, ids: Value, start: int = 0) -> Tensor:
+    def embed(self, ids: Value, cache: Any = None) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]."""
         return self.dropout(self.vocabulary.embed(ids))
 
     def forward(self, ids: Any, cache: Any = None) -> Tensor:
         """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device]; a later stage takes [B, 1, S, E], an earlier one gives that."""
-        x = self.embed(ids, cache.length if cache else 0) if self.is_first else ids
+        x = self.embed(ids, cache) if self.is_first else ids
+        sparing = self.config.runner_type == "memory_efficient" and self.training
         for block in self.blocks.values():
-            x = block(x, cache)
+            x = recompute(_again(block), x) if sparing else block(x, cache)
         return self.vocabulary.logits(self.norm(x)) if self.is_last else x
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
@@ -274,13 +292,12 @@ class GPT(Transformer):
         if self.is_first:
             self.position = Parameter((1, 1, self.config.max_sequence_length, width), normal(), self.layout)
 
-    def embed(self, ids: Value, start: int = 0) -> Tensor:
+    def embed(self, ids: Value, cache: Any = None) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
-        length = ids.shape[-1]
-        if start + length > self.config.max_sequence_length:
-            rule = f"positions up to {start + length} of a model with max_sequence_length {self.config.max_sequence_length}"
-            fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
-        here = ops.rows(self.position, start, start + length)
+        length, most = ids.shape[-1], self.config.max_sequence_length
+        if length > most:
+            fail("GPT", f"a sequence of {length} tokens for a model with max_sequence_length {most}", "a shorter sequence, or a longer max_sequence_length")
+        here = cache.row(self.position) if cache else ops.rows(self.position, 0, length)
         return self.dropout(ops.add(self.vocabulary.embed(ids), here))
 
 

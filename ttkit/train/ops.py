@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
 import numpy as np
 
 from ttkit import ttnn
@@ -186,9 +187,9 @@ def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
     return recorded("rmsnorm", out, [x, weight], backward)
 
 
-def causal_mask(queries: int, keys: int, heads_per_group: int, like: Value) -> Value:
-    """[1, 1, heads_per_group * queries, keys] to add to scores: the last query sees all keys, the one before one less, and so on."""
-    hidden = np.triu(np.full((queries, keys), NEVER, np.float32), 1 + keys - queries)
+def causal_mask(length: int, heads_per_group: int, like: Value) -> Value:
+    """[1, 1, heads_per_group * length, length] to add to scores: each query sees the keys up to its own place."""
+    hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
     mask = np.tile(hidden, (heads_per_group, 1))[None, None]
     return from_numpy(mask, dtype=like.dtype, layout=ttnn.TILE_LAYOUT, device=like.device(), mesh_mapper=ttnn.ReplicateTensorToMesh(like.device()))
 
@@ -247,11 +248,14 @@ def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
 
 
 def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
-    """Zeros with the given probability, the rest scaled up to keep the mean; the same places on every device, as replicas need."""
+    """Zeros with the given probability, the rest scaled up to keep the mean.
+
+    All devices drop the same places, as tensor-parallel replicas need; so which elements of a batch go depends on the mesh. ttnn drops
+    in bfloat16 only, so a mask of ones and zeros, which are exact there, goes through it.
+    """
     if not probability:
         return x
     value = x.get_value()
-    # the operation takes bfloat16 only, which holds its ones and zeros exactly
     kept = ttnn.experimental.dropout(ttnn.typecast(ttnn.ones_like(value), ttnn.bfloat16), probability, 1.0, seed, use_per_device_seed=False)
     mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
     return recorded("dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)])

@@ -1,0 +1,192 @@
+"""The parallelism context: axis rules of both generations, the one device, and the messages."""
+
+import warnings
+
+import machine
+import pytest
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.cluster.axes import check_divisible
+from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
+
+DDP, TP, BOTH, NONE = DistributedConfig(enable_ddp=True), DistributedConfig(enable_tp=True), DistributedConfig(True, True), DistributedConfig()
+FABRIC = ttnn.FabricConfig
+
+
+@pytest.fixture
+def context():
+    """A context of its own: what a test leaves open is closed."""
+    fresh = AutoContext()
+    yield fresh
+    fresh.close_device()
+    machine.close_all()
+
+
+def opened(context, shape, config, generation="newest", system="galaxy"):
+    ttkit.use_system(system)
+    context.open_device(shape)
+    context.initialize_parallelism_context(config, generation)
+    return context.get_parallelism_context()
+
+
+AXES = [  # shape, config, generation -> axis and size of DDP, of TP
+    ([8, 4], BOTH, "newest", (0, 8), (1, 4)),
+    ([1, 32], TP, "newest", (None, 1), (1, 32)),
+    ([32, 1], DDP, "newest", (0, 32), (None, 1)),
+    ([1, 8], DDP, "newest", (1, 8), (None, 1)),
+    ([1, 1], NONE, "newest", (None, 1), (None, 1)),
+    ([1, 1], TP, "newest", (None, 1), (0, 1)),
+    ([8, 4], BOTH, "older", (0, 8), (1, 4)),
+    ([1, 32], BOTH, "older", (0, 1), (1, 32)),
+    ([1, 1], NONE, "older", (None, 1), (None, 1)),
+]
+
+
+@pytest.mark.parametrize("shape, config, generation, ddp, tp", AXES)
+def test_axes(context, shape, config, generation, ddp, tp):
+    made = opened(context, shape, config, generation)
+    assert (made.get_ddp_axis(), made.get_ddp_size()) == ddp
+    assert (made.get_tp_axis(), made.get_tp_size()) == tp
+    assert (made.is_ddp_enabled(), made.is_tp_enabled()) == (config.enable_ddp, config.enable_tp)
+    assert (made.get_cp_axis(), made.get_cp_size(), made.is_cp_enabled()) == (None, 1, False)
+
+
+LINE = "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be enabled. Got: ddp={}, tp={}, cp=false"
+GRID = "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes ({}) must equal mesh dimensions (2)."
+OLDER = "Invalid parallelization configuration: for a single-device mesh, the number of parallelization axes must be 0; for a multi-device mesh, "
+OLDER += "it must be equal to the number of mesh shape dimensions."
+REFUSED = [
+    ([1, 8], BOTH, "newest", LINE.format("true", "true")),
+    ([1, 8], NONE, "newest", LINE.format("false", "false")),
+    ([1, 1], BOTH, "newest", "For line mesh topology (shape MeshShape([1, 1])), exactly one"),
+    ([2, 4], DDP, "newest", GRID.format(1)),
+    ([2, 4], NONE, "newest", GRID.format(0)),
+    ([1, 8], TP, "older", OLDER),
+    ([2, 4], DDP, "older", OLDER),
+    ([1, 1], TP, "older", OLDER),
+    ([2, 4], DistributedConfig(enable_ddp=True, enable_cp=True), "newest", "context parallelism is not built"),
+    ([2, 4], BOTH, "oldest", "there is no generation 'oldest'"),
+]
+
+
+@pytest.mark.parametrize("shape, config, generation, message", REFUSED)
+def test_what_does_not_fit_is_refused(context, shape, config, generation, message):
+    ttkit.use_system("t3000")
+    context.open_device(shape)
+    with pytest.raises(TTKitError) as error:
+        context.initialize_parallelism_context(config, generation)
+    assert message in str(error.value) and "\n  try: " in str(error.value)
+    assert not context.is_parallelism_context_initialized()
+
+
+def test_the_older_rule_says_which_one_has_an_axis(context):
+    with pytest.raises(TTKitError, match='generation="newest"'):
+        opened(context, [1, 8], TP, "older", "t3000")
+    context.initialize_parallelism_context(TP)
+    assert context.get_parallelism_context().get_tp_axis() == 1
+
+
+def test_a_turned_mesh_opens_with_a_warning(context):
+    with pytest.warns(UserWarning, match="4x8 is opened as the transpose of the 8x4"):
+        made = opened(context, [4, 8], BOTH)
+    assert (made.get_ddp_size(), made.get_tp_size()) == (4, 8)
+
+
+def test_others_open_without_one(context):
+    ttkit.use_system("galaxy")
+    for shape in ([8, 4], [1, 32], [1, 8], [2, 4], [1, 1]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            context.open_device(shape)
+        context.close_device()
+
+
+def test_a_fabric_comes_with_several_chips_and_goes_with_them(context):
+    context.open_device()
+    assert tuple(context.get_device().shape) == (1, 1) and ttnn.get_fabric_config() == FABRIC.DISABLED
+    context.close_device()
+    context.open_device((2, 4))
+    assert ttnn.get_fabric_config() == FABRIC.FABRIC_1D
+    context.close_device()
+    assert ttnn.get_fabric_config() == FABRIC.DISABLED
+    with pytest.raises(TTKitError):
+        context.open_device([3, 3])
+    assert ttnn.get_fabric_config() == FABRIC.DISABLED
+    ttnn.set_fabric_config(FABRIC.FABRIC_2D)
+    context.open_device([2, 4])
+    assert ttnn.get_fabric_config() == FABRIC.FABRIC_2D
+
+
+def test_a_device_opens_once(context):
+    assert context.get_device().get_num_devices() == 1  # opened because nobody had
+    with pytest.raises(TTKitError, match=r"open_device was called after the device was created\."):
+        context.open_device([2, 4])
+    context.close_device()
+    context.close_device()
+    context.open_device([1, 2], device_ids=[6, 2])
+    assert context.get_device().get_device_ids() == [6, 2]
+
+
+@pytest.mark.parametrize("shape", [[2], [2, 4, 1], 8, "24", [2.0, 4], [True, 4]], ids=str)
+def test_a_shape_is_two_numbers(context, shape):
+    with pytest.raises(TTKitError, match=r"mesh_shape must be a list/tuple of 2 integers: \[rows, cols\]"):
+        context.open_device(shape)
+
+
+def test_closing_forgets_what_was_about_the_device(context):
+    opened(context, [2, 4], BOTH, system="t3000")
+    context.close_device()
+    assert not context.is_parallelism_context_initialized()
+    assert opened(context, [1, 8], TP, system="t3000").get_tp_size() == 8
+    context.reset_parallelism_context()
+    context.initialize_parallelism_context(DDP)
+    assert context.get_parallelism_context().get_ddp_size() == 8
+
+
+def test_there_is_one_context():
+    assert AutoContext.get_instance() is AutoContext.get_instance()
+
+
+def test_seed(context):
+    assert context.get_seed() == 5489
+    context.set_seed(7)
+    assert context.get_seed() == 7
+
+
+def test_ranks_and_sockets(context):
+    from ttkit.train.sockets import SocketType
+
+    with pytest.raises(TTKitError, match=r"DistributedContext is not initialized\."):
+        context.get_distributed_context()
+    context.initialize_distributed_context("program")
+    ranks = context.get_distributed_context()
+    assert (ranks.rank(), ranks.size()) == (0, 1)
+    ranks.barrier()
+    with pytest.raises(TTKitError, match=r"MPIContext is already initialized\."):
+        context.initialize_distributed_context()
+    with pytest.raises(TTKitError, match=r"SocketManager is not initialized\. Do not forget to call initialize_socket_manager\."):
+        context.get_socket_manager()
+    context.initialize_socket_manager(SocketType.MPI)
+    assert context.get_socket_manager().kind is SocketType.MPI
+    with pytest.raises(TTKitError, match="the ranks are 0 to 0"):
+        ranks.world_rank(1)
+    assert ranks.create_sub_context([0]).size() == 1
+
+
+@pytest.mark.parametrize(
+    "what, size, by, parts, message",
+    [
+        ("batch_size", 6, "the DDP size", 4, "batch_size 6 is not divisible by the DDP size 4: 6 % 4 = 2\n  try: batch_size 4 or 8"),
+        ("num_heads", 3, "the TP size", 8, "num_heads 3 is not divisible by the TP size 8: 3 % 8 = 3\n  try: num_heads 8"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_the_equation(what, size, by, parts, message):
+    with pytest.raises(TTKitError) as error:
+        check_divisible(what, size, by, parts)
+    assert message in str(error.value)
+
+
+def test_it_says_what_it_is():
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        assert repr(ParallelismContext(mesh, BOTH)) == "ParallelismContext(2x4 mesh; ddp: axis 0, 2 chips, tp: axis 1, 4 chips)"

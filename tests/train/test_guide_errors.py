@@ -1,0 +1,122 @@
+"""The troubleshooting section of the distributed training guide, row by row: its message comes, and its cure with it."""
+
+import machine
+import pytest
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.cluster import descriptor_path
+from ttkit.train import AutoContext, DistributedConfig
+
+BOTH = DistributedConfig(enable_ddp=True, enable_tp=True)
+
+
+@pytest.fixture
+def context():
+    ttkit.use_system("galaxy")
+    fresh = AutoContext()
+    yield fresh
+    fresh.close_device()
+    machine.close_all()
+    assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
+
+
+def said(call, *arguments, **keywords):
+    """(what is wrong, what to try) of the error that a call raises."""
+    with pytest.raises(TTKitError) as error:
+        call(*arguments, **keywords)
+    wrong, _, cure = str(error.value).partition("\n  try: ")
+    return wrong, cure
+
+
+@pytest.fixture
+def describe(tmp_path, monkeypatch):
+    """Puts a descriptor with these dims in use."""
+
+    def put(rows, columns):
+        text = descriptor_path(32).read_text()
+        file = tmp_path / "mgd.textproto"
+        file.write_text(text.replace(text[text.index("dims") : text.index("]") + 1], f"dims: [{rows}, {columns}]", 1))
+        monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(file))
+
+    return put
+
+
+@pytest.mark.parametrize("shape", [[1, 32], [32, 1]])
+def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape):
+    """Critical in the guide: `[1, 32]` and `[32, 1]` where the descriptor has 4x8."""
+    describe(4, 8)
+    wrong, cure = said(context.open_device, shape)
+    assert f"Mesh shape mismatch!\nRequested mesh_shape: {shape}\nMGD device_topology dims: [4, 8]\n" in wrong and "hangs or crashes" in wrong
+    assert "mesh_shape [4, 8]" in cure and f"device_topology has dims {shape}" in cure
+    context.open_device([4, 8])  # which the guide calls fine
+    assert context.get_device().get_num_devices() == 32
+
+
+def test_mgd_shape_mismatch(context, describe):
+    """`mesh_shape: [4, 8]` with a descriptor of 1x32."""
+    describe(1, 32)
+    wrong, cure = said(context.open_device, [4, 8])
+    assert "Mesh shape mismatch!\nRequested mesh_shape: [4, 8]\nMGD device_topology dims: [1, 32]" in wrong
+    assert "a descriptor whose device_topology has dims [4, 8]" in cure
+
+
+TP = DistributedConfig(enable_tp=True)
+
+
+@pytest.mark.parametrize(
+    "shape, config, generation",
+    [([1, 32], BOTH, "newest"), ([8, 4], TP, "newest"), ([8, 4], TP, "older"), ([1, 32], TP, "older")],  # the last: what the guide promises, and had not
+)
+def test_parallelism_axis_mismatch(context, shape, config, generation):
+    context.open_device(shape)
+    wrong, cure = said(context.initialize_parallelism_context, config, generation)
+    assert "The number of parallelization axes must be equal to the number of mesh shape dimensions" in wrong
+    assert "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both" in cure
+
+
+def test_mgd_file_not_found(context, monkeypatch):
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", "/nowhere/galaxy_1x32_mesh_graph_descriptor.textproto")
+    monkeypatch.delenv("TT_METAL_HOME", raising=False)
+    wrong, cure = said(context.open_device, [8, 4])
+    assert "TT_MESH_GRAPH_DESC_PATH=" in wrong and "not found: /nowhere/galaxy_1x32" in wrong
+    assert "TT_METAL_HOME is not set" in cure and "8 or 32 devices" in cure
+    monkeypatch.setenv("TT_METAL_HOME", "/somewhere")
+    assert "TT_METAL_HOME" not in said(context.open_device, [8, 4])[1]
+
+
+def test_context_not_initialized(context):
+    context.open_device([8, 4])
+    wrong, cure = said(context.get_parallelism_context)
+    assert "ParallelismContext is not initialized." in wrong
+    assert "initialize_parallelism_context" in cure and "after open_device and before" in cure
+    context.initialize_parallelism_context(BOTH)
+    assert context.get_parallelism_context().get_tp_size() == 4
+
+
+def test_context_already_initialized(context):
+    context.open_device([8, 4])
+    context.initialize_parallelism_context(BOTH)
+    wrong, cure = said(context.initialize_parallelism_context, BOTH)
+    assert "ParallelismContext is already initialized." in wrong and "once" in cure
+
+
+PHRASE = (
+    "Physical chip id {} not found in control plane chip mapping. You are calling for a chip outside of the fabric cluster. "
+    "Check that your mesh graph descriptor specifies the correct topology"
+)
+
+
+def test_physical_chip_id_not_found(context, describe):
+    """A descriptor of fewer chips than the machine has, and a chip that it leaves out."""
+    describe(4, 4)
+    wrong, cure = said(context.open_device, [1, 2], device_ids=[30, 31])
+    assert PHRASE.format(30) in wrong
+    assert "tt-topology -l mesh" in cure and "all 32 chips" in cure
+
+
+def test_boards_that_are_not_cabled(context, monkeypatch):
+    ttkit.use_system("t3000")
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,3")
+    wrong, cure = said(context.open_device, [2, 2])
+    assert PHRASE.format(0) in wrong and cure == "boards that are neighbours"

@@ -1,0 +1,116 @@
+"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI, in few large messages, while backward goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd import Value
+from ttkit.train.distributed import averaged
+from ttkit.train.modules import Parameter
+
+BUCKET_BYTES = 4 << 20  # of gradients in one message; from some MiB on, a message's size costs and not its number (facts: Open MPI on one host)
+POLL_S = 0.0005  # between looks at whether a message has come: a wait can be interrupted, and leaves the core to others
+
+
+class Replicas:
+    """The ranks that train a replica each. Every rank must train the same model with the same settings.
+
+    Args:
+        parameters: what `model.parameters()` gives.
+        comm: an mpi4py communicator of those ranks.
+        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
+
+    Example::
+
+        replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
+        replicas.start()        # before the last backward of a step
+        loss.backward()         # gradients travel as they get ready
+        replicas.finish()       # every gradient is the mean over the ranks now
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()):
+        from mpi4py import MPI
+
+        self._mpi, self.comm = MPI, comm
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.parameters, self.cluster_axes = dict(parameters), cluster_axes
+        self._check()
+        self._bucket_of: dict[str, int] = {}
+        self._missing: list[int] = []
+        size = BUCKET_BYTES
+        for name, parameter in reversed(self.parameters.items()):  # the last layers' gradients are ready first
+            if size >= BUCKET_BYTES:
+                self._missing.append(0)
+                size = 0
+            self._bucket_of[name] = len(self._missing) - 1
+            self._missing[-1] += 1
+            size += 4 * int(np.prod(parameter.global_shape))
+        self._active = False
+        for name, parameter in self.parameters.items():
+            parameter.register_hook(lambda grad, name=name: self._ready(name, grad))  # type: ignore[misc]
+
+    def _check(self) -> None:
+        mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
+        for rank, theirs in enumerate(self.comm.allgather(mine)):
+            if theirs != mine:
+                at, ours, other = next((i, a, b) for i, (a, b) in enumerate(zip([*mine, None], [*theirs, None])) if a != b)
+                fail("Replicas", f"rank {self.rank} and rank {rank} have different models: parameter {at} is {ours} and {other}", "the same configuration")
+
+    def start(self) -> None:
+        """Send from the next backward on."""
+        self._active, self._left = True, list(self._missing)
+        self._parts: list[list[tuple[str, np.ndarray]]] = [[] for _ in self._missing]
+        self._sent: list[tuple[Any, np.ndarray, list[tuple[str, np.ndarray]]]] = []
+
+    def _ready(self, name: str, grad: Value) -> None:
+        if not self._active:
+            return
+        parameter, before = self.parameters[name], self.parameters[name].get_grad()
+        whole = averaged(grad if before is None else ttnn.add(before, grad), self.cluster_axes)
+        bucket = self._bucket_of[name]
+        self._parts[bucket].append((name, parameter.gather(whole)))
+        self._left[bucket] -= 1
+        if self._left[bucket] == 0:
+            self._send(bucket)
+        for request, _, _ in self._sent:
+            request.Test()  # MPI moves data only while it is called
+
+    def _send(self, bucket: int) -> None:
+        parts = self._parts[bucket]
+        flat = np.concatenate([array.ravel() for _, array in parts])
+        flat *= np.float32(1 / self.size)
+        self._sent.append((self.comm.Iallreduce(self._mpi.IN_PLACE, flat), flat, parts))
+
+    def finish(self) -> None:
+        """Wait until all gradients are averaged, and put them in place."""
+        for bucket, left in enumerate(self._left):
+            if left and self._parts[bucket]:  # some of its parameters took no part in the loss
+                self._send(bucket)
+        self._active = False
+        for request, flat, parts in self._sent:
+            self.wait(request)
+            start = 0
+            for name, array in parts:
+                parameter = self.parameters[name]
+                mean = flat[start : start + array.size].reshape(array.shape)
+                parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
+                start += array.size
+        self._sent = []
+
+    @staticmethod
+    def wait(request: Any) -> None:
+        """Wait for a message, so that Ctrl-C comes through."""
+        while not request.Test():
+            time.sleep(POLL_S)
+
+    def mean(self, *numbers: float) -> list[float]:
+        """The mean over the ranks of each number: also a way to ask whether any rank raised a flag."""
+        values = np.array(numbers, np.float64) / self.size
+        self.wait(self.comm.Iallreduce(self._mpi.IN_PLACE, values))
+        return [float(v) for v in values]

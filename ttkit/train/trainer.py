@@ -1,0 +1,363 @@
+"""The training loop: the same on one chip, on a mesh, and on ranks that each have one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.cluster.documents import nearest
+from ttkit.cluster.settings import Settings, read_settings
+from ttkit.convert import to_numpy
+from ttkit.errors import fail
+from ttkit.train import checkpoint, optimizers
+from ttkit.train.autograd import Tensor, no_grad
+from ttkit.train.context import AutoContext, DistributedConfig
+from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
+from ttkit.train.data import Batches, TokenDataset
+from ttkit.train.distributed import averaged, synchronize_gradients
+from ttkit.train.generation import Sampler, generate
+from ttkit.train.models import create_model
+from ttkit.train.modules import Layout, current_layout
+from ttkit.train.ranks import Replicas
+from ttkit.train.sockets import DistributedContext
+from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
+
+VALIDATION_BATCHES = 50  # at most, each time
+TEXTS: dict[str, Callable[[], str]] = {"builtin": builtin_corpus, "standard_library": standard_library_text}  # or a path
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one step did: a line of the log."""
+
+    step: int  # how many steps are done
+    loss: float  # the mean over the global batch
+    lr: float
+    step_time_s: float
+    tokens_per_s: float
+    validation_loss: float | None = None
+
+
+def open_layout(settings: Settings) -> Layout:
+    """Open the mesh of a configuration in the AutoContext, unless it is open, and give its axes their work."""
+    context, device = AutoContext.get_instance(), settings.device_config
+    if not context.is_device_open():
+        context.open_device(device.mesh_shape, device.device_ids)
+    opened = tuple(context.get_device().shape)
+    if opened != tuple(device.mesh_shape):
+        fail("Trainer", f"the open device is a {opened} mesh, the configuration's mesh_shape is {tuple(device.mesh_shape)}", "AutoContext.close_device() first")
+    if (device.enable_ddp or device.enable_tp) and not context.is_parallelism_context_initialized():
+        context.initialize_parallelism_context(DistributedConfig(device.enable_ddp, device.enable_tp))
+    return current_layout(getattr(ttnn, settings.training_config.precision))
+
+
+class Trainer:
+    """A model, its data, its optimizer and how far they have come.
+
+    Args:
+        settings: a training configuration, or the path of one.
+        text: what to learn; `training_config.data_path` unless given: a file, a folder, "standard_library", or the kit's own small corpus.
+        resume: go on from the newest checkpoint of `checkpoint_dir` where there is one.
+
+    Raises:
+        TTKitError: whatever does not fit together, before anything is computed.
+
+    Example:
+        >>> from ttkit.cluster.settings import Settings, TrainingConfig, TransformerConfig
+        >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0)
+        >>> config = TrainingConfig(batch_size=4, max_steps=3, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
+        >>> with Trainer(Settings(training_config=config, transformer_config=small)) as trainer:
+        ...     len(trainer.fit(show=False))
+        3
+    """
+
+    def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True):
+        settings = settings if isinstance(settings, Settings) else read_settings(settings)
+        config = settings.training_config
+        self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
+        self.layout = open_layout(settings)
+        self._ranks(settings.distributed.enabled)
+        found, tensors, meta = self._found(resume)
+        source = config.data_path or "builtin"
+        self.text = text if text is not None else TEXTS[source]() if source in TEXTS else read_text(source)
+        self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
+        self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
+        self.settings = replace(settings, transformer_config=self.model_config)
+        self.model = create_model(self.model_config, self.layout)
+        self.parameters = self.model.parameters()
+        self.optimizer = _optimizer(config, self.parameters)
+        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
+        self.replicas = Replicas(self.parameters, self.comm, axes) if settings.distributed.enabled else None
+        self._data(config)
+        self.history: list[Record] = []
+        self.steps = 0
+        if meta:
+            self._restore(found, tensors, meta)
+        else:
+            self.model.init_weights(config.seed)
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the mesh."""
+        AutoContext.get_instance().close_device()
+
+    # ------------------------------------------------------------ parts
+    def _tokenizer(self, settings: Settings) -> Tokenizer:
+        config = settings.training_config
+        if config.tokenizer_path:
+            return BPETokenizer.load(config.tokenizer_path)
+        return make_tokenizer(config.tokenizer_type, self.text, settings.transformer_config.vocab_size)
+
+    def _ranks(self, distributed: bool) -> None:
+        """Which ranks there are: replicas with a mesh each, or drivers of one mesh, or this process alone."""
+        ranks = DistributedContext()
+        self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
+        view = self.layout.device.get_view()
+        alone = all(view.is_local(c) for c in ttnn.MeshCoordinateRange(self.layout.device.shape))
+        if self.world > 1 and alone and not distributed:
+            rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false: each would train the same model on the same batches"
+            fail("Trainer", rule, "distributed: {enabled: true}, or one mesh over the ranks")
+        if self.world > 1 or distributed:
+            from mpi4py import MPI  # after ttnn, as the real library wants it
+
+            self.comm = MPI.COMM_WORLD
+            self.rank, self.world = self.comm.rank, self.comm.size
+
+    def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
+        """The newest checkpoint; rank 0 reads it for all, since the others may be on hosts that have it not."""
+        path = None
+        if resume and self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
+            path = checkpoint.latest(self.folder)
+        elif self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
+            rule = "resume=False, and there are checkpoints of another run, whose steps would come between the new ones"
+            fail(f"Trainer in {self.folder}", rule, "another checkpoint_dir, or remove the old ones")
+        read = (path, *(checkpoint.load(path) if path else ({}, {})))
+        return self.comm.bcast(read) if self.comm else read
+
+    def _data(self, config: Any) -> None:
+        ranks = self.world if self.replicas else 1
+        parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": ranks, "groups": self.layout.ddp_size}
+        product = int(np.prod(list(parts.values())))
+        if config.batch_size % product:
+            equation = " x ".join(f"{n} {name}" for name, n in parts.items())
+            rule = (
+                f"batch_size {config.batch_size} does not divide among {equation} = {product}: {config.batch_size} % {product} = {config.batch_size % product}"
+            )
+            fail("Trainer", rule, f"batch_size a multiple of {product}")
+        dataset = TokenDataset(self.tokenizer.encode(self.text), self.model_config.max_sequence_length)
+        training, held_out = dataset.split(0.1)
+        self.batches = Batches(training, config.batch_size, config.seed)
+        size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
+        shared = self.layout.ddp_size * ranks
+        self.validation = Batches(held_out, max(size // shared, 1) * shared, seed=None)
+        if self.replicas:
+            self.batches, self.validation = (b.part(self.rank, self.world) for b in (self.batches, self.validation))
+        self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
+
+    # ------------------------------------------------------------ one step
+    def lr(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        config, schedule = self.settings.training_config, self.settings.scheduler_config
+        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else config.learning_rate
+
+    def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
+        """The loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S], on each device that of its part of the batch."""
+        return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
+
+    def number(self, loss: Tensor) -> float:
+        """A loss as a number: its mean over the groups of the mesh."""
+        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
+        return float(to_numpy(ttnn.get_device_tensors(averaged(loss.get_value(), axes))[0]).ravel()[0])
+
+    def step(self) -> Record:
+        """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
+        config, start, total = self.settings.training_config, time.perf_counter(), 0.0
+        parts = config.gradient_accumulation_steps
+        self.optimizer.zero_grad()
+        for dropout in self.model.dropouts():
+            dropout.calls = self.steps * 2 * parts  # two places a block at most: the same elements after a resume
+        for part in range(parts):
+            loss = self.forward(*self.batches.batch(self.steps, part, parts))
+            total += self.number(loss) / parts
+            if self.replicas and part == parts - 1:
+                self.replicas.start()
+            (loss * (1 / parts) if parts > 1 else loss).backward()
+        if self.replicas:
+            self.replicas.finish()
+            (total,) = self.replicas.mean(total)
+        elif self.layout.ddp_axis is not None:
+            synchronize_gradients(self.parameters)
+        if config.use_clip_grad_norm:
+            optimizers.clip_grad_norm(self.parameters, config.clip_grad_norm_max_norm)
+        lr = self.lr(self.steps)
+        self.optimizer.set_lr(lr)
+        self.optimizer.step()
+        self.steps += 1
+        ttnn.synchronize_device(self.layout.device)
+        if not np.isfinite(total):
+            fail(f"step {self.steps}", f"the loss is {total}", "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint")
+        seconds = time.perf_counter() - start
+        return Record(self.steps, total, lr, seconds, config.batch_size * self.model_config.max_sequence_length / seconds)
+
+    def validate(self) -> float:
+        """The mean loss of the text that is held out."""
+        self.model.eval()
+        with no_grad():
+            count = min(len(self.validation), VALIDATION_BATCHES)
+            found = sum(self.number(self.forward(*self.validation.batch(i))) for i in range(count)) / count
+        self.model.train()
+        return self.replicas.mean(found)[0] if self.replicas else found
+
+    # ------------------------------------------------------------ the loop
+    def fit(self, steps: int | None = None, *, show: bool = True, on_step: Callable[[Record], None] | None = None) -> list[Record]:
+        """Train on: validation every eval_every steps, a checkpoint every model_save_interval and at the end.
+
+        Ctrl-C (or the kernel's interrupt) ends it after the step at hand, with a checkpoint; a second one ends it at once.
+
+        Args:
+            steps: how many more; up to max_steps unless given.
+            show: a progress bar with the losses, and in a notebook their plot.
+            on_step: called with each record.
+
+        Returns:
+            The records of these steps.
+        """
+        config = self.settings.training_config
+        end = self.max_steps if steps is None else self.steps + steps
+        first = len(self.history)
+        view = _view(self, end) if show else None
+        try:
+            with _stop_after_step() as stop:
+                while self.steps < end and not self._anyone(stop):
+                    record = self.step()
+                    if config.eval_every and (self.steps % config.eval_every == 0 or self.steps == end):
+                        record = replace(record, validation_loss=self.validate())
+                    self.history.append(record)
+                    self._log(record)
+                    for call in (view.update if view else None, on_step):
+                        if call:
+                            call(record)
+                    if self.folder and (self.steps % config.model_save_interval == 0 or self.steps == end):
+                        self.save()
+                if self.steps < end:
+                    where = self.save() if self.folder else None
+                    kept = f"Saved {where}; the same call goes on from there." if where else "checkpoint_dir is empty, so nothing was saved."
+                    self.say(f"Stopped after step {self.steps}. {kept}")
+        finally:
+            if view:
+                view.close()
+        return self.history[first:]
+
+    def _anyone(self, stop: list[bool]) -> bool:
+        """Whether this rank, or any that trains with it, was asked to stop: all must leave after the same step."""
+        return self.replicas.mean(float(stop[0]))[0] > 0 if self.replicas else stop[0]
+
+    def say(self, text: str) -> None:
+        """Print, once for all ranks that drive one mesh."""
+        if self.rank == 0 or self.replicas:
+            print(text, flush=True)
+
+    def _log(self, record: Record) -> None:
+        if self.folder and self.rank == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(self.folder / "log.jsonl", "a") as file:
+                file.write(json.dumps({key: value for key, value in asdict(record).items() if value is not None}) + "\n")
+
+    # ------------------------------------------------------------ checkpoints
+    def save(self) -> Path | None:
+        """Write a checkpoint; every rank must call, and rank 0 writes.
+
+        Returns:
+            Its path, on rank 0.
+        """
+        if self.folder is None:
+            fail("Trainer.save", "checkpoint_dir is empty", "training_config.checkpoint_dir: a folder")
+        state = self.optimizer.state_dict()
+        tensors = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
+        tensors |= {f"optimizer/{key}": array for key, array in state["tensors"].items()}
+        if self.rank:
+            return None
+        meta = {"settings": asdict(self.settings), "tokenizer": self.tokenizer.to_dict(), "optimizer_steps": state["steps"]}
+        return checkpoint.save(self.folder, self.steps, tensors, meta | {"step": self.steps, "history": [asdict(record) for record in self.history]})
+
+    def _restore(self, path: Path | None, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        model = {key[6:]: array for key, array in tensors.items() if key.startswith("model/")}
+        checkpoint.check_matches({name: parameter.global_shape for name, parameter in self.parameters.items()}, model)
+        for name, parameter in self.parameters.items():
+            parameter.place(model[name])
+        remembered = {key[10:]: array for key, array in tensors.items() if key.startswith("optimizer/")}
+        self.optimizer.load_state_dict({"steps": meta["optimizer_steps"], "tensors": remembered})
+        self.steps = int(meta["step"])
+        self.history = [Record(**record) for record in meta["history"]]
+        self.say(f"Going on from step {self.steps}: {path}")
+
+    # ------------------------------------------------------------ use
+    def sample(self, prompt: str, new_tokens: int = 100, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
+        """A prompt and what the model says after it."""
+        self.model.eval()
+        copies = self.layout.ddp_size  # each group needs a sequence; they are alike, and the first is taken
+        ids = [self.tokenizer.encode(prompt).tolist()] * copies
+        text = generate(Sampler(self.model, copies), ids, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
+        self.model.train()
+        return self.tokenizer.decode(text)
+
+
+def _optimizer(config: Any, parameters: dict[str, Any]) -> optimizers.Optimizer:
+    """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise."""
+    given = dict(config.optimizer or {})
+    name = given.pop("type", "AdamW")
+    kinds: dict[str, Any] = {"AdamW": (optimizers.AdamW, optimizers.AdamWConfig), "SGD": (optimizers.SGD, optimizers.SGDConfig)}
+    if name not in kinds:
+        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
+    make, settings = kinds[name]
+    known = [field.name for field in fields(settings)]
+    for key in given:
+        if key not in known:
+            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{nearest(key, known) or ', '.join(known)}")
+    given.setdefault("lr", config.learning_rate)
+    if name == "AdamW":
+        given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given
+        given.setdefault("master_weights", config.precision != "float32")
+    return make(parameters, settings.make(**given))
+
+
+@contextmanager
+def _stop_after_step() -> Iterator[list[bool]]:
+    """A flag that the first SIGINT raises; the second interrupts as usual."""
+    stop = [False]
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals come to the main thread only
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if stop[0]:
+            raise KeyboardInterrupt
+        stop[0] = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _view(trainer: Trainer, end: int) -> Any:
+    from ttkit.visualize.training import progress  # an object that is asked to show itself asks the pictures
+
+    return progress(trainer, end)
