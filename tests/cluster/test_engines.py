@@ -127,6 +127,20 @@ def wait_for(rank):
     MPI.COMM_WORLD.Barrier()
 
 
+def hold_a_mesh():
+    import time
+
+    import numpy
+
+    import ttkit
+    from ttkit import ttnn
+
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        x = ttkit.from_numpy(numpy.zeros((32, 32), "f4"), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+        time.sleep(60)
+        x.deallocate()
+
+
 def leave(code):
     import os
 
@@ -160,10 +174,23 @@ def test_ipyparallel_is_there_for_the_rest(four):
 
 def test_status_is_a_table(four):
     status = four.status()
-    assert [(row.rank, row.pid, row.mesh, row.state) for row in status.rows] == [(r, four.pid(r), f"boards {r}", "idle") for r in range(4)]
-    assert str(status).splitlines()[0].split() == ["rank", "host", "pid", "mesh", "state", "last", "error"]
+    assert [(row.rank, row.pid, row.boards, row.state) for row in status.rows] == [(r, four.pid(r), str(r), "idle") for r in range(4)]
     assert "<td" in status._repr_html_()
     assert repr(four) == "<Cluster(4): 4 engines, running>"
+
+
+def test_status_knows_what_busy_ranks_hold(four):
+    answer = four.client[:].apply_async(hold_a_mesh)
+    until = time.monotonic() + 10
+    while not all(row.devices for row in four.status().rows) and time.monotonic() < until:
+        time.sleep(0.05)
+    with takes(0.5):
+        rows = four.status().rows
+    assert [(row.mesh, row.devices, row.DRAM, row.state) for row in rows] == [("1x2", "0, 1", "4.1 kB", "busy")] * 4
+    assert {row.host for row in rows} == {socket.gethostname()} and all(row.memory.endswith("MB") for row in rows)
+    four.interrupt()
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        answer.get(timeout=10)
 
 
 def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
@@ -343,7 +370,7 @@ def test_a_configuration_gives_each_rank_its_environment(tmp_path):
 
     with ttkit.Cluster(write_config(tmp_path, MINE="yes")) as cluster:
         assert cluster.run(names) == [(["0", "0", None], False), (["0", "1", "yes"], False)]
-        assert [row.mesh for row in cluster.status().rows] == ["mesh 0", "mesh 0"]
+        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
 
 
 # Who the ranks are.
