@@ -4,7 +4,9 @@
 Six parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
 and 3 give there what the tests expect here; the call tapes of all lessons are replayed: acceptance, shape, dtype,
 layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; tt-run starts what
-tests/cluster/data/ttrun.json says, which `ttkit run` is tested against; and two engines run lesson 05's cells on two meshes, and share one. Values are not compared: no kernel runs on a mock cluster.
+tests/cluster/data/ttrun.json says, which `ttkit run` is tested against; and two
+engines run lesson 05's cells on two meshes, and share one. Values are not
+compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
 """
