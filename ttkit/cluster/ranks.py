@@ -11,7 +11,9 @@ from ttkit.cluster.config import find_config
 from ttkit.cluster.hosts import read_hosts
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
-from ttkit.hardware.systems import narrow
+from ttkit.hardware.descriptor import read_descriptor
+from ttkit.hardware.placing import placed
+from ttkit.hardware.systems import current_machine, narrow
 
 HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -66,6 +68,34 @@ def equal_boards(number: int) -> Bindings:
         fail(f"Cluster({number})", f"{rule}; a rank takes whole boards in PCIe order", f"{could}, or a folder with rank bindings")
     ranks = [RankBinding(rank, None, env_overrides={"TT_VISIBLE_DEVICES": ",".join(own)}) for rank, own in enumerate(shared)]
     return Bindings(tuple(ranks))
+
+
+def check_fit(bindings: Bindings) -> None:
+    """Whether each rank's mesh is in its descriptor and, on the simulator, fits on its boards: said before a process starts, not by a cell.
+
+    A mesh that ranks share is the machine that the simulator plays, so it fits.
+
+    Raises:
+        TTKitError: it is not, or does not.
+    """
+    from ttkit.backend import is_simulated
+
+    for binding in bindings.rank_bindings:
+        path = binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path
+        if path is None or binding.mesh_id is None:
+            continue
+        descriptor = read_descriptor(path)
+        mesh = descriptor.mesh(binding.mesh_id)
+        if mesh.num_hosts > 1:
+            mesh.part_of(binding.mesh_host_rank or 0)  # fails where the descriptor has no such host rank
+        elif is_simulated():
+            visible = visible_devices(bindings, binding)
+            placed(narrow(current_machine(), visible) if visible else current_machine(), mesh, bool(descriptor.pinnings))
+
+
+def visible_devices(bindings: Bindings, binding: RankBinding) -> str:
+    """The boards that a rank is given, as TT_VISIBLE_DEVICES has them; "" where its binding does not say."""
+    return binding.env_overrides.get("TT_VISIBLE_DEVICES") or bindings.global_env.get("TT_VISIBLE_DEVICES") or ""
 
 
 def _boards() -> tuple[list[str], str]:

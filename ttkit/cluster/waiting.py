@@ -235,8 +235,8 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     """
     begin = shown = time.monotonic()
     line: Any = None
-    notebook = _in_notebook()
-    if os.environ.get("TTKIT_PROGRESS") == "0" or not (notebook or sys.stderr.isatty()):
+    notebook = in_notebook()
+    if not shows_progress() or not (notebook or sys.stderr.isatty()):
         yield lambda state: None
         return
 
@@ -266,6 +266,12 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
             put("")
 
 
-def _in_notebook() -> bool:
+def shows_progress() -> bool:
+    """Whether what goes on may be shown while it goes on: not where outputs are compared, since no two runs are the same."""
+    return os.environ.get("TTKIT_PROGRESS") != "0"
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
