@@ -49,7 +49,7 @@ while True:
 """
 SSHD = """
 HostKey {mine}/host_key
-AuthorizedKeysFile {root}/authorized_keys
+AuthorizedKeysFile {mine}/authorized_keys
 PidFile none
 UsePAM no
 StrictModes no
@@ -113,12 +113,12 @@ class Hosts:
         self.site.mkdir()
         made = {"stdout": subprocess.DEVNULL, "check": True}
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], **made)
-        shutil.copy(self.folder / "key.pub", self.folder / "authorized_keys")
         known, hosts = [], ["127.0.0.1 localhost\n"]
         for number, name in enumerate(self.names, 1):
             mine = self.folder / name
             (mine / "site").mkdir(parents=True)
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made)
+            shutil.copy(self.folder / "key.pub", mine / "authorized_keys")
             (mine / "sshd_config").write_text(SSHD.format(mine=mine, root=self.folder))
             known.append(f"{name},10.77.0.{number} {(mine / 'host_key.pub').read_text()}")
             hosts.append(f"10.77.0.{number} {name}\n")

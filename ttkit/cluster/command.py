@@ -24,7 +24,7 @@ from ttkit.cluster.hosts import hosts_of_rankfile, read_rankfile
 from ttkit.errors import TTKitError, fail
 
 # Variables of the shell that reach the ranks by their first letters ...
-PASSTHROUGH = ("TT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
+PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
 # ... except those that belong to one rank: they come from the bindings, or not at all.
 BLOCKED = {
     "TT_MESH_ID",

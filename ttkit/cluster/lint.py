@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings, check_bindings, read_mapping
 from ttkit.cluster.config import BINDINGS, find_config
@@ -17,6 +17,9 @@ from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
 from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # The names of the design document and of older files -> today's.
 RENAMED = {
@@ -60,7 +63,6 @@ def findings_table(findings: Sequence[Finding]) -> str:
     """The findings as a table, worst first, as wide as the terminal; one line when there are none."""
     if not findings:
         return "no findings"
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -68,10 +70,17 @@ def findings_table(findings: Sequence[Finding]) -> str:
     for finding in sorted(findings, key=lambda each: (each.severity != "error", each.path, each.line)):
         cells = (f"{min(finding.path, os.path.relpath(finding.path), key=len)}:{finding.line}", finding.severity, finding.message, finding.cure)
         table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    errors = sum(finding.severity == "error" for finding in findings)
+    return f"{as_text(table)}{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+
+
+def as_text(table: Table) -> str:
+    """A table of rich's as text, as wide as the terminal."""
+    from rich.console import Console
+
     page = io.StringIO()
     Console(file=page, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
-    errors = sum(finding.severity == "error" for finding in findings)
-    return f"{page.getvalue()}{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+    return page.getvalue()
 
 
 def _lint_folder(folder: Path) -> list[Finding]:
