@@ -8,7 +8,6 @@ Exit codes are tt-run's: the program's own, 1 for what is wrong with files or ar
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -116,7 +115,7 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
     from dataclasses import replace
 
     from ttkit.cluster.bindings import plain_ranks, read_bindings, read_mapping, with_mock_cluster
-    from ttkit.cluster.config import find_config
+    from ttkit.cluster.config import find_config, place_words
     from ttkit.cluster.documents import find_file
     from ttkit.cluster.hosts import read_hosts
 
@@ -131,9 +130,8 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
         fail("ttkit run", rule, "ttkit run --config DIR program; options go before the program's name")
     if config:
         binding, mapping = config.bindings, None if config.bindings else config.mapping
-    if hostfile:
-        hostfile = find_file(hostfile, "Hosts file")
-        hosts = read_hosts(hostfile)
+    hostfile = find_file(hostfile, "Hosts file") if hostfile else None
+    hosts = read_hosts(hostfile) if hostfile else ()
     if binding:
         bindings = read_bindings(binding, asked.skip_mgd_check)
     elif mapping:
@@ -144,14 +142,7 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
         bindings = with_mock_cluster(bindings, asked.mock_cluster_rank_binding)
     if asked.factory_system_descriptor:
         bindings = replace(bindings, factory_system_descriptor_path=find_file(asked.factory_system_descriptor, "Factory System Descriptor"))
-    place: list[str] = []
-    if hostfile and hostfile.suffix == ".json":
-        place = ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
-    elif hostfile:
-        place = ["--hostfile", os.path.relpath(hostfile)]
-    if config and config.rankfile:
-        place += ["--rankfile", os.path.relpath(config.rankfile)]
-    return bindings, place
+    return bindings, place_words(hostfile, hosts, config.rankfile if config else None)
 
 
 def _alone(mpi_args: Sequence[str]) -> bool:

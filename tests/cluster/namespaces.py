@@ -5,7 +5,7 @@
                                        +- port3 ==== eth0  node-3  10.77.0.3
 
 All files are in one temporary folder. Inside a host that folder's `node-N/site` is mounted as `site`, so that a path means another folder
-on each host; a host's ssh finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of
+on each host, and TMPDIR is `node-N/tmp` (Open MPI's files are named after process ids, which two hosts may both have); a host's ssh finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of
 its own process table: when that one ends, all of the host is gone.
 """
 
@@ -55,6 +55,7 @@ UsePAM no
 StrictModes no
 PermitRootLogin prohibit-password
 MaxStartups 100
+SetEnv TMPDIR={mine}/tmp
 """
 SSH = """
 Host node-*
@@ -117,6 +118,7 @@ class Hosts:
         for number, name in enumerate(self.names, 1):
             mine = self.folder / name
             (mine / "site").mkdir(parents=True)
+            (mine / "tmp").mkdir()
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made)
             shutil.copy(self.folder / "key.pub", mine / "authorized_keys")
             (mine / "sshd_config").write_text(SSHD.format(mine=mine, root=self.folder))
@@ -180,7 +182,7 @@ class Hosts:
     def start(self, name, words, cwd=None, **environment):
         """Start a command on a host: a Popen with pipes."""
         env = {key: value for key, value in os.environ.items() if not key.startswith(("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_"))}
-        env |= {"PATH": PATH, **environment}
+        env |= {"PATH": PATH, "TMPDIR": str(self.folder / name / "tmp"), **environment}
         return subprocess.Popen(self.words(name, words, cwd), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def call(self, name, words, cwd=None, seconds=60, **environment):

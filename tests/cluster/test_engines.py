@@ -375,6 +375,9 @@ def test_boards_that_are_no_mesh():
         ttkit.use_system(None)
 
 
-def test_hosts_elsewhere_are_said():
-    with pytest.raises(TTKitError, match=r"names metal-wh-01, metal-wh-04; the engines of a Cluster run on this host"):
-        ttkit.Cluster(ROOT / "configs/2loudboxes")
+def test_hosts_elsewhere_that_are_not_there():
+    cluster = ttkit.Cluster("configs/2loudboxes")
+    assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
+    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: mend its name in the hosts file; ttkit doctor says more"):
+        cluster.start()
+    assert cluster.state == "stopped"

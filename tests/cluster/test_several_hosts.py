@@ -262,3 +262,130 @@ def test_install_makes_the_environment_there(synced):
     assert synced.call("node-3", [python, "-c", "import tiny; print(tiny.__file__)"], cwd="/").stdout == f"{synced.site}/project/tiny.py\n"
     done = ttkit(synced, *words, "--apply", "--python", "python0.9")
     assert done.returncode == 1 and done.stdout.count("python0.9 -m venv .venv ended with code 127") == 2 and "--python PATH" in done.stdout
+
+
+# ---- engines
+
+ENGINES = """import os, time
+import ttkit
+from ttkit.errors import TTKitError
+
+def where(factor=1):
+    import socket
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank) * factor, socket.gethostname()
+
+def boom():
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.rank == 2:
+        raise ValueError("of rank 2")
+
+def wait(seconds):
+    import time
+    time.sleep(seconds)
+
+def talk():
+    from mpi4py import MPI
+    while True:
+        MPI.COMM_WORLD.allreduce(1)
+
+cluster = ttkit.Cluster("cfg").start()
+print(os.getpid(), flush=True)
+"""
+USED = """
+print(cluster.run(where, 10))
+try:
+    cluster.run(boom)
+except TTKitError as error:
+    print(str(error).splitlines()[0])
+cluster.timeout_s = 0.5
+try:
+    cluster.run(wait, 50)
+except TTKitError:
+    cluster.interrupt()
+cluster.timeout_s = None
+print(cluster.run(where))
+print([row.host for row in cluster.status().rows])
+listening = os.popen("ss -Hltn").read().split()[3::5]
+print(sum(place.startswith("10.77.0.1:") for place in listening) >= 10)
+cluster.stop()
+"""
+CUT = """
+try:
+    cluster.run(talk)
+except TTKitError as error:
+    print(error)
+cluster.stop()
+"""
+
+
+@pytest.fixture
+def engines(synced):
+    """engines(program): a Python on node-1 that has started a Cluster on the three hosts and goes on with the program."""
+    folder = synced.path("node-1", "cfg")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy(synced.path("node-1", "hosts.txt"), folder)
+    started = []
+
+    def start(program):
+        synced.path("node-1", "own.py").write_text(ENGINES + program)
+        process = synced.start("node-1", [sys.executable, "own.py"], PYTHONPATH=str(synced.site), **QUICK)
+        started.append(process)
+        pid = process.stdout.readline()
+        assert pid, process.communicate()
+        return process, int(pid)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def left(hosts, within_s):
+    """The hosts where a process of a cluster still runs after some time."""
+    until = time.monotonic() + within_s
+    while True:
+        there = [name for name in hosts.names if re.search(r"ttkit\.cluster\.|prted|prterun", hosts.call(name, ["ps", "ax", "-o", "args"]).stdout)]
+        if not there or time.monotonic() > until:
+            return there
+        time.sleep(0.2)
+
+
+def test_engines_on_three_hosts(synced, engines):
+    process, _ = engines(USED)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert out.splitlines() == [
+        f"{[(30, name) for name in NAMES]}",
+        "cluster.run(boom): rank 2 of 3 raised ValueError: of rank 2",
+        "rank 0 was at line 17 of wait: time.sleep(seconds)",
+        *(f"rank {rank} was at a line on {NAMES[rank]} that is not known here" for rank in (1, 2)),
+        "interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way",
+        f"{[(3, name) for name in NAMES]}",
+        f"{NAMES}",
+        "True",
+    ]
+    assert left(synced, 10) == []
+
+
+@pytest.mark.long
+def test_no_engine_outlives_its_notebook(synced, engines):
+    process, pid = engines("time.sleep(60)")
+    assert left(synced, 0) == NAMES
+    synced.call("node-1", ["kill", "-KILL", pid])
+    assert left(synced, 30) == []
+
+
+@pytest.mark.long
+def test_a_cluster_says_which_host_fell_silent(synced, engines):
+    process, _ = engines(CUT)
+    time.sleep(1.0)
+    synced.cable("node-3", False)
+    try:
+        out, err = process.communicate(timeout=60)
+        assert "host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped" in out, out + err
+        assert "node-1" not in left(synced, 20) and "node-2" not in left(synced, 20)
+        assert left(synced, 30) == []  # the rank that was cut off has ended by itself
+    finally:
+        synced.cable("node-3", True)

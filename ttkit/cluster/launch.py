@@ -185,7 +185,7 @@ def _lost(output: Output) -> str:
     return found["host"] if found else ""
 
 
-def _ranks_on(host: str, hosts: Sequence[str]) -> str:
+def ranks_on(host: str, hosts: Sequence[str]) -> str:
     """ " (rank 2)" for a host by its name, or nothing where its ranks are not known."""
     here = [str(rank) for rank, name in enumerate(hosts) if name.rpartition("@")[2] == host]
     return f" (rank{'s' * (len(here) > 1)} {', '.join(here)})" if here else ""
@@ -195,11 +195,11 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
     match, lost, unreached = _first_failure(output), _lost(output), output.unreached
     if lost:
-        rule = f"ttkit run: host {lost}{_ranks_on(lost, hosts)} does not answer any more; the ranks on the other hosts were stopped"
+        rule = f"ttkit run: host {lost}{ranks_on(lost, hosts)} does not answer any more; the ranks on the other hosts were stopped"
         return f"{rule}\n  try: ttkit doctor, which says what is wrong with that host"
     if match is None and unreached is not None:
         host = unreached["host"].rpartition("@")[2] or "a host"
-        return f"ttkit run: {host}{_ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
+        return f"ttkit run: {host}{ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     rank, how = int(match["rank"]), match["how"] or str(code)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
+
+from ttkit.errors import fail
 
 T = TypeVar("T")
 
@@ -60,6 +63,27 @@ def is_here(host: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def own_address(host: str) -> str:
+    """The address of this machine on its way to a host; no packet is sent.
+
+    Raises:
+        TTKitError: the host's name has no address.
+
+    Example:
+        >>> own_address("127.0.0.1")
+        '127.0.0.1'
+    """
+    said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout  # the name may be one of ~/.ssh/config
+    name = next((line.split()[1] for line in said.splitlines() if line.startswith("hostname ")), address(host))
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        fail(f"look for the way to {host}", f"{error.strerror}", "mend its name in the hosts file; ttkit doctor says more")
 
 
 def command(host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None) -> list[str]:

@@ -146,8 +146,7 @@ def interrupt(cluster: Cluster) -> str:
         return "no rank was busy"
     lines = [f"{name_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} at {text}" for text, ranks in places(cluster, busy).items()]
     for rank in busy:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(cluster.pid(rank), signal.SIGINT)
+        cluster.signal(rank, signal.SIGINT)
     until = time.monotonic() + INTERRUPT_S
     while cluster.busy() and time.monotonic() < until and not cluster.failure:
         time.sleep(0.02)
@@ -164,14 +163,13 @@ def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     """Where ranks are just now: {"line 2: comm.Barrier()": [0, 1]}. Works for ranks that wait inside MPI."""
     if not ranks or not cluster._processes:
         return {}
-    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks}
+    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks if not cluster.hosts[rank]}
     sizes = {rank: file.stat().st_size for rank, file in files.items()}
-    for rank in ranks:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(cluster.pid(rank), signal.SIGUSR1)
+    for rank in files:
+        cluster.signal(rank, signal.SIGUSR1)
     stacks: dict[int, list[Frame]] = {}
     until = time.monotonic() + STACK_S
-    while len(stacks) < len(ranks) and time.monotonic() < until:
+    while len(stacks) < len(files) and time.monotonic() < until:
         time.sleep(0.02)
         for rank, file in files.items():
             with file.open() as text:
@@ -181,7 +179,8 @@ def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
                 stacks[rank] = [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
     found: dict[str, list[int]] = {}
     for rank in ranks:
-        found.setdefault(_yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
+        elsewhere = f"a line on {cluster.hosts[rank]} that is not known here"
+        found.setdefault(elsewhere if cluster.hosts[rank] else _yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
     return found
 
 
