@@ -5,8 +5,9 @@
                                        +- port3 ==== eth0  node-3  10.77.0.3
 
 All files are in one temporary folder. Inside a host that folder's `node-N/site` is mounted as `site`, so that a path means another folder
-on each host, and TMPDIR is `node-N/tmp` (Open MPI's files are named after process ids, which two hosts may both have); a host's ssh finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of
-its own process table: when that one ends, all of the host is gone.
+on each host, and TMPDIR is `node-N/tmp` (Open MPI's files are named after process ids, which two hosts may both have). A host's ssh
+finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of its own process table: when
+that one ends, all of the host is gone.
 """
 
 import ctypes

@@ -371,7 +371,7 @@ def test_engines_on_three_hosts(synced, engines):
 
 @pytest.mark.long
 def test_no_engine_outlives_its_notebook(synced, engines):
-    process, pid = engines("time.sleep(60)")
+    _, pid = engines("time.sleep(60)")
     assert left(synced, 0) == NAMES
     synced.call("node-1", ["kill", "-KILL", pid])
     assert left(synced, 30) == []

@@ -11,10 +11,12 @@ Example:
 from ttkit.cluster.bindings import Bindings, RankBinding, plain_ranks, read_bindings, read_mapping
 from ttkit.cluster.command import mpirun_command, rank_environment
 from ttkit.cluster.config import Config, find_config
+from ttkit.cluster.doctor import examine
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.launch import launch
 from ttkit.cluster.lint import lint_path
 from ttkit.cluster.settings import Settings, read_settings
+from ttkit.cluster.sync import sync
 from ttkit.hardware.descriptor import (
     Connection,
     MeshGraphDescriptor,
@@ -41,6 +43,7 @@ __all__ = [
     "check_descriptor",
     "descriptor_for",
     "descriptor_path",
+    "examine",
     "find_config",
     "launch",
     "lint_path",
@@ -53,5 +56,6 @@ __all__ = [
     "read_mapping",
     "read_rankfile",
     "read_settings",
+    "sync",
     "write_descriptor",
 ]

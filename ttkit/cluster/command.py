@@ -1,8 +1,8 @@
 """From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
 
-One difference in the environment is declared: each rank gets a TT_METAL_CACHE of its own (ranks that compile into a shared one
-overwrite each other's files); `rank_cache=False` gives tt-run's environment exactly. Bindings that stand in another order
-than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
+Two differences in the environment are declared: the shell's TTKIT_ variables reach the ranks too, and each rank gets a TT_METAL_CACHE
+of its own (ranks that compile into a shared one overwrite each other's files; `rank_cache=False` leaves it as tt-run does). Bindings
+that stand in another order than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
 """
 
 from __future__ import annotations
