@@ -237,10 +237,12 @@ def _hosts(asked: argparse.Namespace) -> tuple[Any, ...]:
     """The hosts that --hostfile or --config names; none where neither does."""
     from ttkit.cluster.config import find_config
     from ttkit.cluster.documents import find_file
-    from ttkit.cluster.hosts import read_hosts
+    from ttkit.cluster.hosts import hosts_of_rankfile, read_hosts, read_rankfile
 
-    path = asked.hostfile or (asked.config and find_config(asked.config).hosts)
-    return read_hosts(find_file(path, "Hosts file")) if path else ()
+    config = find_config(asked.config) if asked.config else None
+    if path := asked.hostfile or (config and config.hosts):
+        return read_hosts(find_file(path, "Hosts file"))
+    return hosts_of_rankfile(read_rankfile(config.rankfile)) if config and config.rankfile else ()
 
 
 def lint(words: Sequence[str]) -> int:

@@ -46,8 +46,8 @@ class Cluster:
 
     Where the hosts file of the configuration names other hosts, their ranks start there by ssh, from the same paths as here (`ttkit
     sync` brings the code, `ttkit doctor` says what is missing). Then, and only then, the controller listens on the network, on one
-    address of this host; who connects must sign with the cluster's key. Those ranks end when this host's mpirun does, or 30 s after
-    the network between them is gone.
+    address of this host; who connects must sign with the cluster's key, but what is sent is not encrypted, just as MPI's messages are
+    not: use a network that you trust. Those ranks end when this host's mpirun does, or 30 s after the network between them is gone.
 
     Args:
         config: a folder with rank bindings, or a number: then the ranks share the boards of this machine equally.

@@ -75,9 +75,9 @@ def own_address(host: str) -> str:
         >>> own_address("127.0.0.1")
         '127.0.0.1'
     """
-    said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout  # the name may be one of ~/.ssh/config
-    name = next((line.split()[1] for line in said.splitlines() if line.startswith("hostname ")), address(host))
     try:
+        said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout  # the name may be one of ~/.ssh/config
+        name = next((line.split()[1] for line in said.splitlines() if line.startswith("hostname ")), address(host))
         family, kind, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             probe.connect(place)
