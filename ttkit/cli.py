@@ -168,8 +168,10 @@ def _findings(asked: argparse.Namespace) -> list[Any]:
     from ttkit.cluster.documents import find_file
     from ttkit.cluster.lint import lint_path
 
-    path = asked.config or (asked.rank_binding and find_file(asked.rank_binding, "Configuration file"))
-    return lint_path(path) if path else []
+    if asked.config:
+        return lint_path(asked.config)
+    hostfile = find_file(asked.hostfile, "Hosts file") if asked.hostfile else None
+    return lint_path(find_file(asked.rank_binding, "Configuration file"), hostfile) if asked.rank_binding else []
 
 
 def sync(words: Sequence[str]) -> int:
@@ -207,6 +209,7 @@ def doctor(words: Sequence[str]) -> int:
     """`ttkit doctor`."""
     from ttkit.cluster.config import placement
     from ttkit.cluster.doctor import doctors_table, examine
+    from ttkit.cluster.lint import lint_hosts
 
     about = "Look whether the hosts of a configuration, or without one this host, can run ranks, and say what to do. Exit code 1 where one cannot."
     parser = argparse.ArgumentParser("ttkit doctor", description=about, allow_abbrev=False)
@@ -217,7 +220,7 @@ def doctor(words: Sequence[str]) -> int:
     )
     asked = parser.parse_args(words)
     hosts = _hosts(asked)
-    bindings, findings = None, _findings(asked)
+    bindings, findings = None, _findings(asked) + (lint_hosts(Path(asked.hostfile), hosts) if asked.hostfile else [])
     place: list[str] = []
     if asked.config or asked.rank_binding:
         try:

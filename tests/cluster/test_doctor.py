@@ -129,6 +129,17 @@ def test_what_the_linter_says_is_said(tmp_path, capsys):
     assert "List should have at least 1 item" in " ".join(capsys.readouterr().out.split())
 
 
+def test_more_ranks_than_slots(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
+    (tmp_path / "hosts.txt").write_text("localhost slots=1\n")
+    assert cli.main(["doctor", "--hostfile", str(tmp_path / "hosts.txt"), "--rank-binding", "configs/2loudboxes/rank_bindings.yaml"]) == 1
+    out = " ".join(capsys.readouterr().out.replace("│", "").split())
+    assert "2 ranks, but hosts.txt has 1 slot" in out
+    (tmp_path / "hosts.txt").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
+    cli.main(["doctor", "--hostfile", str(tmp_path / "hosts.txt"), "--rank-binding", "configs/2loudboxes/rank_bindings.yaml"])
+    assert "files" not in capsys.readouterr().out
+
+
 def test_probe_is_a_program_of_its_own(tmp_path):
     """Any Python can run it, in a folder without ttkit."""
     (tmp_path / "a.py").write_text("x = 1\n")

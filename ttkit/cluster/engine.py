@@ -38,11 +38,16 @@ def connection(folder: Path, name: Path = CONNECTION, alive_s: float = 60.0) -> 
     raise SystemExit(f"the controller did not say within {alive_s:g} s where to connect")
 
 
+def far_folder(folder: Path, rank: int) -> Path:
+    """Where a rank on another host than the cluster's folder keeps its files, below Open MPI's own folder there."""
+    return Path(f"{folder.name}-{rank}")
+
+
 def own_folder(rank: str) -> Path:
     """Where this rank keeps its files: the cluster's folder, or on another host one that Open MPI removes when its part there ends."""
     if os.environ.get(OWNER, socket.gethostname()) == socket.gethostname():
         return Path(os.environ[FOLDER])
-    folder = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir()) / f"{Path(os.environ[FOLDER]).name}-{rank}"
+    folder = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir()) / far_folder(Path(os.environ[FOLDER]), int(rank))
     folder.mkdir(mode=0o700, exist_ok=True)
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
     return folder

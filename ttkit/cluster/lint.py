@@ -32,11 +32,12 @@ RENAMED = {
 SETTINGS_BY_TT_RUN = ("TT_MESH_ID", "TT_MESH_HOST_RANK", "TT_MESH_GRAPH_DESC_PATH", "TT_RUN_RANK")  # lost or harmful when set by hand
 
 
-def lint_path(path: str | os.PathLike[str]) -> list[Finding]:
+def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> list[Finding]:
     """What is wrong or doubtful in a configuration folder or in one of its files.
 
     Args:
         path: a folder with rank_bindings.yaml, hosts.txt and so on, or one such file, or a training configuration.
+        hostfile: where the ranks of a rank_bindings.yaml go that is looked at without its folder; else all on one host.
 
     Example:
         >>> lint_path("configs/2loudboxes")
@@ -54,7 +55,7 @@ def lint_path(path: str | os.PathLike[str]) -> list[Finding]:
         if path.suffix == ".textproto":
             _, findings = _descriptor(path)
             return findings
-        return _lint_yaml(path)
+        return _lint_yaml(path, _places(read_hosts(hostfile), (), hostfile, None) if hostfile else None)
     except TTKitError as error:
         return [_as_finding(path, error)]
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ttkit.errors import fail
 
+H = TypeVar("H")
 T = TypeVar("T")
 
 CONNECT_S = 5
@@ -119,7 +120,7 @@ def cure(host: str, said: str) -> str:
     return next(text for words, text in CURES.items() if words in said).format(host=host)
 
 
-def for_all(function: Callable[[str], T], hosts: Iterable[str]) -> Iterable[T]:
+def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterable[T]:
     """Call a function for all hosts at once; the results come in the order of the hosts, each as soon as it and those before it are there."""
     hosts = list(hosts)
     if not hosts:
