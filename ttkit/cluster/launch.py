@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import FrameType
 from typing import IO, cast
 
@@ -31,6 +31,9 @@ EPITAPHS = [
     re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
     re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
 ]
+# What a rank says, and aborts, when another one has closed its connection. mpirun may hear of it before it hears of the one that ended.
+CLOSED = "An error occurred in Socket closed"
+
 # The host that mpirun cannot reach: its network is gone, or ssh never came through.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 UNREACHED = [
@@ -191,6 +194,22 @@ def ranks_on(host: str, hosts: Sequence[str]) -> str:
     return f" (rank{'s' * (len(here) > 1)} {', '.join(here)})" if here else ""
 
 
+def ended_first(noticed: Collection[int], ranks: int) -> str:
+    """What is known of the rank that ended first, where these have noticed that its connection was closed.
+
+    Example:
+        >>> ended_first([0], 2)
+        'rank 1 of 2 ended without a word'
+        >>> ended_first([1], 3)
+        'one of ranks 0, 2 of 3 ended: rank 1 found its connection closed, and Open MPI does not say which it was'
+    """
+    left = [str(rank) for rank in range(ranks) if rank not in noticed]
+    if len(left) == 1:
+        return f"rank {left[0]} of {ranks} ended without a word"
+    which = f"rank{'s' * (len(noticed) > 1)} {', '.join(map(str, sorted(noticed)))}"
+    return f"one of ranks {', '.join(left)} of {ranks} ended: {which} found its connection closed, and Open MPI does not say which it was"
+
+
 def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
     match, lost, unreached = _first_failure(output), _lost(output), output.unreached
@@ -202,7 +221,11 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
         return f"ttkit run: {host}{ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
+    noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]
     rank, how = int(match["rank"]), match["how"] or str(code)
+    if rank in noticed:
+        said = [f"    rank {rank}: {last[-1]}" for rank, last in enumerate(output.last) if rank not in noticed and last]
+        return "\n".join([f"ttkit run: {ended_first(noticed, output.ranks)}; the others were stopped", *(["  their last lines:", *said] if said else [])])
     host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
     how = f"exited with code {how}" if how.isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
     others = "; the others were stopped" if output.ranks > 1 else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from ttkit.cluster.keeper import ORDER, remove
-from ttkit.cluster.launch import EPITAPHS, LOST, TAG, ranks_on
+from ttkit.cluster.launch import CLOSED, EPITAPHS, LOST, TAG, ended_first, ranks_on
 
 STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
 LAST_LINES = 8
@@ -54,6 +54,9 @@ class Ended:
             return f"host {lost['host']}{ranks_on(lost['host'], self.hosts)} does not answer any more; the ranks on the other hosts were stopped"
         match = next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None) if self.name == "mpirun" else None
         blamed = int(match["rank"]) if match else self.rank
+        noticed = {int(tag[1]) for line in self.said.encode().splitlines() if CLOSED.encode() in line and (tag := TAG.search(line))}
+        if blamed in noticed:
+            return f"{ended_first(noticed, ranks)}; the others were stopped with it"
         if blamed is None:
             text = f"{self.name} {_how(self.code)}"
         else:
