@@ -251,7 +251,7 @@ def all_reduce(
     if num_links is not None and integer(num_links, asked) <= 0:
         fail(asked, f"Error, num_links should be more than 0 but has {num_links}")
     axis = _other_axis("all_reduce", mesh, axis)
-    whole_tiles = input_tensor.layout is Layout.TILE and input_tensor.shard_shape == tuple(input_tensor.padded_shape)
+    whole_tiles = input_tensor.layout is Layout.TILE and input_tensor.shard_shape == input_tensor.padded
     if is_strict() and not whole_tiles and input_tensor.dtype in UNSUMMED:
         rule = "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is not whole tiles is added up by moreh_sum"
         fail(asked, f"{rule}, which does not take {input_tensor.dtype.name}", "ttnn.typecast(tensor, ttnn.bfloat16)")
