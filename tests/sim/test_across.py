@@ -41,7 +41,7 @@ def test_collectives_against_loops(run, hosts):
 @pytest.mark.parametrize("checks", ["1", "0"], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
 def test_all_collectives_against_loops(run, hosts, checks):
-    passed(run((2, 4), hosts, "collectives.py", 400, seconds=900, TTKIT_RANK_CHECKS=checks), 3 * hosts[0] * hosts[1])
+    passed(run((2, 4), hosts, "collectives.py", 120, seconds=600, TTKIT_RANK_CHECKS=checks), 3 * hosts[0] * hosts[1])
 
 
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
