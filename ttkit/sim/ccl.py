@@ -168,9 +168,10 @@ def all_gather(
 
 
 def _made(tensor: Tensor, array: Array, label: Any, memory_config: Any, output: Tensor | None = None, rounded: bool = True) -> Tensor:
-    if output is None and rounded:
+    if output is None and (rounded or tensor.dtype is DataType.FLOAT32):
         return moved("collective", tensor, array, memory_config, topology=label)
-    return result(tensor, array, topology=label, memory_config=memory_config, output=output, owned=array.flags.owndata)
+    with np.errstate(all="ignore"):
+        return result(tensor, array, topology=label, memory_config=memory_config, output=output, owned=array.flags.owndata)
 
 
 def _only_older(name: str, older: dict[str, Any]) -> None:
@@ -234,7 +235,7 @@ def _check_links(asked: object, mesh: MeshDevice, axis: int | None, num_links: i
         )
 
 
-@operation("all_reduce")
+@operation("all_reduce", computes=False)  # sums are made in `exchange.added`, or by MPI
 def all_reduce(
     input_tensor: Tensor, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None, num_links: int | None = None,
     topology: Any = None, **older: Any,
