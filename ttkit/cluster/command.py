@@ -58,7 +58,6 @@ ACROSS_HOSTS = {
 }
 RANKFILE_OPTIONS = ("--rankfile", "-rankfile", "-rf")
 HOST_OPTIONS = ("--host", "-host", "-H", "--hostfile", "-hostfile", "--default-hostfile", "--machinefile", "-machinefile")
-SYNTAXES = ("auto", "rankfile", "map-by", "mca")
 
 
 def find_mpirun(named: str | None = None) -> str:
@@ -144,7 +143,7 @@ def mpirun_command(
             are named with --host.
         bare: without the choice of TCP for messages between ranks.
         tcp_interface: the network interface to use, instead of all but lo and docker0.
-        rankfile_syntax: one of SYNTAXES; "auto" asks mpirun for its version.
+        rankfile_syntax: "auto", "rankfile", "map-by" or "mca"; "auto" asks mpirun for its version.
 
     Example:
         >>> from ttkit.cluster.bindings import plain_ranks

@@ -20,7 +20,6 @@ from ttkit.cluster import guard
 from ttkit.cluster.command import mpirun_environment
 from ttkit.errors import fail
 
-INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 LAST_LINES = 12  # of a rank that failed, said again at the end
 SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
 HOOK = Path(__file__).parent / "in_rank"
