@@ -201,12 +201,19 @@ class Schedule:
             TTKitError: an action that is missing, comes twice, is not of this pipeline or comes before one that it needs;
                 stages that wait for each other; more memory than the limit. The message names the stage and the action.
         """
-        from ttkit.plans.check_schedule import check_memory, check_schedule
+        from ttkit.plans.check_schedule import check_memory
 
-        check_schedule(self)
-        if memory_limit is not None:
+        if self._runs and memory_limit is not None:
             check_memory(self, memory_limit, activation_bytes, kept_for_weights)
         return self
+
+    @functools.cached_property
+    def _runs(self) -> bool:
+        """True, or an error; a schedule never changes, so once is enough."""
+        from ttkit.plans.check_schedule import check_schedule
+
+        check_schedule(self)
+        return True
 
     def timeline(self, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:
         """When each action starts and ends, if a stage does one at a time and starts each as soon as its inputs are there.
