@@ -1,5 +1,6 @@
 """Schedules written by hand: twenty-odd wrong ones, each refused by stage, action and rule; and that right ones run in any order of events."""
 
+import itertools
 import random
 
 import pytest
@@ -196,7 +197,7 @@ def test_a_right_schedule_never_hangs(schedule, pick):
     table = schedule.timeline(2, 6, 1, transfer_s=0.5)
     assert [tuple(slot.action for slot in row) for row in table.slots] == list(schedule.actions)
     for row in table.slots:
-        assert all(one.end_s <= other.start_s for one, other in zip(row, row[1:]))
+        assert all(one.end_s <= other.start_s for one, other in itertools.pairwise(row))
     work = schedule.micro_batches * 8
     assert table.time_s >= work and table.bubbles == pytest.approx([1 - work / table.time_s] * schedule.stages)
     assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held(7, 3))

@@ -58,8 +58,8 @@ class Timetable:
         return f"Timetable({self.schedule.name}: {self.time_s:.6g} s, bubble {self.bubble_fraction:.1%})"
 
 
-def timetable(schedule: Schedule, forward_s: Each, backward_s: Each, weight_s: Each | None, transfer_s: float) -> Timetable:
-    """The timetable of a schedule, as far as it can run."""
+def timetable(schedule: Schedule, forward_s: Each, backward_s: Each, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:
+    """What `Schedule.timeline` gives; of a schedule that does not work, as far as it comes."""
     forward, backward = each(schedule, "forward_s", forward_s), each(schedule, "backward_s", backward_s)
     weight = tuple(time / 2 for time in backward) if weight_s is None else each(schedule, "weight_s", weight_s)
     if any(part > time for part, time in zip(weight, backward, strict=True)):
