@@ -187,7 +187,7 @@ def test_schedules(p, m):
         Schedule("mine", p, m, gpipe(p, m).actions[:1] * p),
     ):
         backwards = Schedule("backwards", p, m, schedule.actions[::-1], schedule.chunks)
-        for shown in (schedule, backwards, schedule.timeline(1e-4, 7e-4, transfer_s=3e-4)):
+        for shown in (schedule, backwards, schedule.timeline(1e-4, 7e-4, transfer_s=3e-4))[: 1 if m > 16 else 3]:
             drawing = draw_schedule(schedule_picture(shown))
             root, _ = check_layout(drawing)
             assert sum(text.startswith("stage ") and text[6:].isdigit() for *_, text in words(root)) == p and drawing.width < 1800

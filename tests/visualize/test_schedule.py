@@ -114,6 +114,8 @@ def test_what_does_not_work_is_drawn_as_far_as_it_comes():
     assert "waits at 0B0" in repr(picture) and "stage 0: a deadlock" in repr(picture)
     missing = schedule_picture(Schedule("mine", 2, 2, ["F0 B0 F1", "F0 B0 F1 B1"]))
     assert "0B1 (backward of micro-batch 1) is missing" in draw_schedule(missing).svg()
+    hung = schedule_picture(DEADLOCK, [(stage, "F0", stage * 0.01, stage * 0.01 + 0.01) for stage in range(4)])
+    assert hung.unit == "s" and hung.measured.time_s == pytest.approx(0.04) and "measured" in draw_schedule(hung).svg()
     nothing = schedule_picture(Schedule("mine", 2, 2, ["", ""]))
     assert "is missing" in draw_schedule(nothing).svg() and "is missing" in repr(nothing)
 

@@ -215,9 +215,9 @@ class Schedule:
     @functools.cached_property
     def _runs(self) -> bool:
         """True, or an error; a schedule never changes, so once is enough."""
-        from ttkit.plans.check_schedule import check_schedule
+        from ttkit.plans.check_schedule import check_actions
 
-        check_schedule(self)
+        check_actions(self)
         return True
 
     def timeline(self, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:

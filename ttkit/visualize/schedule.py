@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypedDict
@@ -66,8 +67,12 @@ class SchedulePicture:
 
     def figures(self, table: Timetable, stage: int) -> tuple[str, str]:
         """What stands beside a lane: the part of the time that is bubble, and the most micro-batches held."""
-        peak = "" if table is self.measured else f"{self.schedule.peak_activations()[stage]:.4g}"
+        peak = "" if table is self.measured else f"{self._peaks[stage]:.4g}"
         return "" if self.problem else f"{table.bubbles[stage]:.1%}", peak
+
+    @functools.cached_property
+    def _peaks(self) -> tuple[float, ...]:
+        return self.schedule.peak_activations()
 
     def __repr__(self) -> str:
         tables = {"stage": self.modelled} | ({"measured": self.measured} if self.measured else {})
@@ -82,7 +87,7 @@ class SchedulePicture:
                 lines.append(f"  {label:<{width}} |{self._row(table.slots[stage])}| {', '.join(said)}")
         return "\n".join(lines + [f"  {self.problem}"] * bool(self.problem))
 
-    @property
+    @functools.cached_property
     def shortest_s(self) -> float:
         """The time of the shortest action that takes any."""
         return min((slot.end_s - slot.start_s for row in self.modelled.slots for slot in row if slot.end_s > slot.start_s), default=0)
@@ -125,18 +130,21 @@ def schedule_picture(what: Schedule | Timetable, measured: Measured | None = Non
         >>> from ttkit.plans import one_f_one_b
         >>> schedule_picture(one_f_one_b(2, 4))
         1F1B: 2 stages, 4 micro-batches · bubble 20.0% of the time
-          stage 0 |F0----F1----............B0----------F2----B1----------F3----B2----------......B3----------| bubble  20.0%, holds 2
-          stage 1 |......F0----B0----------F1----B1----------F2----B2----------F3----B3----------............| bubble  20.0%, holds 1
+          stage 0 |F0----F1----............B0----------F2----B1----------F3----B2----------......B3----------| bubble 20.0%, holds 2
+          stage 1 |......F0----B0----------F1----B1----------F2----B2----------F3----B3----------............| bubble 20.0%, holds 1
     """
     schedule = what.schedule if isinstance(what, Timetable) else what
     ran = None if measured is None else _ran(schedule, measured)
     if isinstance(what, Timetable):
         return SchedulePicture(what, ran)
+    problem = ""
     try:
         schedule.validate()
     except TTKitError as wrong:
-        return SchedulePicture(timetable(schedule, 1, 2), None, "", str(wrong).split("\n")[0].replace(f" of {schedule!r}", "", 1))
-    return SchedulePicture(schedule.timeline(**_took(ran)), ran) if ran else SchedulePicture(schedule.timeline(), None, "")
+        problem = str(wrong).split("\n")[0].replace(f" of {schedule!r}", "", 1)
+    if ran and ran.time_s:
+        return SchedulePicture(timetable(schedule, **_took(ran)), ran, "s", problem)
+    return SchedulePicture(timetable(schedule), ran, "", problem)
 
 
 def _ran(schedule: Schedule, measured: Measured) -> Timetable:
