@@ -18,7 +18,6 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.cluster.documents import nearest
 from ttkit.cluster.settings import Settings, read_settings
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
@@ -28,7 +27,7 @@ from ttkit.train.data import Batches, TokenDataset
 from ttkit.train.distributed import averaged, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout, current_layout
+from ttkit.train.modules import Layout, current_layout, one_copy
 from ttkit.train.ranks import Replicas
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
@@ -179,7 +178,7 @@ class Trainer:
     def number(self, loss: Tensor) -> float:
         """A loss as a number: its mean over the groups of the mesh."""
         axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        return float(to_numpy(ttnn.get_device_tensors(averaged(loss.get_value(), axes))[0]).ravel()[0])
+        return float(one_copy(averaged(loss.get_value(), axes)).ravel()[0])
 
     def step(self) -> Record:
         """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
