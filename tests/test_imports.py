@@ -30,7 +30,7 @@ MAY_IMPORT = {
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
 # engine, a program of its own, starts the real library before MPI.
-DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware")}
+DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
 MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
