@@ -83,9 +83,19 @@ class Trainer:
 
     def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True):
         settings = settings if isinstance(settings, Settings) else read_settings(settings)
-        config = settings.training_config
+        config, was_open = settings.training_config, AutoContext.get_instance().is_device_open()
         self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
-        self.layout = open_layout(settings)
+        try:
+            self.layout = open_layout(settings)
+            self._build(settings, text, resume)
+        except BaseException:
+            if not was_open:  # nobody will close what was opened for a trainer that is not there
+                self.close()
+            raise
+
+    def _build(self, settings: Settings, text: str | None, resume: bool) -> None:
+        """All parts, on the open mesh."""
+        config = settings.training_config
         self._ranks(settings.distributed.enabled)
         found, tensors, meta = self._found(resume)
         self.text = text if text is not None else TEXTS[config.data_path]() if config.data_path in TEXTS else read_text(config.data_path)
