@@ -49,3 +49,24 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     params |= {"w1": normal(WIDTH, 4 * WIDTH), "b1": normal(4 * WIDTH), "w2": normal(4 * WIDTH, WIDTH), "b2": normal(WIDTH)}
     params |= {"gain1": 1 + normal(WIDTH), "shift1": normal(WIDTH), "gain2": 1 + normal(WIDTH), "shift2": normal(WIDTH)}
     return rng.standard_normal((BATCH, SEQUENCE, WIDTH), dtype=np.float32), params
+
+
+GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}  # of peers/jax_gpt.py and peers/torch_gpt.py
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}  # rows share the batch, columns the layers
+
+
+def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The first weights [in, out], as peers/jax_gpt.py draws them, by this kit's names, and tokens and targets [batch, sequence]."""
+    rng, width, size = np.random.default_rng(0), GPT["width"], (GPT["batch"], GPT["sequence"])
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32) * 0.02
+
+    found = {"vocabulary.table": normal(GPT["vocabulary"], width), "position": normal(GPT["sequence"], width)}
+    for i in range(GPT["blocks"]):
+        qkv, block = normal(width, 3, width), f"blocks.{i}"
+        found |= {f"{block}.attention.{name}.weight": qkv[:, j] for j, name in enumerate(("query", "key", "value"))}
+        found |= {f"{block}.attention.out.weight": normal(width, width), f"{block}.up.weight": normal(width, 4 * width)}
+        found[f"{block}.down.weight"] = normal(4 * width, width)
+    found["vocabulary.head"] = normal(width, GPT["vocabulary"])
+    return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))

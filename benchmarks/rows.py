@@ -87,6 +87,10 @@ ROWS = (
     ),
     Row("all-gather-columns-64m", "all-gather of columns, 64 MiB", unique_mib=128, **SPMD),
     Row("gpt2-block", "GPT-2-small block forward, 2 x 1024 tokens", ahead_of=("jax",)),
+    *(  # torch has one device here: that is reported and not an aim
+        Row(f"train-{layout}", f"training step of a GPT, {text}", ("ttkit", "jax", "torch"), 5, ahead_of=("jax",), floor=False)
+        for layout, text in (("dp8", "data-parallel"), ("tp8", "tensor-parallel"), ("dp2tp4", "hybrid 2 x 4"))
+    ),
     *(
         Row(f"small-{kind}", f"{kind}, a 32 x 32 shard on each device", repetitions=15, calls=300, floor=False, overhead_s=30e-6)
         for kind in ("add", "matmul", "all-gather")

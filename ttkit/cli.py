@@ -1,4 +1,4 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms.
+"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms, train.
 
 Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
 130 after Ctrl-C, 0 after a dry run.
@@ -207,7 +207,31 @@ def convert(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "lint": lint, "convert": convert}
+def train(words: Sequence[str]) -> int:
+    """`ttkit train`."""
+    from ttkit.cluster.settings import read_settings
+
+    parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
+    parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")
+    parser.add_argument("--plan", action="store_true", help="print axes, shards, memory, bytes and modelled times; open and train nothing")
+    parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
+    asked = parser.parse_args(words)
+    settings = read_settings(asked.config)
+    if asked.plan:
+        from ttkit.train.plan import training_plan
+
+        print(training_plan(settings, asked.system))
+        return 0
+    if asked.system:
+        parser.error("--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays")
+    from ttkit.train.trainer import Trainer
+
+    with Trainer(settings) as trainer:
+        trainer.fit()
+    return 0
+
+
+COMMANDS = {"run": run, "lint": lint, "convert": convert, "train": train}
 
 
 def main(words: Sequence[str] | None = None) -> int:

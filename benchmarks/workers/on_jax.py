@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PEER = Path(__file__).resolve().parent.parent / "peers" / "jax_mesh.py"
+PEERS = Path(__file__).resolve().parent.parent / "peers"
+PEER = PEERS / "jax_mesh.py"
 ROWS: dict[str, Callable[[Any], None]] = {}
 
 
@@ -170,3 +171,32 @@ def small(kind: str) -> Callable[[Any], None]:
 
 
 ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather")}
+
+
+def train(layout: str) -> Callable[[Any], None]:
+    """peers/jax_gpt.py up to where it starts its own clock."""
+
+    def row(bench: Any) -> None:
+        import sys
+
+        import numpy as np
+
+        bench.mark()
+        path = PEERS / "jax_gpt.py"
+        tree = ast.parse(path.read_text())
+        tree.body = tree.body[: next(i for i, node in enumerate(tree.body) if ast.unparse(node).startswith("start = time."))]
+        sys.argv = [str(path), layout]
+        names: dict[str, Any] = {"__name__": "jax_gpt", "__file__": str(path)}
+        exec(compile(tree, str(path), "exec"), names)
+        state = list(names["state"])
+
+        def step() -> Any:
+            *state[:], loss = names["call"](*state, names["x"], names["y"])
+            return loss.block_until_ready()
+
+        bench.serve(step, lambda loss: np.asarray(loss).reshape(1))
+
+    return row
+
+
+ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4")}

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 ROWS: dict[str, Callable[[Any], None]] = {}
 
 
@@ -152,6 +154,43 @@ def gpt2_block(bench: Any) -> None:
 
 
 ROWS["gpt2-block"] = gpt2_block
+
+
+def train(bench: Any) -> None:
+    """peers/torch_gpt.py up to its loop, with the weights that the others have: one device."""
+    import ast
+    from pathlib import Path
+
+    import data
+
+    bench.mark()
+    path = Path(__file__).resolve().parent.parent / "peers" / "torch_gpt.py"
+    tree = ast.parse(path.read_text())
+    tree.body = tree.body[: next(i for i, node in enumerate(tree.body) if ast.unparse(node).startswith("for "))]
+    names: dict[str, Any] = {"__name__": "torch_gpt", "__file__": str(path)}
+    exec(compile(tree, str(path), "exec"), names)
+    torch, model, optimizer = names["torch"], names["model"], names["optimizer"]
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    weights, x, y = data.gpt()
+    theirs = {"emb.weight": weights["vocabulary.table"], "pos": weights["position"], "head.weight": weights["vocabulary.head"].T}
+    for i in range(data.GPT["blocks"]):
+        ours = lambda name, block=f"blocks.{i}": weights[f"{block}.{name}.weight"].T  # noqa: E731
+        theirs |= {f"blocks.{i}.{name}.weight": ours(at) for name, at in (("out", "attention.out"), ("up", "up"), ("down", "down"))}
+        theirs[f"blocks.{i}.qkv.weight"] = np.concatenate([ours(f"attention.{name}") for name in ("query", "key", "value")])
+    model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in theirs.items()}, strict=False)
+    x, y = torch.from_numpy(x), torch.from_numpy(y).view(-1)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x).view(-1, data.GPT["vocabulary"]), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    bench.serve(step, lambda loss: loss.detach().numpy().reshape(1))
+
+
+ROWS |= {f"train-{layout}": train for layout in ("dp8", "tp8", "dp2tp4")}
 
 
 def small(kind: str) -> Callable[[Any], None]:

@@ -223,6 +223,49 @@ def gpt2_block(bench: Any) -> None:
 ROWS["gpt2-block"] = gpt2_block
 
 
+def train(layout: str) -> Callable[[Any], None]:
+    def row(bench: Any) -> None:
+        import data
+        import numpy as np
+
+        from ttkit import ttnn
+        from ttkit.cluster.settings import TransformerConfig
+        from ttkit.convert import to_numpy
+        from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
+        from ttkit.train.modules import Layout
+
+        groups, parts = data.TRAINED_ON[layout]
+        mesh, gpt = opened(ttnn, groups, parts), data.GPT
+        bench.mark()
+        lies = Layout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
+        shape = {"num_heads": gpt["heads"], "embedding_dim": gpt["width"], "num_blocks": gpt["blocks"], "vocab_size": gpt["vocabulary"]}
+        model = create_model(TransformerConfig(**shape, max_sequence_length=gpt["sequence"], dropout_prob=0, bias=False), lies)
+        parameters = model.parameters()
+        weights, x, y = data.gpt()
+        model.init_weights(0)  # the norms, which start at one and zero
+        for name, array in weights.items():  # a linear layer's weight is [out, in] here, a table's is [rows, width]
+            parameters[name].place(np.ascontiguousarray(array if name in ("vocabulary.table", "position") else array.T)[None, None])
+        optimizer = AdamW(parameters, AdamWConfig.make(3e-4, weight_decay=0.0))
+        x, y = (lies.tokens(ids[:, None, None]) for ids in (x, y))
+
+        def step() -> Any:
+            optimizer.zero_grad()
+            loss = model.loss(model(x), y)
+            loss.backward()
+            if groups > 1:
+                synchronize_gradients(parameters, [0])
+            optimizer.step()
+            ttnn.synchronize_device(mesh)
+            return loss
+
+        bench.serve(step, lambda loss: np.mean([to_numpy(t).ravel() for t in ttnn.get_device_tensors(loss.get_value())], axis=0))
+
+    return row
+
+
+ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4")}
+
+
 def small(kind: str) -> Callable[[Any], None]:
     def row(bench: Any) -> None:
         import data

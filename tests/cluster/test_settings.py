@@ -120,6 +120,11 @@ def test_references_that_lead_nowhere(put):
     assert any("in a circle" in finding.message for finding in lint_path("c.yaml"))
 
 
+@pytest.mark.parametrize("key", ["dropout", "dropout_prob"])
+def test_both_names_of_dropout(put, key):
+    assert read_settings(put(f"transformer_config: {{{key}: 0.1}}\n")).transformer_config.dropout_prob == 0.1
+
+
 def test_a_pipeline_takes_no_axis_of_the_mesh(put):
     settings = read_settings(
         put("device_config: {enable_pp: true, mesh_shape: [1, 8], enable_tp: true}\n" + MULTIHOST + "transformer_config: {num_heads: 8}\n")

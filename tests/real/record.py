@@ -1,7 +1,8 @@
-"""Run the code of each lesson on the simulator and write down its ttnn calls, and the namespace: `record.py FILE`."""
+"""Run each lesson, and a training step of each form, on the simulator and write down the ttnn calls, and the namespace: `record.py FILE`."""
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -24,6 +25,44 @@ def lesson(path: pathlib.Path) -> list[dict]:
     return list(calls)
 
 
+FORMS = {"data parallel 8": (8, 1), "tensor parallel 8": (1, 8), "data 2 x tensor 4": (2, 4)}  # replicas, and devices that share the weights
+
+
+def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
+    """The calls of one training step: forward, backward, averaging, clipping, AdamW; lengths that fill no tile."""
+    import numpy as np
+
+    import ttkit
+    from ttkit import ttnn
+    from ttkit.cluster.settings import TransformerConfig
+    from ttkit.train.distributed import synchronize_gradients
+    from ttkit.train.models import create_model
+    from ttkit.train.modules import Layout
+    from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
+
+    (replicas, parts), narrow = form, dtype == "bfloat16"
+    config = TransformerConfig(
+        kind, num_heads=8, num_groups=8, embedding_dim=64, num_blocks=1, vocab_size=97, max_sequence_length=40, weight_tying=narrow, dropout_prob=0.1
+    )
+    ttkit.strict()
+    with ttkit.tape() as calls:
+        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        with ttnn.open_mesh_device(ttnn.MeshShape(*form)) as mesh:
+            layout = Layout(mesh, 1 if parts > 1 else None, parts, 0 if replicas > 1 else None, replicas, getattr(ttnn, dtype))
+            model = create_model(config, layout)
+            model.init_weights(0)
+            parameters = model.parameters()
+            optimizer = AdamW(parameters, AdamWConfig.make(1e-3, master_weights=narrow))
+            tokens = layout.tokens(np.zeros((2 * replicas, 1, 1, 20), int))
+            model.loss(model(tokens), tokens).backward()
+            if replicas > 1:
+                synchronize_gradients(parameters, [0])
+            clip_grad_norm(parameters, 0.01)
+            optimizer.step()
+    ttkit.strict(False)
+    return list(calls)
+
+
 def namespace() -> dict[str, list[str]]:
     """Public names of the simulated ttnn and of its inner namespaces."""
     from ttkit.sim import ttnn
@@ -34,6 +73,8 @@ def namespace() -> dict[str, list[str]]:
 
 def main() -> None:
     tapes = {path.stem: lesson(path) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+    for kind, dtype, form in itertools.product(("gpt2", "llama"), ("float32", "bfloat16"), FORMS):
+        tapes[f"training step, {kind}, {dtype}, {form}"] = training(kind, dtype, FORMS[form])
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"namespace": namespace(), "tapes": tapes}))
 
 

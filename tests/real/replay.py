@@ -186,6 +186,12 @@ def described(value) -> object:
     return [described(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
+def of_meshes(call: dict) -> bool:
+    """Whether a call opens a mesh or is a method of one; a tensor has a `reshape` too."""
+    first = call["args"][0] if call["args"] else None
+    return call["operation"] == "open_mesh_device" or (call["operation"] in MESH_CALLS and isinstance(first, dict) and "ids" in first)
+
+
 def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
     """Open each mesh of a lesson alone, make its calls, close it: how many agree, are refused by both, are of other machines; and what differs."""
     agree = refused = elsewhere = 0
@@ -214,7 +220,7 @@ def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
         if call["operation"] != "open_mesh_device":
             continue
         number = call["result"]["mesh"] if call["result"] else None
-        own = [c for c in calls[place + 1 :] if c["operation"] in MESH_CALLS and number is not None and c["args"][0].get("mesh") == number]
+        own = [c for c in calls[place + 1 :] if of_meshes(c) and number is not None and c["args"][0].get("mesh") == number]
         if call["system"] != "t3000 2x4":
             elsewhere += 1 + len(own)
             continue
@@ -252,7 +258,7 @@ def main() -> None:
     lines += wrong or ["guide, sections 2 and 3 on the host: as expected"]
     failed += len(wrong)
     for name, everything in recorded["tapes"].items():
-        calls = [call for call in everything if call["operation"] not in (*MESH_CALLS, "open_mesh_device")]
+        calls = [call for call in everything if not of_meshes(call)]
         agree, refused, elsewhere, notes = replay_meshes(everything)
         failed += len(notes)
         meshes = f"{name}: {len(everything) - len(calls)} calls about meshes; {agree} agree, {refused} refused by both, {len(notes)} differ"

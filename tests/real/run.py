@@ -2,7 +2,8 @@
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
 Five parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
-and 3 give there what the tests expect here; the call tapes of all lessons are replayed: acceptance, shape, dtype,
+and 3 give there what the tests expect here; the call tapes of all lessons, and of a training step
+of GPT and of Llama in each parallel form, are replayed: acceptance, shape, dtype,
 layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; and tt-run starts what
 tests/cluster/data/ttrun.json says, which `ttkit run` is tested against. Values are not compared: no kernel runs on a mock cluster.
 

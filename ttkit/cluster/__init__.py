@@ -8,50 +8,47 @@ Example:
     []
 """
 
-from ttkit.cluster.bindings import Bindings, RankBinding, plain_ranks, read_bindings, read_mapping
-from ttkit.cluster.command import mpirun_command, rank_environment
-from ttkit.cluster.config import Config, find_config
-from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
-from ttkit.cluster.launch import launch
-from ttkit.cluster.lint import lint_path
-from ttkit.cluster.settings import Settings, read_settings
-from ttkit.hardware.descriptor import (
-    Connection,
-    MeshGraphDescriptor,
-    MeshInstance,
-    check_descriptor,
-    descriptor_for,
-    descriptor_path,
-    read_descriptor,
-)
-from ttkit.hardware.findings import Finding
-from ttkit.hardware.mgd_write import write_descriptor
+from importlib import import_module as _import_module
+from typing import Any as _Any
 
-__all__ = [
-    "Bindings",
-    "Config",
-    "Connection",
-    "Finding",
-    "Host",
-    "MeshGraphDescriptor",
-    "MeshInstance",
-    "RankBinding",
-    "RankSlot",
-    "Settings",
-    "check_descriptor",
-    "descriptor_for",
-    "descriptor_path",
-    "find_config",
-    "launch",
-    "lint_path",
-    "mpirun_command",
-    "plain_ranks",
-    "rank_environment",
-    "read_bindings",
-    "read_descriptor",
-    "read_hosts",
-    "read_mapping",
-    "read_rankfile",
-    "read_settings",
-    "write_descriptor",
-]
+# What is loaded when it is first asked for: name -> module that holds it. A rank that reads its settings need not load protobuf.
+_LATER = {
+    "Bindings": "ttkit.cluster.bindings",
+    "Config": "ttkit.cluster.config",
+    "Connection": "ttkit.hardware.descriptor",
+    "Finding": "ttkit.hardware.findings",
+    "Host": "ttkit.cluster.hosts",
+    "MeshGraphDescriptor": "ttkit.hardware.descriptor",
+    "MeshInstance": "ttkit.hardware.descriptor",
+    "RankBinding": "ttkit.cluster.bindings",
+    "RankSlot": "ttkit.cluster.hosts",
+    "Settings": "ttkit.cluster.settings",
+    "check_descriptor": "ttkit.hardware.descriptor",
+    "descriptor_for": "ttkit.hardware.descriptor",
+    "descriptor_path": "ttkit.hardware.descriptor",
+    "find_config": "ttkit.cluster.config",
+    "lint_path": "ttkit.cluster.lint",
+    "mpirun_command": "ttkit.cluster.command",
+    "plain_ranks": "ttkit.cluster.bindings",
+    "rank_environment": "ttkit.cluster.command",
+    "read_bindings": "ttkit.cluster.bindings",
+    "read_descriptor": "ttkit.hardware.descriptor",
+    "read_hosts": "ttkit.cluster.hosts",
+    "read_mapping": "ttkit.cluster.bindings",
+    "read_rankfile": "ttkit.cluster.hosts",
+    "read_settings": "ttkit.cluster.settings",
+    "write_descriptor": "ttkit.hardware.mgd_write",
+}
+__all__ = list(_LATER)
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'ttkit.cluster' has no attribute {name!r}")
+    value = getattr(_import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -65,8 +65,7 @@ class TransformerConfig:
     runner_type: str = field(default="default", metadata={"one_of": ("default", "memory_efficient")})
     num_heads: int = 6
     embedding_dim: int = 384
-    dropout_prob: float = 0.2
-    dropout: float = 0.2
+    dropout_prob: float = field(default=0.2, metadata={"also": "dropout"})  # ttml's name in C++, and in Python
     num_blocks: int = 6
     vocab_size: int = 96
     max_sequence_length: int = 128
@@ -248,23 +247,23 @@ def _section(document: Document, where: Where, section: type, value: Any, findin
     if not isinstance(value, dict):
         wrong("", "it must be a mapping", "one line 'key: value' below it for each setting")
         return section()
-    known = {each.name: each for each in fields(section)}
+    known = {name: each for each in fields(section) for name in (each.name, each.metadata.get("also")) if name}
     hints = get_type_hints(section)
     given: dict[str, Any] = {}
     for key, setting in value.items():
         if key not in known:
             wrong(str(key), f"unknown key {str(key)[:60]!r}: ttml ignores it", nearest(key, known) or f"one of {', '.join(known)}")
             continue
-        kind, rule = hints[key], known[key].metadata
+        kind, rule = hints[known[key].name], known[key].metadata
         inner = next((part for part in (kind, *get_args(kind)) if isinstance(part, type) and hasattr(part, "__dataclass_fields__")), None)
         if inner is not None:
-            given[key] = _section(document, (*where, key), inner, setting, findings)
+            given[known[key].name] = _section(document, (*where, key), inner, setting, findings)
         elif (converted := _converted(setting, kind)) is MISSING:
             wrong(key, f"got {str(setting)[:40]!r}", f"it is {_spoken(kind)}, such as {_example(known[key].default)}")
         elif "one_of" in rule and converted not in rule["one_of"]:
             wrong(key, f"{rule.get('words', '')}{str(setting)[:40]}", f"one of {', '.join(rule['one_of'])}")
         else:
-            given[key] = converted
+            given[known[key].name] = converted
     return section(**given)
 
 
@@ -311,7 +310,8 @@ def _check_together(document: Document, settings: Settings, findings: list[Findi
     if not device.mesh_shape or 0 in device.mesh_shape:
         wrong(("device_config", "mesh_shape"), f"mesh_shape {list(device.mesh_shape)} has no devices", "rows and columns of the mesh, such as [2, 4]")
     else:
-        shape, where = f" of mesh_shape {list(device.mesh_shape)}", ("device_config", "mesh_shape")
+        shape = f" of mesh_shape {list(device.mesh_shape)}"
+        where: Where = ("device_config", "mesh_shape")
         try:
             sizes = {strategy: device.size(strategy) for strategy in ("ddp", "tp")}
             where = ("training_config", "batch_size")

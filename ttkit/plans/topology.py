@@ -8,6 +8,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
+from ttkit.hardware.seats import seats
 from ttkit.hardware.systems import system_named
 
 LINE, RING = "LINE", "RING"
@@ -127,22 +128,26 @@ class Topology:
         return tuple(chip for r, row in enumerate(grid) for chip in (row[::-1] if r % 2 else row))
 
 
-def topology(of: Any) -> Topology:
+def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
     """The topology of an open mesh of the simulator, of a `System`, or of a system's name.
 
+    Args:
+        mesh_shape: of the mesh that would be opened on a system; the whole system unless given.
+
     Raises:
-        TTKitError: a mesh of a card, which does not tell its cables: give the system's name.
+        TTKitError: a mesh of a card, which does not tell its cables: give the system's name. No such mesh can be opened.
 
     Example:
-        >>> topology("galaxy").shape, topology("galaxy_torus").kind(0)
-        ((8, 4), 'RING')
+        >>> topology("galaxy").shape, topology("galaxy_torus").kind(0), topology("t3000", (1, 4)).chips
+        ((8, 4), 'RING', (4, 0, 2, 6))
     """
     if isinstance(of, Topology):
         return of
     if isinstance(of, str):
         of = system_named(of)
     if isinstance(of, System):
-        system, chips, shape = of, [chip for row in of.ids for chip in row], of.shape
+        system, shape = of, mesh_shape or of.shape
+        chips = [of.ids[r][c] for r, c in seats(of, shape, (0, 0), f"topology({of.name!r}, {shape})")]
     elif isinstance(getattr(of, "system", None), System):
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:

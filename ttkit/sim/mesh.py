@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import System
+from ttkit.hardware.seats import line_coordinates
 from ttkit.sim import memory
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import Arch, FabricConfig
@@ -116,20 +116,6 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
 
 
 SINGLE = grid_over((1, 1))  # a host tensor that was never distributed
-
-
-def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
-    """The chips of a line through a grid: around its rim from `start`; back and forth over all rows where the rim is too short."""
-    rows, columns = shape
-    if rows == 1 or columns == 1:
-        rim = list(itertools.product(range(rows), range(columns)))
-    else:
-        rim = [(0, c) for c in range(columns)] + [(r, columns - 1) for r in range(1, rows)]
-        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [(r, 0) for r in range(rows - 2, 0, -1)]
-    if length > len(rim) or start not in rim:
-        rim = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
-    first = rim.index(start)  # type: ignore[arg-type]
-    return (rim[(first + i) % len(rim)] for i in range(length))
 
 
 class MeshDevice:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
+from ttkit.hardware.seats import seats
 from ttkit.hardware.systems import outside_fabric
 from ttkit.sim.arguments import checked
 from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
 from ttkit.sim.fabric import world
-from ttkit.sim.mesh import Coordinate, MeshDevice, fabric_setting, line_coordinates, opened_meshes
+from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.ranks import SharedSystem, binding, check_fabric, machine, visible
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
@@ -108,7 +108,7 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(system.ids[r][c] for r, c in _place(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
+        ids = tuple(system.ids[r][c] for r, c in seats(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -129,33 +129,6 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
         rule += " system size, then create submeshes accordingly."
         fail(asked, rule, f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards")
-
-
-def _place(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
-    """Coordinates in the system of the chips of a mesh of `shape`, in row-major order."""
-    size, whole = math.prod(shape), MeshShape(system.shape)
-    if size == 0:
-        fail(asked, f"Requested mesh shape {MeshShape(shape)!r} has zero devices (mesh_size=0). MeshShape must have at least one device.")
-    if size > system.num_devices:
-        rule = f"Requested mesh shape {MeshShape(shape)!r} requires {size} devices, but only {system.num_devices} devices are available"
-        rule += f" in the system mesh {whole!r}."
-        fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    for what, given in (("Requested mesh shape", MeshShape(shape)), ("Provided offset", MeshCoordinate(start))):
-        if len(tuple(given)) != len(system.shape):
-            fail(asked, f"{what} dimensions mismatch: {given!r} must have {len(system.shape)} dimensions, as the system mesh {whole!r}")
-    if max(shape) == size:
-        if any(o >= n for o, n in zip(start, system.shape, strict=True)):
-            fail(asked, f"Offset {MeshCoordinate(start)!r} is out of bounds for the system mesh shape {whole!r}")
-        yield from line_coordinates(system.shape, start, size)  # type: ignore[arg-type]
-        return
-    (rows, columns), (height, width), (top, left) = shape, system.shape, start
-    if top + rows <= height and left + columns <= width:
-        yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
-    elif top + columns <= height and left + rows <= width:
-        yield from ((c, r) for r in range(rows) for c in range(columns))  # ttnn checks the offset, then forgets it
-    else:
-        rule = f"Requested mesh is too big and is not rotatable: {MeshShape(shape)!r} and SystemMesh {whole!r}, offset {MeshCoordinate(start)!r}"
-        fail(asked, rule, "an offset of (0, 0), or a smaller shape")
 
 
 @checked("close_mesh_device")

@@ -20,6 +20,7 @@ _LATER = {
     "AdamW": "optimizers", "AdamWConfig": "optimizers", "GPT": "models", "Llama": "models", "Sampler": "generation", "SGD": "optimizers",
     "SGDConfig": "optimizers", "Tensor": "autograd", "Traced": "generation", "Trainer": "trainer", "clip_grad_norm": "optimizers",
     "create_model": "models", "generate": "generation", "no_grad": "autograd", "synchronize_gradients": "distributed",
+    "training_plan": "plan",
 }  # fmt: skip
 __all__ = ["AutoContext", "DistributedConfig", "ParallelismContext", *_LATER]
 

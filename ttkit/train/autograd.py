@@ -42,6 +42,9 @@ class Node:
         self.name, self.inputs, self.backward = name, tuple(inputs), backward
 
 
+PASSED = Node("an operation that was passed", (), lambda grad: ())  # in place of one that a backward pass went through and freed
+
+
 class Tensor:
     """A ttnn tensor in a computation that can be differentiated.
 
@@ -141,7 +144,7 @@ class Tensor:
         Raises:
             TTKitError: nothing was recorded, or it was passed already.
         """
-        if self._node is None:
+        if self._node is None or self._node is PASSED:
             rule = "nothing that it was made from was recorded: it was made under no_grad, of tensors without gradients, or its backward ran already"
             fail("Tensor.backward", rule, "compute it again, or backward(retain_graph=True) the first time")
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
@@ -181,6 +184,9 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
         node = todo.pop()._node
         for source in node.inputs if node else ():
             if source._requires_grad:
+                if source._node is PASSED:
+                    rule = f"a tensor of shape {source.shape()} that it was made from was passed already, by the backward of another tensor"
+                    fail("Tensor.backward", rule, "backward(retain_graph=True) there, or add the two and pass once")
                 waits[source] = waits.get(source, 0) + 1
                 if source not in seen:
                     seen.add(source)
@@ -194,7 +200,7 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
         assert node is not None  # leaves never wait here
         given = node.backward(_hooked(tensor, grad)) if grad is not None else [None] * len(node.inputs)
         if not retain_graph:
-            tensor._node = None
+            tensor._node = PASSED
         for source, part in zip(node.inputs, given):
             if not source._requires_grad:
                 continue
@@ -229,6 +235,27 @@ def recorded(name: str, value: Value, inputs: Sequence[Tensor], backward: Callab
     if wanted:
         out._node = Node(name, inputs, backward)
     return out
+
+
+def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function(x)`, of which nothing but x is kept: backward computes it again (Chen 2016, "sublinear memory cost").
+
+    Args:
+        function: must give the same each time.
+    """
+    if get_gradient_mode() is GradMode.DISABLED:
+        return function(x)
+    with no_grad():
+        value = function(x).get_value()
+
+    def backward(grad: Value) -> list[Value | None]:
+        start = Tensor(x.get_value())
+        end = function(start)
+        end.set_grad(grad)
+        end.backward()
+        return [start.get_grad()]
+
+    return recorded("recompute", value, [x], backward)
 
 
 def get_gradient_mode() -> GradMode:

@@ -15,6 +15,7 @@ from ttkit import backend
 from ttkit.cluster.axes import STRATEGIES, parallel_axes
 from ttkit.errors import fail
 from ttkit.hardware.fitting import VARIABLE, opens_transposed
+from ttkit.train import autograd
 from ttkit.train.sockets import DistributedContext, SocketManager, SocketType
 
 
@@ -136,16 +137,12 @@ class AutoContext:
         """The seed; 5489 unless set."""
         return self._seed
 
-    def set_gradient_mode(self, mode: Any) -> None:
+    def set_gradient_mode(self, mode: autograd.GradMode) -> None:
         """Record operations for `backward`, or do not."""
-        from ttkit.train import autograd
-
         autograd.set_gradient_mode(mode)
 
-    def get_gradient_mode(self) -> Any:
+    def get_gradient_mode(self) -> autograd.GradMode:
         """Whether operations are recorded."""
-        from ttkit.train import autograd
-
         return autograd.get_gradient_mode()
 
     def reset_graph(self) -> None:

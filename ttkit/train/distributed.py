@@ -47,7 +47,12 @@ def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value
 
 
 def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    return value if _alone(value, cluster_axis) else ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis)
+    if _alone(value, cluster_axis):
+        return value
+    layout = value.layout
+    if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:  # whose edges inside a tile only rows can be cut at
+        value = ttnn.to_layout(value, ttnn.ROW_MAJOR_LAYOUT)
+    return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
 
 
 def _collective(name: str, tensor: Tensor, value: Value, back: Callable[[Value], Value], cluster_axis: int | None) -> Tensor:

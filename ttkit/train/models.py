@@ -6,6 +6,7 @@ after each pair; the vocabulary in parts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ttkit import ttnn
 from ttkit.cluster.settings import TransformerConfig
 from ttkit.errors import fail
 from ttkit.train import ops
-from ttkit.train.autograd import Tensor, Value
+from ttkit.train.autograd import Tensor, Value, recompute
 from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, without_padding
 from ttkit.train.modules import (
     ColumnParallelLinear,
@@ -142,8 +143,8 @@ class Attention(Module):
         q, k = ops.heads_creation(self._of(self.query, x), self.heads), ops.heads_creation(self._of(self.key, x), self.groups)
         v = ops.heads_creation(self._of(self.value, x), self.groups)
         if self.rotary:
-            tables = cache.tables() if cache else self.rotary.tables(q.shape()[2])
-            q, k = ops.rope(q, *tables, self.rotary.turn()), ops.rope(k, *tables, self.rotary.turn())
+            cos, sin = cache.tables() if cache else self.rotary.tables(q.shape()[2])
+            q, k = (ops.rope(t, cos, sin, self.rotary.turn()) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
         mixed = ops.scaled_dot_product_attention(q, k, v, cache.unseen() if cache else self._mask(q))
@@ -206,6 +207,17 @@ class LlamaBlock(Module):
         return ops.add(x, self.dropout(self.down(gated)))
 
 
+def _again(block: GPTBlock | LlamaBlock) -> Callable[[Tensor], Tensor]:
+    """A block that drops the same elements each time that it is called."""
+    calls = block.dropout.calls
+
+    def run(x: Tensor) -> Tensor:
+        block.dropout.calls = calls
+        return block(x)
+
+    return run
+
+
 class Transformer(Module):
     """Tokens to logits: the table, the blocks, a last norm, the head.
 
@@ -217,11 +229,11 @@ class Transformer(Module):
     Example:
         >>> from ttkit.cluster.settings import TransformerConfig
         >>> config = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32)
-        >>> sum(np.prod(p.global_shape) for p in GPT(config, Layout()).parameters().values())
-        17824
+        >>> sum(int(np.prod(p.global_shape)) for p in GPT(config, Layout()).parameters().values())
+        17888
     """
 
-    block: type[Module]
+    block: type[GPTBlock] | type[LlamaBlock]
 
     def __init__(self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None):
         self.config, self.layout = config, layout or current_layout()
@@ -233,7 +245,7 @@ class Transformer(Module):
             parts = "both" if self.is_first and self.is_last else "table" if self.is_first else "head"
             self.vocabulary = Vocabulary(config.vocab_size, width, tied, self.layout, parts)
         rotary = self.ends(width)
-        self.blocks = {index: self.block(config, self.layout, rotary) for index in mine}  # type: ignore[call-arg]
+        self.blocks: dict[int, GPTBlock | LlamaBlock] = {index: self.block(config, self.layout, rotary) for index in mine}  # type: ignore[arg-type]
         if self.is_last:
             self.norm = LayerNorm(width, layout=self.layout) if rotary is None else RMSNorm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)
@@ -256,8 +268,9 @@ class Transformer(Module):
     def forward(self, ids: Any, cache: Any = None) -> Tensor:
         """Tokens [B, 1, 1, S] -> logits [B, 1, S, V on this device]; a later stage takes [B, 1, S, E], an earlier one gives that."""
         x = self.embed(ids, cache) if self.is_first else ids
+        sparing = self.config.runner_type == "memory_efficient" and self.training
         for block in self.blocks.values():
-            x = block(x, cache)
+            x = recompute(_again(block), x) if sparing else block(x, cache)
         return self.vocabulary.logits(self.norm(x)) if self.is_last else x
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:

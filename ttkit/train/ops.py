@@ -127,8 +127,16 @@ def rows(x: Tensor, start: int, stop: int) -> Tensor:
     one, two, n, m = x.shape()
     if (start, stop) == (0, n):
         return x
-    value = ttnn.slice(x.get_value(), [0, 0, start, 0], [one, two, stop, m])
-    return recorded("rows", value, [x], lambda grad: [ttnn.pad(grad, [(0, 0), (0, 0), (start, n - stop), (0, 0)], 0.0)])
+
+    def part(value: Value, start: int, stop: int) -> Value:
+        return ttnn.slice(value, [0, 0, start, 0], [one, two, stop, m])
+
+    def backward(grad: Value) -> list[Value]:
+        zeros = ttnn.zeros_like(x.get_value())  # around the rows; on a device ttnn.pad only fills up below
+        above, below = [part(zeros, 0, start)] if start else [], [part(zeros, stop, n)] if stop < n else []
+        return [ttnn.concat([*above, grad, *below], dim=2)]
+
+    return recorded("rows", part(x.get_value(), start, stop), [x], backward)
 
 
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
@@ -248,8 +256,7 @@ def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
     if not probability:
         return x
     value = x.get_value()
-    ones = ttnn.ones_like(value, dtype=ttnn.bfloat16)
-    kept = ttnn.experimental.dropout(ones, probability=probability, scale=1.0, seed=seed, use_per_device_seed=False)
+    kept = ttnn.experimental.dropout(ttnn.typecast(ttnn.ones_like(value), ttnn.bfloat16), probability, 1.0, seed, use_per_device_seed=False)
     mask = ttnn.multiply(ttnn.typecast(kept, value.dtype), 1 / (1 - probability))
     return recorded("dropout", ttnn.multiply(value, mask), [x], lambda grad: [ttnn.multiply(grad, mask)])
 

@@ -224,7 +224,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Train in this thread: a process that forks after the library has started its own is warned of a deadlock."""
+    """Train in this thread: up to 0.21 the library prints a warning in each process that is forked after it has used several."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

@@ -33,7 +33,7 @@ from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
-TEXTS = {None: builtin_corpus, "builtin": builtin_corpus, "standard_library": standard_library_text}
+TEXTS: dict[str, Callable[[], str]] = {"builtin": builtin_corpus, "standard_library": standard_library_text}  # or a path
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ class Trainer:
         config = settings.training_config
         self._ranks(settings.distributed.enabled)
         found, tensors, meta = self._found(resume)
-        self.text = text if text is not None else TEXTS[config.data_path]() if config.data_path in TEXTS else read_text(config.data_path)
+        source = config.data_path or "builtin"
+        self.text = text if text is not None else TEXTS[source]() if source in TEXTS else read_text(source)
         self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
         self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
@@ -152,6 +153,9 @@ class Trainer:
         path = None
         if resume and self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
             path = checkpoint.latest(self.folder)
+        elif self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
+            rule = "resume=False, and there are checkpoints of another run, whose steps would come between the new ones"
+            fail(f"Trainer in {self.folder}", rule, "another checkpoint_dir, or remove the old ones")
         read = (path, *(checkpoint.load(path) if path else ({}, {})))
         return self.comm.bcast(read) if self.comm else read
 
@@ -327,7 +331,7 @@ def _optimizer(config: Any, parameters: dict[str, Any]) -> optimizers.Optimizer:
     """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise."""
     given = dict(config.optimizer or {})
     name = given.pop("type", "AdamW")
-    kinds = {"AdamW": (optimizers.AdamW, optimizers.AdamWConfig), "SGD": (optimizers.SGD, optimizers.SGDConfig)}
+    kinds: dict[str, Any] = {"AdamW": (optimizers.AdamW, optimizers.AdamWConfig), "SGD": (optimizers.SGD, optimizers.SGDConfig)}
     if name not in kinds:
         fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
     make, settings = kinds[name]

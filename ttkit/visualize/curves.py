@@ -72,7 +72,7 @@ def draw_curves(chart: Curves) -> Drawing:
         level = place(xs[0], y)[1]
         drawing.line(LEFT, level, LEFT + PLOT, level, colour="var(--frame)", width=1)
         drawing.words(LEFT - 8, level + 4, f"{y:.6g}", size=11, anchor="end", colour="var(--soft)")
-    for x in [n for n in round_numbers(*xs, about=8) if xs[0] <= n <= xs[1] and n == int(n)] or xs[:1]:
+    for x in [n for n in round_numbers(xs[0], xs[1], about=8) if xs[0] <= n <= xs[1] and n == int(n)] or xs[:1]:
         drawing.words(place(x, ys[0])[0], TOP + HEIGHT + 17, f"{x:g}", size=11, colour="var(--soft)")
     drawing.words(LEFT + PLOT / 2, TOP + HEIGHT + 36, chart.across, size=11, colour="var(--soft)")
     at: float = LEFT

@@ -1,0 +1,49 @@
+"""What the training tests share: strict, with a fabric, on systems big enough for their meshes; no mesh is left open."""
+
+import contextlib
+import os
+
+import pytest
+from machine import strict_with_fabric
+
+from ttkit import ttnn
+from ttkit.train.autograd import GradMode, set_gradient_mode
+
+
+@pytest.fixture(autouse=True)
+def clean_machine():
+    with strict_with_fabric():
+        yield
+    set_gradient_mode(GradMode.ENABLED)
+
+
+@pytest.fixture
+def mesh():
+    """Eight chips in two rows."""
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        yield mesh
+
+
+@pytest.fixture
+def one():
+    """One chip."""
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
+        yield mesh
+
+
+@contextlib.contextmanager
+def _ordinary_user():
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def ordinary_user():
+    """A with-block without root's rights: root may open and write everything."""
+    return _ordinary_user

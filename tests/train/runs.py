@@ -1,0 +1,136 @@
+"""One training step of a model on a mesh, and the comparison of every device's gradients with those of one device."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import ttkit
+from ttkit import ttnn
+from ttkit.cluster.settings import TransformerConfig
+from ttkit.train import ops
+from ttkit.train.distributed import synchronize_gradients
+from ttkit.train.models import create_model
+from ttkit.train.modules import Layout
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a model lies on a mesh; an axis that nothing is cut along holds copies."""
+
+    shape: tuple = (1, 1)
+    ddp_axis: int | None = None
+    tp_axis: int | None = None
+
+    def size(self, axis):
+        return 1 if axis is None else self.shape[axis]
+
+    def layout(self, mesh, dtype=None):
+        return Layout(mesh, self.tp_axis, self.size(self.tp_axis), self.ddp_axis, self.size(self.ddp_axis), dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, a batch and where they lie."""
+
+    config: TransformerConfig
+    form: Form = Form()
+    batch: int = 1  # of each device and micro-batch
+    length: int = 5
+    micro_batches: int = 1
+    seed: int = 0
+    dtype: object = None
+
+    def tokens(self):
+        """Inputs and targets, [micro-batch, batch of all replicas, S]."""
+        shape = (self.micro_batches, self.batch * self.form.size(self.form.ddp_axis), self.length)
+        return np.random.default_rng(self.seed).integers(0, self.config.vocab_size, (2, *shape))
+
+    def on_one_device(self):
+        """The same with the whole batch at once on one device."""
+        return replace(self, form=Form(), batch=self.batch * self.form.size(self.form.ddp_axis) * self.micro_batches, micro_batches=1)
+
+
+def opened(form):
+    """The mesh of a form."""
+    ttkit.use_system("t3000" if np.prod(form.shape) <= 8 else "galaxy")
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(*form.shape))
+
+
+def filled(case, mesh):
+    """The model of a case with weights that make no gradient vanish: norms not at 1, biases not at 0, attention not even."""
+    model = create_model(case.config, case.form.layout(mesh, case.dtype))
+    for index, parameter in enumerate(model.parameters().values()):
+        noise = np.random.default_rng([case.seed, index]).normal(0, 0.5 / np.sqrt(parameter.global_shape[3]), parameter.global_shape)
+        parameter.place((parameter.draw(case.seed) + noise).astype(np.float32))
+    return model
+
+
+def backward(case, model):
+    """Run all micro-batches of a case and average their gradients between replicas; the loss of each device."""
+    layout = model.layout
+    inputs, targets = case.tokens().reshape(2, case.micro_batches, -1, 1, 1, case.length)
+    total = 0
+    for x, y in zip(inputs, targets):
+        loss = ops.mul(model.loss(model(layout.tokens(x)), layout.tokens(y)), 1 / case.micro_batches)
+        loss.backward()
+        total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
+    if layout.ddp_axis is not None:
+        synchronize_gradients(model.parameters(), [layout.ddp_axis])
+    return total
+
+
+def parts(value):
+    """Each device's array."""
+    return [ttkit.to_numpy(shard) for shard in ttnn.get_device_tensors(value)]
+
+
+def expected_parts(parameter, form, whole):
+    """What each device should hold of a global array that lies as the parameter lies."""
+    padded = np.pad(whole, [(0, 0), (0, 0), (0, parameter.placed_rows - whole.shape[2]), (0, 0)])
+    for at in np.ndindex(*form.shape):
+        if parameter.shard_dim is None:
+            yield at, padded
+        else:
+            yield at, np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[at[form.tp_axis]]
+
+
+def different(have, want, rtol=1e-5, atol=1e-7):
+    """Whether two arrays are further apart than rounding."""
+    return not np.linalg.norm(np.asarray(have, np.float64) - want) <= rtol * np.linalg.norm(want) + atol
+
+
+def wrong_gradients(case, model, wanted, **tolerance):
+    """(parameter, device) for each gradient of a device that is not its part of the wanted one."""
+    wrong = []
+    for name, parameter in model.parameters().items():
+        shards = parts(parameter.get_grad())
+        for have, (at, want) in zip(shards, expected_parts(parameter, case.form, wanted[name]), strict=True):
+            if have.shape != want.shape or different(have, want, **tolerance):
+                wrong.append((name, at))
+    return wrong
+
+
+def wrong_loss(case, losses, wanted, rtol=1e-5):
+    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch disagree."""
+    grid = losses.reshape(case.form.shape)
+    axis = case.form.ddp_axis
+    groups = grid.reshape(1, -1) if axis is None else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
+    return bool(np.ptp(groups, axis=1).max() > rtol * abs(wanted) or different(groups[:, 0].mean(), wanted, rtol))
+
+
+def run(case):
+    """A step on the mesh: the loss of device 0, the global gradients and the global weights."""
+    with opened(case.form) as mesh:
+        model = filled(case, mesh)
+        losses = backward(case, model)
+        parameters = model.parameters()
+        return losses[0], {name: p.gather(p.get_grad()) for name, p in parameters.items()}, {name: p.gather() for name, p in parameters.items()}
+
+
+def wrong(case, *wanted, **tolerance):
+    """Where a step on the mesh differs from each (loss, global gradients)."""
+    with opened(case.form) as mesh:
+        model = filled(case, mesh)
+        losses = backward(case, model)
+        return [wrong_gradients(case, model, gradients, **tolerance) + ["loss"] * wrong_loss(case, losses, loss) for loss, gradients in wanted]

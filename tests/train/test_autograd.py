@@ -1,0 +1,230 @@
+"""The tape: what is recorded, in which order gradients go back, what is added up, what hooks see."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.train import ops
+from ttkit.train.autograd import GradMode, Tensor, get_gradient_mode, no_grad, set_gradient_mode
+
+
+@pytest.fixture
+def leaf(one):
+    """leaf(3.0) is a 1x1 tensor that requires a gradient."""
+    return lambda value, **kwargs: Tensor.from_numpy(np.full((1, 1), value, np.float32), device=one, **kwargs)
+
+
+def number(value):
+    return None if value is None else float(ttkit.to_numpy(value).squeeze())
+
+
+def grad(tensor):
+    return number(tensor.get_grad())
+
+
+def refused(call, *phrases):
+    with pytest.raises(TTKitError) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+
+
+def test_each_use_adds_to_the_gradient(leaf):
+    a, b = leaf(3.0), leaf(5.0)
+    (a * b + a * a - b).backward()
+    assert (grad(a), grad(b)) == (5 + 6, 3 - 1)
+
+
+def test_numbers_take_part(leaf):
+    a = leaf(3.0)
+    (2 * a * 4 + 1 - 7.5).backward()
+    assert grad(a) == 8
+
+
+def test_a_shared_part_passes_its_gradient_on_once(leaf):
+    a, passes = leaf(2.0), []
+    shared = a * a
+    shared.register_hook(lambda g: passes.append(number(g)))
+    (shared * 3 + shared * shared).backward()
+    assert passes == [3 + 2 * 4]
+    assert grad(a) == 11 * 4
+
+
+def test_passes_add_up_until_the_gradient_is_forgotten(leaf):
+    a = leaf(3.0)
+    for expected in (6, 12):
+        (a * a).backward()
+        assert grad(a) == expected
+    a.set_grad(None)
+    assert not a.is_grad_initialized()
+    (a * a).backward()
+    assert grad(a) == 6
+
+
+def test_a_second_pass_needs_retain_graph(leaf):
+    a = leaf(3.0)
+    y = a * a
+    y.backward(retain_graph=True)
+    y.backward()
+    assert grad(a) == 12
+    refused(y.backward, "its backward ran already", "retain_graph=True")
+
+
+def test_two_losses_that_share_a_part_need_retain_graph(leaf):
+    a = leaf(3.0)
+    shared = a * a
+    first, second = shared * 2, shared * 5
+    first.backward()
+    refused(second.backward, "passed already", "retain_graph=True")
+    assert grad(a) == 12  # as it was: nothing was added by halves
+
+    shared = a * a
+    first, second = shared * 2, shared * 5
+    a.set_grad(None)
+    first.backward(retain_graph=True)
+    second.backward()
+    assert grad(a) == 7 * 6
+
+
+def test_nothing_recorded_is_nothing_to_pass(leaf):
+    refused(leaf(3.0).backward, "nothing that it was made from was recorded")
+    with no_grad():
+        y = leaf(3.0) * leaf(4.0)
+    refused(y.backward, "no_grad")
+    refused((leaf(3.0, requires_grad=False) * 2).backward, "tensors without gradients")
+
+
+def test_only_tensors_that_require_a_gradient_get_one(leaf):
+    a, b = leaf(3.0), leaf(5.0, requires_grad=False)
+    (a * b).backward()
+    assert (grad(a), grad(b)) == (5, None)
+    b.set_requires_grad(True)
+    a.set_requires_grad(False)
+    a.set_grad(None)
+    (a * b).backward()
+    assert (grad(a), grad(b)) == (None, 3)
+    assert not a.get_requires_grad() and b.get_requires_grad()
+
+
+def test_no_grad_ends_with_its_block_also_after_an_error(leaf):
+    a = leaf(3.0)
+    with no_grad(), no_grad():
+        assert get_gradient_mode() is GradMode.DISABLED
+        assert not (a * a).get_requires_grad()
+    with pytest.raises(ZeroDivisionError), no_grad():
+        raise ZeroDivisionError
+    assert get_gradient_mode() is GradMode.ENABLED
+    set_gradient_mode(GradMode.DISABLED)
+    with no_grad():
+        pass
+    assert get_gradient_mode() is GradMode.DISABLED
+
+
+def test_a_gradient_given_before_is_where_the_pass_starts(leaf):
+    a = leaf(3.0)
+    y = a * a
+    y.set_grad(leaf(10.0).get_value())
+    y.backward()
+    assert grad(a) == 60
+    assert grad(y) is None
+
+
+def test_hooks_see_the_whole_gradient_and_may_replace_it(leaf):
+    a, seen = leaf(3.0), []
+    a.register_hook(lambda g: seen.append(number(g)))
+    halve = a.register_hook(lambda g: ttnn.multiply(g, 0.5))
+    a.register_hook(lambda g: seen.append(number(g)))
+    (a * a).backward()
+    assert (seen, grad(a)) == ([6, 3], 3)
+    halve()
+    a.set_grad(None)
+    (a * a).backward()
+    assert (seen, grad(a)) == ([6, 3, 6, 6], 6)
+
+
+def test_a_hook_sees_a_leaf_before_older_tensors(leaf):
+    """So that a gradient can be sent while the pass goes on: leaves come in the order of the pass, the last layer's first."""
+    order, x = [], leaf(1.0, requires_grad=False)
+    weights = [leaf(float(i)) for i in (1, 2, 3)]
+    for i, w in enumerate(weights):
+        w.register_hook(lambda g, i=i: order.append(i))
+        x = x * w
+    x.backward()
+    assert order == [2, 1, 0]
+    assert [grad(w) for w in weights] == [6, 3, 2]
+
+
+def test_a_gradient_has_the_shape_of_its_tensor(one, leaf):
+    a = leaf(3.0)
+    wide = Tensor.from_numpy(np.ones((2, 3), np.float32), device=one)
+    refused(lambda: a.set_grad(wide.get_value()), "[2, 3]", "[1, 1]")
+    (wide * a).backward()
+    assert grad(a) == 6
+    assert wide.get_grad().shape == (2, 3)
+
+
+def test_depth_is_no_recursion(leaf):
+    a = leaf(1.0)
+    y = a
+    for _ in range(3000):
+        y = y + a
+    y.backward()
+    assert grad(a) == 3001
+
+
+def test_a_pass_frees_what_it_went_through(leaf):
+    a = leaf(2.0)
+    middle = a * a
+    gone, y = weakref.ref(middle), middle * middle
+    del middle
+    y.backward()
+    gc.collect()
+    assert gone() is None
+
+
+def test_setting_a_value_keeps_what_was_recorded_before(leaf):
+    a = leaf(3.0)
+    y = a * a
+    a.set_value(leaf(100.0).get_value())
+    y.backward()
+    assert grad(a) == 6
+
+
+def test_arrays_and_types(one):
+    t = Tensor.from_numpy(np.float32([[1, 2]]), new_type=ttnn.bfloat16, device=one)
+    assert t.get_value().dtype == ttnn.bfloat16 and t.shape() == [1, 2]
+    assert t.to_numpy(ttnn.float32).tolist() == [[1, 2]]
+    t = Tensor.from_numpy(np.uint32([[1, 2]]), ttnn.ROW_MAJOR_LAYOUT, device=one)
+    assert t.get_value().layout == ttnn.ROW_MAJOR_LAYOUT
+    assert "shape=[1, 2]" in repr(t) and "gradient none" in repr(t)
+
+
+def test_shards_go_in_and_come_out(mesh):
+    array = np.arange(64, dtype=np.float32).reshape(8, 8)
+    t = Tensor.from_numpy(array, mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh)
+    assert t.shape() == [1, 8]
+    assert np.array_equal(t.to_numpy(composer=ttnn.ConcatMeshToTensor(mesh, 0)), array)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(["add", "sub", "mul"]), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12), st.integers(0, 99))
+def test_random_programs_have_torchs_gradients(torch, program, seed):
+    """Any graph: tensors used often, once and never."""
+    values = np.random.default_rng(seed).uniform(-1, 1, (3, 2, 2)).astype(np.float32)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as one:
+        ours = [Tensor.from_numpy(v, device=one) for v in values]
+        theirs = [torch.tensor(v, requires_grad=True) for v in values]
+        for name, i, j in program:
+            ours.append(getattr(ops, name)(ours[i % len(ours)], ours[j % len(ours)]))
+            theirs.append(getattr(torch, name)(theirs[i % len(theirs)], theirs[j % len(theirs)]))
+        ours[-1].backward()
+        theirs[-1].sum().backward()
+        for a, b in zip(ours[:3], theirs):
+            assert a.is_grad_initialized() == (b.grad is not None)
+            if b.grad is not None:
+                np.testing.assert_allclose(ttkit.to_numpy(a.get_grad()), b.grad.numpy(), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,219 @@
+"""Each collective and its way back against NumPy over devices that all hold something else, along both axes of meshes that are not square."""
+
+import numpy as np
+import pytest
+from train.runs import Form, opened, parts
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.train import distributed
+from ttkit.train.autograd import Tensor
+from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, reduce_scatter, scatter, synchronize_gradients
+from ttkit.train.modules import Layout, Parameter, constant
+
+SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
+AXES = [(shape, axis) for shape in SHAPES for axis in (0, 1)]
+each_axis = pytest.mark.parametrize("shape, axis", AXES, ids=lambda v: str(v).replace(" ", ""))
+
+
+def spread(mesh, values):
+    """A tensor whose device at (r, c) holds values[r, c]."""
+    hosts = [ttkit.from_numpy(v, layout=ttnn.TILE_LAYOUT) for v in values.reshape(-1, *values.shape[2:])]
+    return ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh)
+
+
+def collected(value, shape):
+    """[rows, columns, ...]: what each device holds."""
+    have = np.stack(parts(value))
+    return have.reshape(*shape, *have.shape[1:])
+
+
+def random(shape, *inner, seed=0):
+    return np.random.default_rng(seed).standard_normal((*shape, *inner)).astype(np.float32)
+
+
+# The definitions, over [rows, columns, ...] arrays: `n` devices in line along mesh axis `axis`, tensor dimension `dim`.
+
+
+def summed(x, axis):
+    return np.broadcast_to(x.sum(axis, keepdims=True), x.shape)
+
+
+def joined(x, axis, dim):
+    whole = np.concatenate(np.split(x, x.shape[axis], axis), 2 + dim)
+    return np.repeat(whole, x.shape[axis], axis)
+
+
+def sliced(x, axis, dim):
+    pieces = np.split(x, x.shape[axis], 2 + dim)
+    return np.concatenate([np.take(piece, [i], axis) for i, piece in enumerate(pieces)], axis)
+
+
+# name: (ours(tensor, axis), forward, backward) on [1, 1, 12, 24] arrays, which every mesh axis divides
+PAIRS = {
+    "all_reduce": (lambda t, a: all_reduce(t, cluster_axis=a), summed, summed),
+    "all_reduce of own parts": (lambda t, a: all_reduce(t, noop_backward=True, cluster_axis=a), summed, lambda g, a: g),
+    "broadcast": (lambda t, a: broadcast(t, a), lambda x, a: x, summed),
+    "scatter": (lambda t, a: scatter(t, 3, a), lambda x, a: sliced(x, a, 3), lambda g, a: joined(g, a, 3)),
+    "reduce_scatter": (lambda t, a: reduce_scatter(t, 3, a), lambda x, a: sliced(summed(x, a), a, 3), lambda g, a: joined(g, a, 3)),
+    "all_gather": (lambda t, a: all_gather(t, 3, a), lambda x, a: joined(x, a, 3), lambda g, a: sliced(summed(g, a), a, 3)),
+    "all_gather for copies": (
+        lambda t, a: all_gather(t, 3, a, GradOutputType.REPLICATED),
+        lambda x, a: joined(x, a, 3),
+        lambda g, a: sliced(g, a, 3),
+    ),
+    "scatter of rows": (lambda t, a: scatter(t, 2, a), lambda x, a: sliced(x, a, 2), lambda g, a: joined(g, a, 2)),
+    "all_gather of rows": (lambda t, a: all_gather(t, 2, a), lambda x, a: joined(x, a, 2), lambda g, a: sliced(summed(g, a), a, 2)),
+}
+
+
+@each_axis
+@pytest.mark.parametrize("name", PAIRS)
+def test_forward_and_back(name, shape, axis):
+    ours, forward, back = PAIRS[name]
+    x = random(shape, 1, 1, 12, 24)
+    with opened(Form(shape)) as mesh:
+        tensor = Tensor(spread(mesh, x))
+        out = ours(tensor, axis)
+        want = forward(x, axis)
+        np.testing.assert_allclose(collected(out.get_value(), shape), want, atol=1e-5)
+        g = random(shape, *want.shape[2:], seed=1)
+        if out is tensor:  # alone along this axis: nothing to do, nothing to record
+            assert shape[axis] == 1
+            return
+        assert shape[axis] > 1
+        out.set_grad(spread(mesh, g))
+        out.backward()
+        np.testing.assert_allclose(collected(tensor.get_grad(), shape), back(g, axis), atol=1e-5)
+
+
+# Those whose way back is the gradient, by each device's input, of the sum over all devices of (output x a fixed number of that device).
+# The others rest on a promise, which the next tests keep: that devices have the same values, or the same gradients.
+SUMS = ["all_reduce", "reduce_scatter", "all_gather", "all_gather of rows"]
+
+
+@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize("shape, axis", [((2, 3), 0), ((2, 3), 1)])
+def test_the_gradient_of_the_sum_over_devices(name, shape, axis):
+    """Each element of each device is moved a little: how far the sum moves is what the pass says. These are linear, so exactly."""
+    ours = PAIRS[name][0]
+    x = random(shape, 1, 1, 6, 6)
+    with opened(Form(shape)) as mesh:
+
+        def output(x):
+            return collected(ours(Tensor(spread(mesh, x)), axis).get_value(), shape).astype(np.float64)
+
+        before = output(x)
+        weights = random(before.shape, seed=1)
+        tensor = Tensor(spread(mesh, x))
+        out = ours(tensor, axis)
+        out.set_grad(spread(mesh, weights))
+        out.backward()
+        have = collected(tensor.get_grad(), shape)
+        chosen = np.random.default_rng(2)
+        for place in [tuple(chosen.integers(0, n) for n in x.shape) for _ in range(12)]:
+            moved = x.copy()
+            moved[place] += 1
+            assert have[place] == pytest.approx(((output(moved) - before) * weights).sum(), abs=1e-4)
+
+
+@each_axis
+def test_the_gradient_of_values_that_all_devices_share(shape, axis):
+    """broadcast and scatter take one value that devices have copies of: its gradient, on each, is the sum over what all did with it."""
+    x = np.broadcast_to(random((1, 1), 1, 1, 12, 24), (*shape, 1, 1, 12, 24))
+    weights = random(shape, 1, 1, 12, 24, seed=1)
+    with opened(Form(shape)) as mesh:
+        copies = Tensor(spread(mesh, x))
+        (broadcast(copies, axis) * Tensor(spread(mesh, weights), requires_grad=False)).backward()
+        np.testing.assert_allclose(collected(copies.get_grad(), shape), summed(weights, axis), atol=1e-5)
+
+        copies = Tensor(spread(mesh, x))
+        part = sliced(weights, axis, 3)
+        (scatter(copies, 3, axis) * Tensor(spread(mesh, part), requires_grad=False)).backward()
+        np.testing.assert_allclose(collected(copies.get_grad(), shape), joined(part, axis, 3), atol=1e-5)
+
+
+@each_axis
+def test_cross_entropy_over_parts_of_the_vocabulary(shape, axis, torch):
+    """Each line of devices has other logits and targets; within a line each device has its part of the vocabulary."""
+    n, other = shape[axis], shape[1 - axis]
+    width, batch, length = 40 * n, 2, 5
+    whole = random((other,), batch, 1, length, width)
+    targets = np.random.default_rng(1).integers(0, width, (other, batch, 1, 1, length)).astype(np.uint32)
+    form = Form(shape, 1 - axis, axis)
+    with opened(form) as mesh:
+        layout = form.layout(mesh)
+        joint = whole.reshape(-1, 1, length, width)
+        logits = Tensor(layout.place(joint, dtype=ttnn.float32, tp_dim=3, ddp_dim=0))
+        numbers = layout.place(np.arange(width, dtype=np.float32).reshape(1, 1, 1, -1), dtype=ttnn.float32, tp_dim=3)
+        loss = cross_entropy_loss(logits, layout.tokens(targets.reshape(-1, 1, 1, length)), numbers, axis)
+        loss.backward()
+        losses, gradients = collected(loss.get_value(), shape), collected(logits.get_grad(), shape)
+    for line in range(other):
+        operand = torch.tensor(whole[line], requires_grad=True)
+        right = torch.nn.functional.cross_entropy(operand.flatten(0, 2), torch.tensor(targets[line].astype(np.int64)).flatten())
+        right.backward()
+        np.testing.assert_allclose(np.take(losses, line, 1 - axis).ravel(), right.item(), rtol=1e-5)
+        have = np.concatenate(list(np.take(gradients, line, 1 - axis)), -1)
+        np.testing.assert_allclose(have, operand.grad.numpy(), atol=1e-6)
+
+
+def weights(mesh, **values):
+    """Parameters with gradients that differ from device to device."""
+    found = {}
+    for name, grad in values.items():
+        found[name] = Parameter((1, 1, 2, 3), constant(0.0), Layout(mesh))
+        found[name].name = name
+        found[name].place(np.zeros((1, 1, 2, 3), np.float32))
+        if grad is not None:
+            found[name].set_grad(spread(mesh, grad))
+    return found
+
+
+@each_axis
+def test_synchronize_gradients_is_the_mean_over_replicas(shape, axis):
+    a, b = random(shape, 1, 1, 2, 3), random(shape, 1, 1, 2, 3, seed=1)
+    with opened(Form(shape)) as mesh:
+        parameters = weights(mesh, a=a, b=b, without=None)
+        synchronize_gradients(parameters, [axis])
+        assert not parameters["without"].is_grad_initialized()
+        for name, grad in (("a", a), ("b", b)):
+            want = np.broadcast_to(grad.mean(axis, keepdims=True), grad.shape)
+            np.testing.assert_allclose(collected(parameters[name].get_grad(), shape), want, atol=1e-6)
+
+
+def test_synchronize_gradients_over_both_axes():
+    a = random((2, 3), 1, 1, 2, 3)
+    with opened(Form((2, 3))) as mesh:
+        parameters = weights(mesh, a=a)
+        synchronize_gradients(parameters, [0, 1])
+        have = collected(parameters["a"].get_grad(), (2, 3))
+        np.testing.assert_allclose(have, np.broadcast_to(a.mean((0, 1), keepdims=True), a.shape), atol=1e-6)
+
+
+def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
+    with pytest.raises(TTKitError, match=r"none of the 1 parameters has a gradient(.|\n)*try: loss.backward"):
+        synchronize_gradients(weights(mesh, a=None), [0])
+
+    class Context:  # one without data parallelism
+        get_ddp_axis = staticmethod(lambda: None)
+        get_parallelism_context = classmethod(lambda cls: cls)
+        get_instance = get_parallelism_context
+
+    monkeypatch.setattr(distributed, "AutoContext", Context)
+    with pytest.raises(TTKitError, match=r"data parallelism is off(.|\n)*try: .*enable_ddp=True"):
+        synchronize_gradients(weights(mesh, a=random((2, 4), 1, 1, 2, 3)))
+    Context.get_ddp_axis = staticmethod(lambda: 1)
+    grads = random((2, 4), 1, 1, 2, 3)
+    parameters = weights(mesh, a=grads)
+    synchronize_gradients(parameters)
+    want = np.broadcast_to(grads.mean(1, keepdims=True), grads.shape)
+    np.testing.assert_allclose(collected(parameters["a"].get_grad(), (2, 4)), want, atol=1e-6)
+
+
+def test_no_axis_changes_nothing(mesh):
+    t = Tensor(spread(mesh, random((2, 4), 1, 1, 4, 4)))
+    for name, call in {"all_reduce": all_reduce, "broadcast": broadcast}.items():
+        assert call(t) is t, name
+    for call in (scatter, reduce_scatter, all_gather):
+        assert call(t, 3) is t

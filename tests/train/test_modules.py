@@ -1,0 +1,212 @@
+"""Parameters lie where their layout says, whatever the mesh; layers compute what one device computes."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from train.runs import Form, different, expected_parts, opened, parts
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.cluster.settings import TransformerConfig
+from ttkit.train import modules
+from ttkit.train.autograd import Tensor
+from ttkit.train.models import create_model
+from ttkit.train.modules import ColumnParallelLinear, Dropout, LayerNorm, Layout, Linear, Module, Parameter, RMSNorm, RowParallelLinear, constant, normal
+
+FORMS = [Form(), Form((2, 3), 0, 1), Form((2, 3), 1, 0), Form((1, 4), None, 1), Form((4, 1), None, 0), Form((2, 4), None, 1), Form((2, 2), 0)]
+each_form = pytest.mark.parametrize("form", FORMS, ids=str)
+
+
+def refused(call, *phrases):
+    with pytest.raises(TTKitError) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(FORMS), st.sampled_from([None, 2, 3]), st.integers(1, 40), st.integers(1, 5), st.integers(0, 70))
+def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
+    tp = form.size(form.tp_axis)
+    shape = (1, 1, rows * tp, columns * tp)
+    with opened(form) as mesh:
+        layout = form.layout(mesh)
+        p = Parameter(shape, constant(0.0), layout, shard_dim, placed_rows=shape[2] + filled * tp)
+        array = random(*shape)
+        p.place(array)
+        assert np.array_equal(p.gather(), array)
+        for have, (at, want) in zip(parts(p.get_value()), expected_parts(p, form, array), strict=True):
+            assert np.array_equal(have, want), at
+        grad = random(*shape, seed=1)
+        assert np.array_equal(p.gather(p.distribute(grad)), grad)
+        assert p.distribute(grad, ttnn.bfloat16).dtype == ttnn.bfloat16
+        refused(lambda: p.place(array[:, :, :, :-1]), "global shape")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_first_weights_do_not_depend_on_the_layout(kind):
+    config = TransformerConfig(kind, num_heads=12, num_groups=12, embedding_dim=24, num_blocks=2, vocab_size=70, max_sequence_length=9, intermediate_dim=36)
+    first = None
+    for form in FORMS:
+        with opened(form) as mesh:
+            model = create_model(config, form.layout(mesh))
+            model.init_weights(5)
+            weights = {name: p.gather() for name, p in model.parameters().items()}
+            for name, p in model.parameters().items():
+                for have, (_, want) in zip(parts(p.get_value()), expected_parts(p, form, weights[name]), strict=True):
+                    assert np.array_equal(have, want)
+        first = first or weights
+        assert list(weights) == list(first)
+        assert all(np.array_equal(weights[name], first[name]) for name in first), form
+    drawn = [w for w in first.values() if np.ptp(w)]
+    assert len({w.ravel()[0] for w in drawn}) == len(drawn)  # no two start alike
+    with opened(Form()) as mesh:
+        other = create_model(config, Form().layout(mesh))
+        other.init_weights(6)
+        assert not np.array_equal(other.parameters()["vocabulary.table"].gather(), first["vocabulary.table"])
+
+
+def test_a_model_for_no_machine_takes_no_memory():
+    config = TransformerConfig("llama", num_heads=64, num_groups=8, embedding_dim=8192, num_blocks=80, vocab_size=128256, intermediate_dim=28672)
+    parameters = create_model(config, Layout(tp_axis=1, tp_size=8)).parameters()
+    assert sum(np.prod(p.global_shape) for p in parameters.values()) == 70_553_706_496  # Llama 3 70B's, by its own model card's sizes
+    refused(parameters["blocks.79.down.weight"].get_value, "blocks.79.down.weight", "no values yet", "init_weights")
+
+
+def x_and_gradients(layer, form, x, cut=None, out_cut=None):
+    """The layer on an input: each device's output, input gradient and weight gradients, for a gradient from above that all share."""
+    for i, p in enumerate(layer.parameters().values()):
+        p.place(random(*p.global_shape, seed=10 + i))
+    layout = form.layout(next(iter(layer.parameters().values())).get_value().device())
+    tensor = Tensor(layout.place(x, dtype=ttnn.float32, tp_dim=cut))
+    out = layer(tensor)
+    whole = list(out.shape())
+    whole[3] *= form.size(form.tp_axis) if out_cut else 1
+    out.set_grad(layout.place(random(*whole, seed=99), dtype=ttnn.float32, tp_dim=out_cut))
+    out.backward()
+    return out, tensor, {name: p.gather(p.get_grad()) for name, p in layer.parameters().items()}
+
+
+@each_form
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["columns", "columns gathered", "rows", "rows of whole inputs"])
+def test_parallel_linear_is_linear(form, bias, kind, torch):
+    x, w, b, g = random(2, 1, 5, 12), random(1, 1, 24, 12, seed=10), random(1, 1, 1, 24, seed=11), random(2, 1, 5, 24, seed=99)
+    operands = [torch.tensor(v, requires_grad=True) for v in (x, w, b)]
+    right = torch.nn.functional.linear(operands[0], operands[1][0, 0], operands[2][0, 0, 0] if bias else None)
+    right.backward(torch.tensor(g))
+    layers = {
+        "columns": lambda layout: ColumnParallelLinear(12, 24, bias, layout=layout),
+        "columns gathered": lambda layout: ColumnParallelLinear(12, 24, bias, gather_output=True, layout=layout),
+        "rows": lambda layout: RowParallelLinear(12, 24, bias, layout=layout),
+        "rows of whole inputs": lambda layout: RowParallelLinear(12, 24, bias, input_is_parallel=False, layout=layout),
+    }
+    cut = 3 if kind == "rows" and form.tp_axis is not None else None
+    out_cut = 3 if kind == "columns" and form.tp_axis is not None else None
+    with opened(form) as mesh:
+        out, tensor, gradients = x_and_gradients(layers[kind](form.layout(mesh)), form, x, cut, out_cut)
+
+        for value, whole, dim in ((out.get_value(), right.detach().numpy(), out_cut), (tensor.get_grad(), operands[0].grad.numpy(), cut)):
+            lies = Parameter(whole.shape, constant(0.0), form.layout(mesh), dim)
+            for have, (at, want) in zip(parts(value), expected_parts(lies, form, whole), strict=True):
+                np.testing.assert_allclose(have, want, atol=1e-4, err_msg=str(at))
+    assert not different(gradients["weight"], operands[1].grad.numpy())
+    assert ("bias" in gradients) == bias
+    assert not bias or not different(gradients["bias"], operands[2].grad.numpy())
+
+
+def test_plain_layers(torch):
+    nn = torch.nn
+    with opened(Form()) as mesh:
+        layout = Layout(mesh)
+        pairs = [(Linear(12, 24, layout=layout), nn.Linear(12, 24)), (Linear(12, 24, False, layout=layout), nn.Linear(12, 24, bias=False))]
+        pairs += [(LayerNorm(12, layout=layout), nn.LayerNorm(12)), (LayerNorm(12, False, layout=layout), nn.LayerNorm(12, bias=False))]
+        pairs += [(RMSNorm(12, layout=layout), nn.RMSNorm(12, eps=1e-5)), (RMSNorm(12, 0.5, layout=layout), nn.RMSNorm(12, eps=0.5))]
+        for ours, theirs in pairs:
+            x = random(2, 1, 5, 12)
+            out, tensor, gradients = x_and_gradients(ours, Form(), x)
+            operand = torch.tensor(x, requires_grad=True)
+            with torch.no_grad():
+                for name, p in theirs.named_parameters():
+                    p.copy_(torch.tensor(ours.parameters()[name].gather()).reshape(p.shape))
+            right = theirs(operand)
+            right.backward(torch.tensor(random(*right.shape, seed=99)))
+            np.testing.assert_allclose(out.to_numpy(), right.detach().numpy(), atol=1e-5)
+            assert not different(ttkit.to_numpy(tensor.get_grad()), operand.grad.numpy())
+            assert sorted(gradients) == sorted(name for name, _ in theirs.named_parameters())
+            for name, p in theirs.named_parameters():
+                assert not different(gradients[name].reshape(p.shape), p.grad.numpy())
+
+
+def test_sizes_that_do_not_divide():
+    layout = Layout(tp_axis=1, tp_size=4)
+    refused(lambda: ColumnParallelLinear(8, 30, layout=layout), "Output features must be divisible", "30", "4")
+    refused(lambda: RowParallelLinear(30, 8, layout=layout), "Input features must be divisible", "30", "4")
+    config = TransformerConfig("llama", num_heads=8, num_groups=2, embedding_dim=64, num_blocks=1)
+    refused(lambda: create_model(config, layout), "num_groups must be divisible", "num_groups = 2")
+    refused(lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), Layout()), "embedding_dim 64 does not divide into num_heads 5")
+    refused(lambda: Layout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)), "a batch of 3 does not divide among 2")
+
+
+def test_tokens_are_cut_over_the_replicas_only():
+    ids = np.arange(24).reshape(4, 1, 1, 6)
+    with opened(Form((2, 3), 0, 1)) as mesh:
+        value = Form((2, 3), 0, 1).layout(mesh).tokens(ids)
+        assert (value.dtype, value.layout) == (ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
+        for i, have in enumerate(parts(value)):
+            assert np.array_equal(have, ids[:2] if i < 3 else ids[2:])
+
+
+def test_the_layout_of_the_context(monkeypatch):
+    class Context:
+        @classmethod
+        def get_instance(cls):
+            return cls
+
+        get_device = staticmethod(lambda: "device")
+        is_parallelism_context_initialized = staticmethod(lambda: parallel)
+        get_parallelism_context = get_instance
+        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (staticmethod(lambda n=n: n) for n in (1, 4, 0, 2))
+
+    monkeypatch.setattr(modules, "AutoContext", Context)
+    parallel = False
+    assert modules.current_layout() == Layout("device")
+    parallel = True
+    assert modules.current_layout("type") == Layout("device", 1, 4, 0, 2, "type")
+
+
+class Pair(Module):
+    """Two layers that share their weights, and a dictionary of others."""
+
+    def __init__(self):
+        self.first = Linear(2, 3, layout=Layout())
+        self.second = Linear(2, 3, layout=Layout())
+        self.second.weight = self.first.weight
+        self.more = {"a": Dropout(0.5), 7: Linear(1, 1, False, layout=Layout())}
+        self.own = Parameter((1, 1, 1, 1), normal(), Layout())
+
+
+def test_parameters_come_once_under_their_first_name():
+    pair = Pair()
+    found = pair.parameters()
+    assert list(found) == ["own", "first.weight", "first.bias", "second.bias", "more.7.weight"]
+    assert all(p.name == name for name, p in found.items())
+    assert found["first.weight"] is pair.second.weight
+
+
+def test_dropout_is_for_training_only(one):
+    pair = Pair()
+    dropout = pair.more["a"]
+    x = Tensor(ttnn.ones_like(Tensor.from_numpy(random(1, 1, 64, 64), device=one).get_value()))
+    first, second = dropout(x).to_numpy(), dropout(x).to_numpy()
+    assert 0.3 < (first == 0).mean() < 0.7 and not np.array_equal(first, second)
+    pair.eval()
+    assert dropout(x) is x
+    pair.train()
+    assert dropout(x) is not x
+    again = Dropout(0.5)
+    assert np.array_equal(again(x).to_numpy(), first)  # of the same seed

@@ -1,0 +1,217 @@
+"""Each operation and its gradients against torch's autograd: odd shapes, broadcasting, float32 exactly and bfloat16 loosely."""
+
+import math
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.train import ops
+from ttkit.train.autograd import Tensor
+from ttkit.train.distributed import cross_entropy_loss, without_padding
+
+torch = pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
+F = torch.nn.functional
+
+
+def grouped(q, k, v, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def positions(function):
+    """x -> function(x) of the last dimensions of [1, 1, ...]"""
+    return lambda x, w, *b: function(x, x.shape[-1:], w[0, 0, 0], *(each[0, 0, 0] for each in b), eps=1e-5)
+
+
+# name: ours, torch's, shapes of the operands
+CASES = {
+    "add": (ops.add, torch.add, [(2, 1, 5, 7), (2, 1, 5, 7)]),
+    "add a row": (ops.add, torch.add, [(2, 1, 5, 7), (1, 1, 1, 7)]),
+    "add to a row": (ops.add, torch.add, [(1, 1, 1, 7), (2, 3, 5, 7)]),
+    "add of fewer dimensions": (ops.add, torch.add, [(2, 1, 5, 7), (5, 7)]),
+    "add a column and a row": (ops.add, torch.add, [(2, 1, 5, 1), (1, 1, 1, 7)]),
+    "add a number": (lambda x: ops.add(x, 2.5), lambda x: x + 2.5, [(3, 5)]),
+    "sub": (ops.sub, torch.sub, [(2, 1, 5, 7), (2, 1, 5, 7)]),
+    "sub a row": (ops.sub, torch.sub, [(2, 1, 5, 7), (1, 1, 1, 7)]),
+    "sub a number": (lambda x: ops.sub(x, 2.5), lambda x: x - 2.5, [(3, 5)]),
+    "mul": (ops.mul, torch.mul, [(2, 1, 33, 7), (2, 1, 33, 7)]),
+    "mul by a column": (ops.mul, torch.mul, [(2, 1, 5, 7), (2, 1, 5, 1)]),
+    "mul by one element": (ops.mul, torch.mul, [(1, 1, 1, 1), (2, 3, 5, 7)]),
+    "mul by a number": (lambda x: ops.mul(x, -2.5), lambda x: x * -2.5, [(3, 5)]),
+    "matmul": (ops.matmul, torch.matmul, [(2, 3, 5, 7), (2, 3, 7, 33)]),
+    "matmul by one": (ops.matmul, torch.matmul, [(2, 1, 5, 7), (1, 1, 7, 4)]),
+    "linear": (ops.linear, lambda x, w: F.linear(x, w[0, 0]), [(2, 1, 5, 7), (1, 1, 35, 7)]),
+    "linear with bias": (ops.linear, lambda x, w, b: F.linear(x, w[0, 0], b[0, 0, 0]), [(3, 1, 33, 7), (1, 1, 4, 7), (1, 1, 1, 4)]),
+    "gelu": (ops.gelu, lambda x: F.gelu(x, approximate="tanh"), [(2, 1, 5, 7)]),
+    "silu": (ops.silu, F.silu, [(2, 1, 5, 7)]),
+    "relu": (ops.relu, F.relu, [(2, 1, 5, 7)]),
+    "mean": (ops.mean, lambda x: x.mean().reshape(1, 1, 1, 1), [(2, 1, 5, 7)]),
+    "reshape": (lambda x: ops.reshape(x, (5, 1, 2, 7)), lambda x: x.reshape(5, 1, 2, 7), [(2, 1, 5, 7)]),
+    "rows": (lambda x: ops.rows(x, 3, 40), lambda x: x[:, :, 3:40], [(1, 1, 45, 7)]),
+    "rows from the first": (lambda x: ops.rows(x, 0, 2), lambda x: x[:, :, :2], [(1, 1, 5, 7)]),
+    "all rows": (lambda x: ops.add(ops.rows(x, 0, 5), 0.0), lambda x: x + 0, [(1, 1, 5, 7)]),
+    "heads_creation": (lambda x: ops.heads_creation(x, 3), lambda x: x.view(2, 5, 3, 7).transpose(1, 2), [(2, 1, 5, 21)]),
+    "heads_fusion": (ops.heads_fusion, lambda x: x.transpose(1, 2).reshape(2, 1, 5, 21), [(2, 3, 5, 7)]),
+    "layernorm": (ops.layernorm, positions(F.layer_norm), [(2, 1, 5, 19), (1, 1, 1, 19), (1, 1, 1, 19)]),
+    "layernorm without bias": (ops.layernorm, positions(F.layer_norm), [(2, 1, 5, 40), (1, 1, 1, 40)]),
+    "rmsnorm": (ops.rmsnorm, positions(F.rms_norm), [(2, 1, 33, 19), (1, 1, 1, 19)]),
+    "attention": (ops.scaled_dot_product_attention, grouped, [(2, 3, 5, 7), (2, 3, 5, 7), (2, 3, 5, 7)]),
+    "attention of groups": (ops.scaled_dot_product_attention, grouped, [(2, 6, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)]),
+    "attention to more keys": (ops.scaled_dot_product_attention, grouped, [(1, 4, 3, 4), (1, 2, 35, 4), (1, 2, 35, 4)]),
+    "mse_loss": (ops.mse_loss, lambda a, b: F.mse_loss(a, b).reshape(1, 1, 1, 1), [(2, 1, 5, 7), (2, 1, 5, 7)]),
+}  # fmt: skip
+
+
+def compare(mesh, ours, theirs, shapes, dtype=ttnn.float32):
+    """The value and each gradient, for a random gradient from above."""
+    random = np.random.default_rng(len(shapes) + shapes[0][-1])
+    narrow = dtype == ttnn.bfloat16
+    if narrow:
+        limit = {"rtol": 0.04, "atol": 0.04}
+    else:
+        limit = {"rtol": 1e-5, "atol": 1e-5}
+    values = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    tensors = [Tensor.from_numpy(v, new_type=dtype, device=mesh) for v in values]
+    operands = [torch.tensor(t.to_numpy(), requires_grad=True) for t in tensors]
+    have, want = ours(*tensors), theirs(*operands)
+    grad = random.standard_normal(want.shape).astype(np.float32)
+    np.testing.assert_allclose(have.to_numpy(), want.detach().numpy(), **limit)
+    want.backward(torch.tensor(grad))
+    have.set_grad(Tensor.from_numpy(grad, new_type=dtype, device=mesh).get_value())
+    have.backward()
+    for tensor, operand in zip(tensors, operands):
+        got = tensor.get_grad()
+        assert got.dtype == dtype
+        right = operand.grad.numpy()
+        scale = max(1.0, np.abs(right).max()) if narrow else 1.0  # a sum of many terms loses the small ones' digits
+        np.testing.assert_allclose(ttkit.to_numpy(got) / scale, right / scale, **limit)
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CASES)
+def test_value_and_gradients(one, name, dtype):
+    compare(one, *CASES[name], dtype)
+
+
+@pytest.mark.parametrize("name", ["add a row", "matmul by one", "linear with bias", "layernorm", "attention of groups"])
+def test_each_device_of_a_mesh_does_the_same(mesh, name):
+    ours, theirs, shapes = CASES[name]
+    values = np.random.default_rng(0).standard_normal((8, *shapes[0])).astype(np.float32)  # a part for each device
+    rest = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes[1:], 1)]
+    x = Tensor.from_numpy(values.reshape(-1, *shapes[0][1:]), mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh)
+    others = [Tensor.from_numpy(v, mapper=ttnn.ReplicateTensorToMesh(mesh), device=mesh) for v in rest]
+    ours(x, *others).backward()
+    for place, value in enumerate(values):
+        operands = [torch.tensor(v, requires_grad=True) for v in (value, *rest)]
+        theirs(*operands).sum().backward()
+        for tensor, operand in zip((x, *others), operands):
+            have = ttkit.to_numpy(ttnn.get_device_tensors(tensor.get_grad())[place])
+            np.testing.assert_allclose(have, operand.grad.numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("queries, keys, heads, groups", [(5, 5, 2, 2), (33, 33, 6, 2), (3, 40, 4, 1), (1, 7, 4, 2)])
+def test_causal_mask(one, queries, keys, heads, groups):
+    """The last query is at the last key, as after a cache."""
+    seen = torch.ones(queries, keys).tril(keys - queries).bool()
+
+    def ours(q, k, v):
+        return ops.scaled_dot_product_attention(q, k, v, ops.causal_mask(queries, keys, heads // groups, q.get_value()))
+
+    compare(one, ours, lambda *qkv: grouped(*qkv, seen), [(2, heads, queries, 4), (2, groups, keys, 4), (2, groups, keys, 4)])
+
+
+def test_heads_that_share_no_groups_evenly(one):
+    q, k = (Tensor.from_numpy(np.zeros((1, heads, 2, 4), np.float32), device=one) for heads in (5, 2))
+    with pytest.raises(TTKitError, match=r"5 query heads do not share 2 groups(.|\n)*try: "):
+        ops.scaled_dot_product_attention(q, k, k)
+
+
+def test_rope_turns_neighbours_as_complex_numbers(one):
+    length, width = 5, 6
+    angles = np.random.default_rng(0).uniform(-4, 4, (length, width // 2)).astype(np.float32)
+    turn = np.zeros((1, 1, width, width), np.float32)
+    for i in range(0, width, 2):
+        turn[0, 0, i + 1, i], turn[0, 0, i, i + 1] = -1, 1
+    tables = [Tensor.from_numpy(t, device=one).get_value() for t in (*(f(angles).repeat(2, 1)[None, None] for f in (np.cos, np.sin)), turn)]
+
+    def theirs(x):
+        turns = torch.polar(torch.ones(angles.shape), torch.tensor(angles))
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * turns).flatten(-2)
+
+    compare(one, lambda x: ops.rope(x, *tables), theirs, [(2, 3, length, width)])
+
+
+def ids(mesh, high, shape=(2, 1, 1, 5), seed=0):
+    """Random tokens as ours and as torch's [B, S]."""
+    drawn = np.random.default_rng(seed).integers(0, high, shape)
+    ours = Tensor.from_numpy(drawn.astype(np.uint32), ttnn.ROW_MAJOR_LAYOUT, ttnn.uint32, device=mesh).get_value()
+    return ours, torch.tensor(drawn.reshape(shape[0], shape[-1]))
+
+
+def columns(mesh, count):
+    return Tensor.from_numpy(np.arange(count, dtype=np.float32).reshape(1, 1, 1, -1), device=mesh).get_value()
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+def test_embedding(one, dtype):
+    mine, theirs = ids(one, 300)
+    compare(one, lambda w: ops.embedding(mine, w, columns(one, 300)), lambda w: F.embedding(theirs, w[0, 0])[:, None], [(1, 1, 300, 7)], dtype)
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+def test_cross_entropy(one, dtype):
+    mine, theirs = ids(one, 37)
+
+    def right(x):
+        return F.cross_entropy(x.flatten(0, 2), theirs.flatten()).reshape(1, 1, 1, 1)
+
+    compare(one, lambda x: cross_entropy_loss(x, mine, columns(one, 37)), right, [(2, 1, 5, 37)], dtype)
+
+
+def test_cross_entropy_of_logits_whose_powers_overflow(one):
+    mine, theirs = ids(one, 37)
+    x = np.random.default_rng(0).uniform(-500, 500, (2, 1, 5, 37)).astype(np.float32)
+    logits = Tensor.from_numpy(x, device=one)
+    loss = cross_entropy_loss(logits, mine, columns(one, 37))
+    loss.backward()
+    operand = torch.tensor(x, requires_grad=True)
+    right = F.cross_entropy(operand.flatten(0, 2), theirs.flatten())
+    right.backward()
+    assert float(loss.to_numpy().squeeze()) == pytest.approx(right.item(), rel=1e-5)
+    np.testing.assert_allclose(ttkit.to_numpy(logits.get_grad()), operand.grad.numpy(), atol=1e-6)
+
+
+def test_padding_takes_no_part(one):
+    """Logits of numbers past the vocabulary neither change the loss nor get a gradient."""
+    mine, theirs = ids(one, 37)
+
+    def ours(x):
+        return cross_entropy_loss(without_padding(x, columns(one, 64), 37), mine, columns(one, 64))
+
+    def right(x):
+        return F.cross_entropy(x[..., :37].flatten(0, 2), theirs.flatten()).reshape(1, 1, 1, 1)
+
+    compare(one, ours, right, [(2, 1, 5, 64)])
+
+
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+def test_dropout(one, dtype):
+    """Each element is kept or not, scaled so that the mean stays, and its gradient with it."""
+    x = Tensor.from_numpy(np.ones((1, 1, 100, 100), np.float32), new_type=dtype, device=one)
+    y = ops.dropout(x, 0.2, 7)
+    y.backward()
+    values, scaled = y.to_numpy(), 1.25
+    assert set(np.unique(values)) == {0, scaled}
+    assert abs((values == 0).mean() - 0.2) < 5 * math.sqrt(0.2 * 0.8 / values.size)
+    assert x.get_grad().dtype == dtype
+    assert np.array_equal(ttkit.to_numpy(x.get_grad()), values)
+    assert np.array_equal(ops.dropout(x, 0.2, 7).to_numpy(), values)
+    assert not np.array_equal(ops.dropout(x, 0.2, 8).to_numpy(), values)
+    assert ops.dropout(x, 0.0, 7) is x
+
+
+def test_dropout_is_the_same_on_every_device(mesh):
+    x = Tensor.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=mesh, mapper=ttnn.ReplicateTensorToMesh(mesh))
+    first, *others = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(ops.dropout(x, 0.5, 3).get_value())]
+    assert len(others) == 7 and all(np.array_equal(first, other) for other in others)

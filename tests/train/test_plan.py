@@ -1,0 +1,195 @@
+"""A training plan against what a step does on the simulator, published parameter counts, and the flagship's tables."""
+
+import dataclasses
+import pathlib
+
+import machine
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import TTKitError, cli
+from ttkit.cluster import read_settings
+from ttkit.cluster.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train import AutoContext, DistributedConfig
+from ttkit.train.distributed import synchronize_gradients
+from ttkit.train.models import create_model
+from ttkit.train.modules import Layout, current_layout
+from ttkit.train.optimizers import AdamW, AdamWConfig
+from ttkit.train.plan import tiled, training_plan
+
+ROOT = pathlib.Path(__file__).parents[2]
+FLAGSHIP = ROOT / "configs/training/training_llama8b_tp_ddp_galaxy.yaml"
+
+
+def model(name):
+    return read_settings(ROOT / f"configs/models/{name}.yaml").transformer_config
+
+
+# The counts of the model cards, with as many digits as they give; nanoGPT's of its parts, as its README rounds (and has no biases).
+PUBLISHED = {"gpt2-small": 124.4e6, "tinyllama": 1.1e9, "llama8b": 8.03e9, "llama70b": 70.6e9}
+EXACT = {"gpt2-small": 124_439_808, "tinyllama": 1_100_048_384, "llama8b": 8_030_261_248, "llama70b": 70_553_706_496}  # of the checkpoints
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_parameter_counts(name):
+    count = sum(int(np.prod(p.global_shape)) for p in create_model(model(name), Layout()).parameters().values())
+    assert count == EXACT[name] and abs(count / PUBLISHED[name] - 1) < 0.005
+
+
+def run_of(device=None, **sizes):
+    sizes = {"num_heads": 4, "num_groups": 2, "embedding_dim": 128, "num_blocks": 2, "vocab_size": 100, "max_sequence_length": 64, "dropout_prob": 0.0} | sizes
+    return Settings(device or DeviceConfig(), TrainingConfig(batch_size=4, precision="float32"), transformer_config=TransformerConfig(**sizes))
+
+
+MESHES = {
+    "one chip": DeviceConfig((1, 1)),
+    "DDP": DeviceConfig((1, 4), enable_ddp=True),
+    "TP": DeviceConfig((1, 2), enable_tp=True),
+    "DDP and TP": DeviceConfig((4, 2), enable_ddp=True, enable_tp=True),
+}
+MODELS = {"GPT": {"model_type": "gpt2"}, "tied GPT": {"model_type": "gpt2", "weight_tying": "enabled"}, "Llama": {"model_type": "llama"}}
+
+
+@pytest.fixture
+def context():
+    yield AutoContext.get_instance()
+    AutoContext.get_instance().close_device()
+    machine.close_all()
+
+
+@pytest.mark.parametrize("device", MESHES.values(), ids=MESHES)
+@pytest.mark.parametrize("sizes", MODELS.values(), ids=MODELS)
+def test_it_is_what_a_step_does(context, device, sizes):
+    """Products, collectives and bytes on links of a profiled step, and the memory of weights, gradients and optimizer."""
+    settings = run_of(device, **sizes)
+    plan = training_plan(settings, "galaxy")
+    ttkit.use_system("galaxy")
+    context.open_device(list(device.mesh_shape))
+    if device.axes():
+        context.initialize_parallelism_context(DistributedConfig(device.enable_ddp, device.enable_tp))
+    layout = current_layout()
+    net = create_model(settings.transformer_config, layout)
+    net.init_weights(1)
+    optimizer = AdamW(net.parameters(), AdamWConfig.make(1e-3))
+    inputs = layout.tokens(np.arange(4 * 64, dtype=np.uint32).reshape(4, 1, 1, 64) % 100)
+    with ttkit.profile() as profile:
+        net.loss(net(inputs), inputs).backward()
+        if device.enable_ddp:
+            synchronize_gradients(net.parameters())
+    talk = [record for record in profile.records if record.kind == "communication"]
+    assert len(talk) == sum(traffic.times for traffic in plan.traffic)
+    assert sum(r.bytes_on_links for r in talk) == sum(t.times * t.plan.total_bytes for t in plan.traffic)
+    assert sum(r.time_s for r in talk) == pytest.approx(sum(t.time_s for t in plan.traffic))
+    products = [r for r in profile.records if r.name in ("matmul", "linear")]
+    turns = [r for r in products if settings.transformer_config.model_type == "llama" and r.operands[1].shape == (1, 1, 32, 32)]  # of rotary positions
+    assert sum(r.flops for r in products) - sum(r.flops for r in turns) == plan.flops
+    optimizer.step()
+    parameters = net.parameters().values()
+    tensors = [p.get_value() for p in parameters], [p.get_grad() for p in parameters], optimizer.memory.values()
+    assert [sum(tiled(t.shape) * 4 for t in of_a_kind) for of_a_kind in tensors] == [plan.memory["weights"], plan.memory["gradients"], plan.memory["optimizer"]]
+
+
+def test_the_flagship():
+    plan = training_plan(read_settings(FLAGSHIP), "galaxy")
+    assert (plan.parameters, plan.axes, plan.ddp, plan.tp, plan.chips) == (8_030_261_248, {"ddp": 0, "tp": 1}, 4, 8, 32)
+    assert {traffic.plan.axis for traffic in plan.traffic if traffic.what.startswith("TP")} == {1}
+    assert plan.tokens * plan.ddp == 4 * 2048
+    text = repr(plan)
+    assert "on a 4x8 mesh of galaxy" in text and "4x8 is opened as the transpose of the 8x4" in text and "8,030,261,248" in text
+    assert all(word in plan._repr_html_() for word in ("DDP gradients", "TP forward", "TP backward", "of DRAM", "note: 4x8"))
+
+
+def test_it_says_what_would_fit():
+    """The kit's default is float32; ttml trains in bfloat16 without float32 weights beside, and so the guide's run fits on its Galaxy."""
+    settings = read_settings(FLAGSHIP)
+    bfloat16 = dataclasses.replace(settings.training_config, precision="bfloat16", optimizer={"type": "AdamW", "master_weights": False})
+    plan, as_ttml = training_plan(settings, "galaxy"), training_plan(dataclasses.replace(settings, training_config=bfloat16), "galaxy")
+    assert not plan.fits and as_ttml.fits
+    *_, last = plan.notes()
+    assert last == f"with that and optimizer: {{type: AdamW, master_weights: false}} it would take {sum(as_ttml.memory.values()) / 1e9:.2f} GB, which fits"
+    assert not any("fit" in note for note in as_ttml.notes())
+
+
+def test_cutting_a_model_makes_it_fit():
+    one = training_plan(dataclasses.replace(read_settings(FLAGSHIP), device_config=DeviceConfig()), "galaxy")
+    assert not one.fits and any(note.startswith("it does not fit: ") for note in one.notes())
+    assert not one.traffic and "Communication" not in repr(one)
+
+
+def test_activations_by_the_published_formula():
+    """Korthikanti 2022: s b h (34 + 5 a s / h) bytes a layer in 16 bits, of which masks and results of dropout are 2 + 3 a s / h."""
+    s, b, h, a, blocks = 64, 4, 128, 4, 2
+    settings = run_of(model_type="gpt2", num_heads=a)
+    plan = training_plan(dataclasses.replace(settings, training_config=TrainingConfig(batch_size=b, precision="bfloat16")))
+    ends = 2 * b * s * (2 * h + 2 * plan.model.vocabulary.padded)
+    assert plan.memory["activations"] - ends == blocks * (s * b * h * (34 - 2) + (5 - 3) * a * s * s * b)
+
+
+def test_memory_efficient_keeps_less_and_computes_more():
+    usual, lean = (training_plan(run_of(MESHES["TP"], runner_type=kind)) for kind in ("default", "memory_efficient"))
+    assert lean.memory["activations"] < usual.memory["activations"] and lean.flops > usual.flops
+    assert lean.traffic[0].times == 2 * usual.traffic[0].times - 1  # once more in each block, not behind the table
+
+
+def test_accumulated_batches():
+    settings = run_of(MESHES["DDP and TP"])
+    twice = dataclasses.replace(settings, training_config=dataclasses.replace(settings.training_config, gradient_accumulation_steps=2))
+    one, two = training_plan(settings, "galaxy"), training_plan(twice, "galaxy")
+    assert two.flops == 2 * one.flops and two.memory == one.memory
+    assert {t.what: t.times for t in two.traffic if t.what == "DDP gradients"} == {t.what: t.times for t in one.traffic if t.what == "DDP gradients"}
+    assert two.traffic[0].times == 2 * one.traffic[0].times
+
+
+@pytest.mark.parametrize(
+    "optimizer, precision, times",  # of the weights' bytes
+    [
+        (None, "float32", 2), (None, "bfloat16", 6), ({"type": "AdamW", "master_weights": False}, "bfloat16", 2), ({"type": "SGD"}, "float32", 0),
+        ({"type": "SGD", "momentum": 0.9}, "bfloat16", 1),
+    ],
+)  # fmt: skip
+def test_optimizers(optimizer, precision, times):
+    settings = run_of()
+    plan = training_plan(dataclasses.replace(settings, training_config=dataclasses.replace(settings.training_config, optimizer=optimizer, precision=precision)))
+    assert plan.memory["optimizer"] == times * plan.memory["weights"]
+
+
+REFUSED = [
+    ({"device": DeviceConfig((1, 64), enable_tp=True)}, "requires 64 devices, but only 8 devices"),
+    ({"device": DeviceConfig((1, 8), enable_tp=True)}, "num_heads must be divisible by the number of devices. num_heads = 4, devices = 8"),
+    ({"device": DeviceConfig((1, 8), enable_tp=True, enable_ddp=True)}, "For line mesh topology"),
+    ({"device": DeviceConfig(enable_pp=True)}, "the stages of a pipeline have one each"),
+]
+
+
+@pytest.mark.parametrize("run, message", REFUSED)
+def test_refused(run, message):
+    with pytest.raises(TTKitError, match=message):
+        training_plan(run_of(**run), "t3000")
+    settings = dataclasses.replace(run_of(), training_config=TrainingConfig(optimizer={"type": "Lion"}))
+    with pytest.raises(TTKitError, match="one of AdamW, SGD"):
+        training_plan(settings).memory  # noqa: B018
+
+
+def test_the_command(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["train", "--plan", "--config", str(FLAGSHIP), "--system", "galaxy"]) == 0
+    assert capsys.readouterr().out == repr(training_plan(read_settings(FLAGSHIP), "galaxy")) + "\n"
+    assert cli.main(["train", "--plan", "--config", str(FLAGSHIP), "--system", "t3000"]) == 1
+    assert "requires 32 devices, but only 8 devices are available" in capsys.readouterr().err
+    assert cli.main(["train", "--plan", "--config", "nowhere.yaml"]) == 1
+    assert "Configuration file not found: nowhere.yaml" in capsys.readouterr().err
+
+
+def test_without_plan_it_trains(tmp_path, capsys):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(
+        "training_config: {batch_size: 4, max_steps: 2, tokenizer_type: byte, checkpoint_dir: '', eval_every: 0}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 64, num_blocks: 1, max_sequence_length: 32, dropout: 0.0}\n"
+        "device_config: {mesh_shape: [2, 2], enable_ddp: true, enable_tp: true}\n"
+    )
+    assert cli.main(["train", "--config", str(file)]) == 0
+    assert "step 2/2" in "".join(capsys.readouterr())
+    with pytest.raises(SystemExit) as code:
+        cli.main(["train", "--config", str(file), "--system", "galaxy"])
+    assert code.value.code == 2 and "--system is for --plan" in capsys.readouterr().err
