@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
+from ttkit.cluster.documents import nearest
+from ttkit.cluster.settings import TrainingConfig
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
@@ -174,17 +176,33 @@ class AdamW(Optimizer):
         return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
 
 
-def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> float:
-    """Scale all gradients down together where their norm, over all shards of all parameters, is above `max_norm`.
-
-    Returns:
-        The norm before.
+def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
+    """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise.
 
     Raises:
-        TTKitError: the norm is not finite.
+        TTKitError: a type or a setting that there is not.
     """
+    given = dict(config.optimizer or {})
+    name = given.pop("type", "AdamW")
+    kinds: dict[str, Any] = {"AdamW": (AdamW, AdamWConfig), "SGD": (SGD, SGDConfig)}
+    if name not in kinds:
+        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
+    make, settings = kinds[name]
+    known = [field.name for field in fields(settings)]
+    for key in given:
+        if key not in known:
+            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{nearest(key, known) or ', '.join(known)}")
+    given.setdefault("lr", config.learning_rate)
+    if name == "AdamW":
+        given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given
+        given.setdefault("master_weights", config.precision != "float32")
+    return make(parameters, settings.make(**given))
+
+
+def gradient_square(parameters: Iterable[Parameter]) -> float:
+    """The sum of the squares of all gradients, over all shards."""
     square = 0.0
-    for parameter in parameters.values():
+    for parameter in parameters:
         grad = parameter.get_grad()
         if grad is None:
             continue
@@ -192,6 +210,24 @@ def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> floa
         if parameter.shard_dim is not None:  # a shard's square; those of replicas are whole already
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         square += float(to_numpy(ttnn.get_device_tensors(part)[0]).ravel()[0])
+    return square
+
+
+def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float, square: float | None = None) -> float:
+    """Scale all gradients down together where their norm, over all shards of all parameters, is above `max_norm`.
+
+    Args:
+        parameters: what `model.parameters()` gives.
+        max_norm: what the norm may be.
+        square: the sum of the squares of all gradients; that of these parameters' unless given, as where a rank has a part of the model.
+
+    Returns:
+        The norm before.
+
+    Raises:
+        TTKitError: the norm is not finite.
+    """
+    square = gradient_square(parameters.values()) if square is None else square
     norm = square**0.5
     if not np.isfinite(norm):
         fail("clip_grad_norm", f"the norm of the gradients is {norm}", "a smaller learning rate, or look for the first loss that is not finite")
