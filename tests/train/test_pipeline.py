@@ -1,8 +1,13 @@
 """Pipeline training: the numbers of one device, for every schedule, cut and layout."""
 
+import importlib.util
 import itertools
 import json
-from dataclasses import replace
+import pathlib
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,12 +16,14 @@ from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_pr
 from ttkit import TTKitError, ttnn
 from ttkit.cluster.settings import MultihostConfig
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
+from ttkit.train import checkpoint
 from ttkit.train.modules import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks
 from ttkit.train.trainer import Trainer
 from ttkit.train.wires import check_order
 
+HERE = pathlib.Path(__file__).resolve().parent
 TIED = replace(MODEL, weight_tying="enabled")
 INSIDE = [(1, 1), (2, 1), (1, 2), (2, 2)]  # data parallel, tensor parallel
 
@@ -113,7 +120,7 @@ def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path,
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     run = Run(2, 2, folder=str(tmp_path), steps=1)
     in_one_process(run)
-    with pytest.raises(TTKitError, match="blocks.7"):
+    with pytest.raises(TTKitError, match="of the model"):
         in_one_process(replace(run, model=replace(MODEL, num_blocks=7)))
 
 
@@ -194,6 +201,62 @@ def test_it_does_not_sample():
         trainer = PipelineTrainer(Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
         with pytest.raises(TTKitError, match="a Trainer with the same checkpoint_dir"):
             trainer.sample("a")
+
+
+def on_ranks(run, folder, **changes):
+    """Losses and weights of a run on ranks, from its checkpoint and log."""
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    run = replace(run, folder=str(folder))
+    program = [sys.executable, "-m", "mpi4py", str(HERE / "ranks" / "pipeline.py"), json.dumps(asdict(run))]
+    command = [sys.executable, "-m", "ttkit", "run", "-n", str(run.stages * run.replicas), *program]
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"rank \d+ measured", done.stdout)) == run.stages * run.replicas
+    tensors, meta = checkpoint.load(checkpoint.latest(folder))
+    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
+
+
+LATTICE = [Run(2, 4, model=model, ddp=ddp, tp=2, replicas=2 // ddp, batch=8, steps=10) for model in (MODEL, LLAMA) for ddp in (2, 1)]
+
+
+def ranked(run):
+    return f"{named(run)}-{run.stages * run.replicas}ranks-{run.sockets}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", [replace(run, steps=20) for run in LATTICE], ids=ranked)
+def test_data_tensor_and_pipeline_parallel_on_eight_chips(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(2, 4, model=TIED, clip=0.5, steps=4, tp=2, replicas=2, batch=8),
+        Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3),
+    ],
+    ids=ranked,
+)
+def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(3, 5, "gpipe"),
+        Run(4, 8, "1f1b", model=LLAMA),
+        Run(4, 4, "interleaved", chunks=2, model=TIED),
+        Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
+        Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
+        Run(2, 4, "1f1b", sockets="fabric", ddp=2, tp=2, replicas=2, model=replace(LLAMA, weight_tying="enabled"), clip=0.5),
+    ],
+    ids=ranked,
+)
+def test_more_forms_on_ranks(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
 
 
 def test_blocks_are_balanced_with_the_head():

@@ -288,7 +288,7 @@ class PipelineTrainer(Trainer):
         whole = create_model(self.model_config, Layout()).parameters()
         model = {key[6:]: array for key, array in tensors.items() if key.startswith("model/")}
         checkpoint.check_matches({name: parameter.global_shape for name, parameter in whole.items()}, model)
-        mine = {}
+        mine: dict[str, np.ndarray] = {}
         for key, parameter in self.parameters.items():
             mine |= {name[: -len(parameter.name)] + key: array for name, array in tensors.items() if name.split("/")[-1] == parameter.name}
         super()._restore(path, mine, meta)

@@ -161,11 +161,12 @@ class FabricWire(MPIWire):
         super().__init__(comm, schedule.chunks)
         check_order(schedule)
         here = comm.rank
-        messages = {m for stage in range(schedule.stages) for task in schedule.tasks(stage) for m in (task.send,) if m}
-        lines = {(*sorted((m.source.stage, m.destination.stage)), m.what) for m in messages if m.source.stage != m.destination.stage}
-        self._lines = {  # both ends make theirs in the same order
-            (low + high - here, what): Channel(mesh, first_rank + low + high - here) for low, high, what in sorted(lines) if here in (low, high)
-        }
+        sent = [task.send for stage in range(schedule.stages) for task in schedule.tasks(stage) if task.send]
+        ends = [(m.what, *sorted({m.source.stage, m.destination.stage})) for m in sent]
+        self._lines = {}
+        for what, low, high in sorted(set(ends)):  # both ends make theirs in the same order
+            if here in (low, high):
+                self._lines[low + high - here, what] = Channel(mesh, first_rank + low + high - here)
 
     def expect(self, message: Message, shape: tuple[int, ...]) -> None:
         """A socket needs no place beforehand."""
