@@ -31,7 +31,7 @@ from ttkit.train.ranks import Replicas, mean
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.stage import COPY, TABLE, Stage, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer, mean_over_groups, open_layout
-from ttkit.train.wires import AHEAD, FabricWire, MPIWire, Wire
+from ttkit.train.wires import AHEAD, FabricWire, MPIWire, Wire, lines_of
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "one_at_a_time": one_at_a_time,
@@ -137,7 +137,7 @@ class PipelineTrainer(Trainer):
         if self.comm is not None:
             line = self.comm.Split(self.part, self.rank)  # the stages of our pipeline
             fabric = self.settings.multihost_config.socket_type == "fabric"
-            self.wire = FabricWire(line, self.layout.device, self.schedule, first) if fabric else MPIWire(line, chunks)
+            self.wire = FabricWire(line, self.layout, lines_of(self.schedule), chunks) if fabric else MPIWire(line, chunks)
             if self.parts > 1:
                 self.replicas = Replicas(self.parameters, self.comm.Split(self.rank - first, self.rank), self.layout.ddp_axes)
 

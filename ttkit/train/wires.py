@@ -7,7 +7,7 @@ tensor travels as the global array of its batch, so that the meshes of two stage
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from ttkit.train.autograd import Value
 from ttkit.train.modules import Layout
 from ttkit.train.ranks import POLL_S, check_patience
 
-KINDS = ("activations", "gradients", "table")  # what messages carry; the last for token tables that two stages share
+# What messages carry: between stages, between stages that share a token table, and between workers and those that step for them.
+KINDS = ("activations", "gradients", "table", "weight gradients", "weights", "note")
 AHEAD = 2  # receives that are open before their turn, so that data comes in while a stage computes
 
 
@@ -31,6 +32,11 @@ def to_host(value: Value, layout: Layout) -> np.ndarray:
     groups = chips.reshape(1, -1) if layout.ddp_axis is None else np.moveaxis(chips, layout.ddp_axis, 0).reshape(layout.ddp_size, -1)
     shards = ttnn.get_device_tensors(value)
     return np.concatenate([np.asarray(to_numpy(shards[group[0]]), np.float32) for group in groups])
+
+
+def in_words(message: Message) -> str:
+    """A message between stages."""
+    return f"the {message.what} of micro-batch {message.micro_batch} from stage {message.source.stage}"
 
 
 class Wire:
@@ -83,12 +89,13 @@ class MPIWire(Wire):
     """Between ranks, from host to host, by messages whose tag says what they are: they may be taken in any order.
 
     Args:
-        comm: an mpi4py communicator of this pipeline's ranks, in the order of the stages; a copy is used.
+        comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
         chunks: parts of the model on each stage.
+        words: how a wait for a message is told.
     """
 
-    def __init__(self, comm: Any, chunks: int):
-        self.comm, self.chunks = comm.Dup(), chunks
+    def __init__(self, comm: Any, chunks: int = 1, words: Callable[[Message], str] = in_words):
+        self.comm, self.chunks, self.words = comm, chunks, words
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._coming: dict[Message, tuple[Any, np.ndarray]] = {}
         self._come: set[Message] = set()
@@ -126,7 +133,7 @@ class MPIWire(Wire):
             TTKitError: this has gone on for too long.
         """
         time.sleep(POLL_S)
-        check_patience(start, ", ".join(f"the {m.what} of micro-batch {m.micro_batch} from stage {m.source.stage}" for m in awaited))
+        check_patience(start, ", ".join(map(self.words, awaited)))
 
     def flush(self) -> None:
         """Wait until all that was sent has been taken."""
@@ -146,45 +153,75 @@ class MPIWire(Wire):
 
 
 class FabricWire(MPIWire):
-    """Between ranks, chip to chip, over sockets; each stage has a mesh of the same shape. Token tables go by MPI.
+    """Between ranks, chip to chip, over sockets that join meshes of the same shape; what has no line goes by MPI.
 
     Args:
-        comm, mesh: of this rank.
-        schedule: what is sent: a socket hands over in the order of sending.
-        first_rank: the rank of stage 0.
-
-    Raises:
-        TTKitError: a schedule that takes messages in another order than they are sent.
+        comm, chunks, words: as for `MPIWire`.
+        layout: of this rank's mesh.
+        lines: (what, one rank, the other), of the communicator; a socket hands over in the order of sending.
     """
 
-    def __init__(self, comm: Any, mesh: Any, schedule: Schedule, first_rank: int):
-        super().__init__(comm, schedule.chunks)
-        check_order(schedule)
-        here = comm.rank
-        sent = [task.send for stage in range(schedule.stages) for task in schedule.tasks(stage) if task.send]
-        ends = [(m.what, *sorted({m.source.stage, m.destination.stage})) for m in sent]
-        self._lines = {}
-        for what, low, high in sorted(set(ends)):  # both ends make theirs in the same order
+    def __init__(self, comm: Any, layout: Layout, lines: Iterable[tuple[str, int, int]], chunks: int = 1, words: Callable[[Message], str] = in_words):
+        super().__init__(comm, chunks, words)
+        self.layout, here = layout, comm.rank
+        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
+        self._lines: dict[tuple[str, int], Channel] = {}
+        self._shapes: dict[Message, tuple[int, ...]] = {}
+        for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in lines}):  # both ends make theirs in the same order
             if here in (low, high):
-                self._lines[low + high - here, what] = Channel(mesh, first_rank + low + high - here)
+                self._lines[what, low + high - here] = Channel(layout.device, world[low + high - here])
+
+    def _place(self, array: np.ndarray) -> Value:
+        """On the mesh: a row for each group, or the same on all."""
+        return self.layout.place(array, dtype=self.layout.dtype or ttnn.float32, ddp_dim=0 if len(array) > 1 else None)
+
+    def put(self, message: Message, array: np.ndarray) -> None:
+        """Send an array by way of the mesh."""
+        line = self._lines.get((message.what, message.destination.stage))
+        if line:
+            line.send(self._place(array))
+        else:
+            super().put(message, array)
 
     def expect(self, message: Message, shape: tuple[int, ...]) -> None:
         """A socket needs no place beforehand."""
-        if message.what == "table":
+        if (message.what, message.source.stage) in self._lines:
+            self._shapes[message] = shape
+        else:
             super().expect(message, shape)
 
     def has(self, message: Message) -> bool:
         """A socket is asked by taking from it."""
-        return message.what != "table" or super().has(message)
+        return message in self._shapes or super().has(message)
+
+    def take(self, message: Message) -> np.ndarray:
+        """Wait for the shards of all chips."""
+        if message not in self._shapes:
+            return super().take(message)
+        shape = self._shapes.pop(message)
+        came = self._lines[message.what, message.source.stage].receive(self._place(np.zeros(shape, np.float32)))
+        return to_host(came, self.layout)[: shape[0]]
 
     def send(self, message: Message, value: Value, layout: Layout) -> None:
-        """Send the shards of all chips."""
-        self._lines[message.destination.stage, message.what].send(value)
+        """Send the shards of all chips, without the host."""
+        self._lines[message.what, message.destination.stage].send(value)
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Wait for the shards of all chips."""
+        self._shapes.pop(message, None)
         like = layout.place(np.zeros(shape, np.float32), dtype=layout.dtype or ttnn.float32, ddp_dim=0)
-        return self._lines[message.source.stage, message.what].receive(like)
+        return self._lines[message.what, message.source.stage].receive(like)
+
+
+def lines_of(schedule: Schedule) -> list[tuple[str, int, int]]:
+    """(what, stage, stage) of all that a schedule sends, for `FabricWire`.
+
+    Raises:
+        TTKitError: a schedule that takes messages in another order than they are sent.
+    """
+    check_order(schedule)
+    sent = (task.send for stage in range(schedule.stages) for task in schedule.tasks(stage))
+    return sorted({(m.what, m.source.stage, m.destination.stage) for m in sent if m})
 
 
 def check_order(schedule: Schedule) -> None:
