@@ -122,6 +122,38 @@ def test_a_long_wait_says_how_it_is_going(notebook):
     notebook.run(before.replace("'1'", "'0'"))
 
 
+LIVE = """import os, time
+os.environ["TTKIT_PROGRESS"] = "1"
+cluster.status()"""
+
+
+def state_in(shown):
+    states = {line.split()[-1] for line in shown["text/plain"].splitlines()[1:]}
+    return "busy" if "busy" in states else states.pop()
+
+
+def test_a_status_is_refreshed_while_a_cell_runs(notebook):
+    page = notebook.manager.client()
+    page.start_channels(shell=False, stdin=False, hb=False, control=False)  # it only looks on
+    while not page.iopub_channel.msg_ready():
+        notebook.run("pass")
+    (shown,) = notebook.run(LIVE)[2]
+    assert set(shown) == {"text/html", "text/plain"}
+    notebook.run("%px import time; time.sleep(3)")
+    notebook.run("cluster.restart()")
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; cluster.stop()")
+    states = [state_in(shown)]
+    while states.count("stopped") < 2:  # of the restart, and of the end
+        message = page.get_iopub_msg(timeout=20)
+        if message["msg_type"] == "update_display_data" and "last error" in message["content"]["data"]["text/plain"]:
+            states.append(state_in(message["content"]["data"]))
+    page.stop_channels()
+    changes = [state for i, state in enumerate(states) if i == 0 or state != states[i - 1]]
+    once_more = changes[2] == "idle"  # where a refresh fell between the end of the wait and the restart
+    assert changes == ["idle", "busy", *["idle"] * once_more, "stopped", "idle", "stopped"]
+    notebook.run("cluster.start()")
+
+
 def test_the_stop_button_interrupts_the_ranks(notebook):
     threading.Timer(1.0, notebook.manager.interrupt_kernel).start()
     stdout, _, _, error = notebook.run("%px import time; time.sleep(100)", timeout=20)

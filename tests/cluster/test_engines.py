@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,6 @@ import psutil
 import pytest
 
 import ttkit
-from ttkit.cluster.ranks import equal_boards, ranks_of
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -127,6 +127,20 @@ def wait_for(rank):
     MPI.COMM_WORLD.Barrier()
 
 
+def hold_a_mesh():
+    import time
+
+    import numpy
+
+    import ttkit
+    from ttkit import ttnn
+
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        x = ttkit.from_numpy(numpy.zeros((32, 32), "f4"), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+        time.sleep(60)
+        x.deallocate()
+
+
 def leave(code):
     import os
 
@@ -160,10 +174,23 @@ def test_ipyparallel_is_there_for_the_rest(four):
 
 def test_status_is_a_table(four):
     status = four.status()
-    assert [(row.rank, row.pid, row.mesh, row.state) for row in status.rows] == [(r, four.pid(r), f"boards {r}", "idle") for r in range(4)]
-    assert str(status).splitlines()[0].split() == ["rank", "host", "pid", "mesh", "state", "last", "error"]
+    assert [(row.rank, row.pid, row.boards, row.state) for row in status.rows] == [(r, four.pid(r), str(r), "idle") for r in range(4)]
     assert "<td" in status._repr_html_()
     assert repr(four) == "<Cluster(4): 4 engines, running>"
+
+
+def test_status_knows_what_busy_ranks_hold(four):
+    answer = four.client[:].apply_async(hold_a_mesh)
+    until = time.monotonic() + 10
+    while not all(row.devices for row in four.status().rows) and time.monotonic() < until:
+        time.sleep(0.05)
+    with takes(0.5):
+        rows = four.status().rows
+    assert [(row.mesh, row.devices, row.DRAM, row.state) for row in rows] == [("1x2", "0, 1", "4.1 kB", "busy")] * 4
+    assert {row.host for row in rows} == {socket.gethostname()} and all(row.memory.endswith("MB") for row in rows)
+    four.interrupt()
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        answer.get(timeout=10)
 
 
 def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
@@ -322,6 +349,27 @@ def write_config(folder, **environment):
     return folder
 
 
+DOES_NOT_FIT = [
+    ("", "device_topology { dims: [ 4, 8 ] }", "4x8 WORMHOLE_B0, on a t3000 of 2x2 chips: .*no grouping"),
+    ("", "device_topology { dims: [ 1, 0 ] }", "Device topology dimensions must be positive"),
+    ("{rank: 0, mesh_id: 7}", "", "7"),
+    ("", None, "Mesh graph descriptor not found"),
+]
+
+
+@pytest.mark.parametrize("rank, topology, said", DOES_NOT_FIT)
+def test_a_descriptor_that_does_not_fit(tmp_path, rank, topology, said):
+    if topology is not None:
+        text = (ROOT / "configs/t3000/mgd.textproto").read_text()
+        (tmp_path / "mgd.textproto").write_text(re.sub(r"device_topology {.*?}", topology, text) if topology else text)
+    rank = rank or "{rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '0,1'}}"
+    (tmp_path / "rank_bindings.yaml").write_text(f"rank_bindings: [{rank}]\nmesh_graph_desc_path: {tmp_path}/mgd.textproto\n")
+    before = set(family())
+    with takes(10), pytest.raises(TTKitError, match=said):
+        ttkit.Cluster(tmp_path).start()
+    assert set(family()) == before
+
+
 def test_an_engine_that_fails_at_import(tmp_path):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('broken on purpose')\n")
     cluster = ttkit.Cluster(write_config(tmp_path, PYTHONPATH=tmp_path))
@@ -343,38 +391,12 @@ def test_a_configuration_gives_each_rank_its_environment(tmp_path):
 
     with ttkit.Cluster(write_config(tmp_path, MINE="yes")) as cluster:
         assert cluster.run(names) == [(["0", "0", None], False), (["0", "1", "yes"], False)]
-        assert [row.mesh for row in cluster.status().rows] == ["mesh 0", "mesh 0"]
+        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
 
 
-# Who the ranks are.
-
-
-@pytest.mark.parametrize("number, boards", [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])])
-def test_ranks_share_the_boards_in_pcie_order(number, boards):
-    assert [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_boards(number).rank_bindings] == boards
-
-
-def test_ranks_share_the_visible_boards(monkeypatch):
-    monkeypatch.setenv("TT_VISIBLE_DEVICES", "2,3")
-    assert [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_boards(2).rank_bindings] == ["2", "3"]
-
-
-@pytest.mark.parametrize("number", [-1, 0, 3, 8])
-def test_boards_that_cannot_be_shared(number):
-    with pytest.raises(TTKitError, match=rf"Cluster\({number}\): a t3000 has 4 boards, which {number} ranks cannot share equally"):
-        ttkit.Cluster(number)
-
-
-def test_boards_that_are_no_mesh():
-    ttkit.use_system("galaxy")
-    try:
-        assert len(ranks_of(8).rank_bindings) == 8
-        with pytest.raises(TTKitError, match="Cluster"):
-            ranks_of(5)
-    finally:
-        ttkit.use_system(None)
-
-
-def test_hosts_elsewhere_are_said():
-    with pytest.raises(TTKitError, match=r"names metal-wh-01, metal-wh-04; the engines of a Cluster run on this host"):
-        ttkit.Cluster(ROOT / "configs/2loudboxes")
+def test_hosts_elsewhere_that_are_not_there():
+    cluster = ttkit.Cluster("configs/2loudboxes")
+    assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
+    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: mend its name in the hosts file; ttkit doctor says more"):
+        cluster.start()
+    assert cluster.state == "stopped"

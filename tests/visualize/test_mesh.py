@@ -62,12 +62,32 @@ def test_a_picture_is_the_same_text_each_time_and_follows_the_theme():
         assert "prefers-color-scheme:dark" in first and 'data-jp-theme-light="false"' in first
 
 
+class OnCards:
+    """A 2x2 mesh as the real library has it, of which this rank drives some columns."""
+
+    shape = (2, 2)
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def get_device_ids(self):
+        return list(range(2 * len(self.columns)))
+
+    def get_view(self):
+        return self
+
+    def is_local(self, coordinate):
+        return coordinate[1] in self.columns
+
+
 def test_without_a_known_system_no_cable_is_drawn():
-    class Unknown:
-        shape = (2, 2)
-
-        def get_device_ids(self):
-            return [0, 1, 2, 3]
-
-    picture = mesh_picture(Unknown())
+    picture = mesh_picture(OnCards((0, 1)))
+    assert picture.devices == (0, 1, 2, 3) and not picture.hosts
     assert not picture.wires and "not known" in draw_mesh(picture).svg()
+
+
+def test_chips_of_other_ranks_on_cards():
+    picture = mesh_picture(OnCards((1,)))
+    assert [here for here, host in zip(picture.devices, picture.hosts) if host is None] == [0, 1]
+    svg = draw_mesh(picture).svg()
+    assert svg.count("another rank") == 2 and svg.count(">device ") == 2

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
+from ttkit.cluster import ssh
 from ttkit.cluster.bindings import Bindings, RankBinding, plain_ranks, read_bindings, read_mapping
-from ttkit.cluster.config import find_config
+from ttkit.cluster.config import find_config, place_words, placement
 from ttkit.cluster.hosts import read_hosts
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
-from ttkit.hardware.systems import narrow
-
-HERE = ("localhost", "127.0.0.1", "::1")
+from ttkit.hardware.descriptor import read_descriptor
+from ttkit.hardware.placing import placed
+from ttkit.hardware.systems import current_machine, narrow
 
 
 def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
     """The ranks of a configuration folder, or of a number of engines.
 
     Raises:
-        TTKitError: the files are wrong, they name other hosts than this one, or the boards cannot be shared so.
+        TTKitError: the files are wrong, or the boards cannot be shared so.
 
     Example:
         >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks_of("configs/t3000_2ranks").rank_bindings]
@@ -29,16 +29,30 @@ def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
     if isinstance(config, int):
         return equal_boards(config)
     files = find_config(config)
-    hosts = read_hosts(files.hosts) if files.hosts else ()
-    elsewhere = sorted({host.name for host in hosts} - {*HERE, socket.gethostname()})
-    if elsewhere:
-        rule = f"its hosts file names {', '.join(elsewhere)}; the engines of a Cluster run on this host, {socket.gethostname()}"
-        fail(f"Cluster({os.fspath(config)!r})", rule, f"ttkit run --config {os.fspath(config)} program, which starts ranks on several hosts")
     if files.bindings:
         return read_bindings(files.bindings)
     if files.mapping:
         return read_mapping(files.mapping)
-    return plain_ranks(sum(host.slots for host in hosts))
+    return plain_ranks(sum(host.slots for host in read_hosts(files.hosts or "")))
+
+
+def places_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[str], list[str]]:
+    """(words that tell mpirun where to start the ranks, the host of each): ([], ["", ...]) where all of them run on this host.
+
+    Example:
+        >>> places_of("configs/2loudboxes", 2)
+        (['--hostfile', 'configs/2loudboxes/hosts.txt'], ['metal-wh-01', 'metal-wh-04'])
+        >>> places_of("configs/t3000_2ranks", 2)
+        ([], ['', ''])
+    """
+    files = None if isinstance(config, int) else find_config(config)
+    if files is None or not (files.hosts or files.rankfile):
+        return [], [""] * ranks
+    words = place_words(files.hosts, read_hosts(files.hosts) if files.hosts else (), files.rankfile)
+    names = placement(ranks, words)
+    here = dict(zip(set(names), ssh.for_all(lambda name: not name or ssh.is_here(name), set(names))))
+    names = ["" if here[name] else name for name in names]
+    return words if any(names) else [], names
 
 
 def equal_boards(number: int) -> Bindings:
@@ -66,6 +80,34 @@ def equal_boards(number: int) -> Bindings:
         fail(f"Cluster({number})", f"{rule}; a rank takes whole boards in PCIe order", f"{could}, or a folder with rank bindings")
     ranks = [RankBinding(rank, None, env_overrides={"TT_VISIBLE_DEVICES": ",".join(own)}) for rank, own in enumerate(shared)]
     return Bindings(tuple(ranks))
+
+
+def check_fit(bindings: Bindings) -> None:
+    """Whether each rank's mesh is in its descriptor and, on the simulator, fits on its boards: said before a process starts, not by a cell.
+
+    A mesh that ranks share is the machine that the simulator plays, so it fits.
+
+    Raises:
+        TTKitError: it is not, or does not.
+    """
+    from ttkit.backend import is_simulated
+
+    for binding in bindings.rank_bindings:
+        path = binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path
+        if path is None or binding.mesh_id is None:
+            continue
+        descriptor = read_descriptor(path)
+        mesh = descriptor.mesh(binding.mesh_id)
+        if mesh.num_hosts > 1:
+            mesh.part_of(binding.mesh_host_rank or 0)  # fails where the descriptor has no such host rank
+        elif is_simulated():
+            visible = visible_devices(bindings, binding)
+            placed(narrow(current_machine(), visible) if visible else current_machine(), mesh, bool(descriptor.pinnings))
+
+
+def visible_devices(bindings: Bindings, binding: RankBinding) -> str:
+    """The boards that a rank is given, as TT_VISIBLE_DEVICES has them; "" where its binding does not say."""
+    return binding.env_overrides.get("TT_VISIBLE_DEVICES") or bindings.global_env.get("TT_VISIBLE_DEVICES") or ""
 
 
 def _boards() -> tuple[list[str], str]:

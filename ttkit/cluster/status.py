@@ -1,21 +1,54 @@
-"""The ranks of a cluster as a table."""
+"""The ranks of a cluster as a table, which a notebook keeps up to date."""
 
 from __future__ import annotations
 
+import contextlib
 import html
-from dataclasses import dataclass, fields
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ttkit.cluster.report import EVERY_S, Report
+from ttkit.cluster.waiting import in_notebook, shows_progress
+
+COLOURS = {"busy": "#c77700", "failed": "#e03131"}  # readable on light and on dark
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rank."""
+    """One rank, in words; "" where something is not known."""
 
     rank: int
     host: str
     pid: int | None
+    boards: str
     mesh: str
+    devices: str
+    DRAM: str  # in use, of the fullest device
+    memory: str  # of the host, that the process has
     state: str  # "busy", "idle", or the cluster's, where it does not run
     last_error: str
+
+    @classmethod
+    def of(cls, rank: int, pid: int | None, boards: str, mesh_id: int | None, state: str, last_error: str, report: Report) -> Row:
+        """From what the notebook knows of a rank, and what it reports."""
+        shapes = ", ".join("x".join(map(str, shape)) for shape in report.meshes)
+        mesh = " ".join(part for part in ("" if mesh_id is None else f"id {mesh_id}", shapes) if part)
+        ids = [*map(str, report.devices[:8]), *(["..."] if len(report.devices) > 8 else [])]
+        return cls(rank, report.host, pid, boards, mesh, ", ".join(ids), _bytes(report.dram_bytes), _bytes(report.process_bytes), state, last_error)
+
+
+def _bytes(number: int | None) -> str:
+    """
+    Example:
+        >>> _bytes(None), _bytes(2000), _bytes(61_000_000), _bytes(12_800_000_000)
+        ('', '2 kB', '61 MB', '12.8 GB')
+    """
+    if number is None:
+        return ""
+    size, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if number >= 0.9995 * pair[0]), (1, "B"))
+    return f"{number / size:.3g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -23,20 +56,23 @@ class Status:
     """A cluster at one moment; prints as a table.
 
     Example:
-        >>> print(Status("Cluster(2)", (Row(0, "here", 7, "boards 0,1", "idle", ""), Row(1, "here", None, "mesh 1", "busy", "KeyError: 'x'"))))
-        rank  host  pid  mesh        state  last error
-        0     here  7    boards 0,1  idle
-        1     here  -    mesh 1      busy   KeyError: 'x'
+        >>> report = Report("here", ((1, 2),), (4, 0), 8192, 61_000_000)
+        >>> one = Row.of(0, 7, "0,1", None, "idle", "", report)
+        >>> print(Status("Cluster(2)", (one, Row.of(1, None, "2,3", 0, "busy", "KeyError: 'x'", Report()))))
+        rank  host  pid  boards  mesh  devices  DRAM     memory  state  last error
+        0     here  7    0,1     1x2   4, 0     8.19 kB  61 MB   idle
+        1     -     -    2,3     id 0  -        -        -       busy   KeyError: 'x'
     """
 
     name: str
     rows: tuple[Row, ...]
     failure: str = ""
+    show: Callable[[Status], None] | None = field(default=None, repr=False, compare=False)  # in a notebook, where it is kept up to date
 
     def cells(self) -> list[list[str]]:
         """The table: its head, then a row for each rank."""
         names = [field.name for field in fields(Row)]
-        rows = [["-" if value is None else str(value) for value in (getattr(row, name) for name in names)] for row in self.rows]
+        rows = [[str(value) if value not in ("", None) else "-" * (name != "last_error") for name, value in vars(row).items()] for row in self.rows]
         return [[name.replace("_", " ") for name in names], *rows]
 
     def __str__(self) -> str:
@@ -46,9 +82,76 @@ class Status:
         return "\n".join([*lines, *([self.failure] if self.failure else [])])
 
     def _repr_html_(self) -> str:
-        head, *rows = [[html.escape(text) for text in row] for row in self.cells()]
-        body = "".join("<tr>" + "".join(f"<td style='text-align:left'>{text}</td>" for text in row) + "</tr>" for row in rows)
-        caption = f"<pre>{html.escape(self.failure)}</pre>" if self.failure else ""
-        return "<table><tr>" + "".join(f"<th style='text-align:left'>{text}</th>" for text in head) + f"</tr>{body}</table>{caption}"
+        def line(tag: str, texts: list[str]) -> str:
+            found = (f"<{tag} style='text-align:left;{_look(text) if tag == 'td' else ''}'>{html.escape(text)}</{tag}>" for text in texts)
+            return f"<tr>{''.join(found)}</tr>"
+
+        head, *rows = self.cells()
+        body = "".join(line("td", row) for row in rows)
+        failure = f"<pre>{html.escape(self.failure)}</pre>" if self.failure else ""
+        return f"<div style='overflow-x:auto'><table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>{failure}</div>"
+
+    def _ipython_display_(self) -> None:
+        if self.show and in_notebook():
+            self.show(self)
+        else:
+            print(self)
 
     __repr__ = __str__
+
+
+def _look(text: str) -> str:
+    return f"color:{COLOURS[text]};font-weight:600" if text in COLOURS else ""
+
+
+class Live:
+    """A status on the notebook's page that a thread refreshes, while the cluster runs.
+
+    What it puts there is HTML under a display id, not a widget: a widget that is saved shows an error where no kernel runs, this shows
+    the last table.
+    """
+
+    def __init__(self, ask: Callable[[], Status]):
+        self._ask = ask
+        self._shown = ""
+        self._handle: Any = None  # of what IPython displayed
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def show(self, status: Status) -> None:
+        """Show a status here, and refresh this one from now on."""
+        from IPython.display import display
+
+        self.pause()
+        self._shown = status._repr_html_()
+        self._handle = display({"text/html": self._shown, "text/plain": str(status)}, raw=True, display_id=True)
+        self.follow()
+
+    def refresh(self) -> None:
+        """Put what is so now in the place of what is shown."""
+        if self._handle is None:
+            return
+        status = self._ask()
+        if (text := status._repr_html_()) != self._shown:
+            self._shown = text
+            with contextlib.suppress(Exception):  # the page or its kernel is going: nobody looks
+                self._handle.update({"text/html": text, "text/plain": str(status)}, raw=True)
+
+    def follow(self) -> None:
+        """Refresh what is shown, if anything is, from a thread: until `pause`, and while the ranks run."""
+        if self._handle is not None and self._thread is None and shows_progress():
+            self.refresh()
+            self._end = threading.Event()
+            self._thread = threading.Thread(target=self._refresh_often, args=(self._end,), name="ttkit status", daemon=True)
+            self._thread.start()
+
+    def _refresh_often(self, end: threading.Event) -> None:
+        while not end.wait(EVERY_S):
+            self.refresh()
+
+    def pause(self) -> None:
+        """Stop refreshing; done when this returns."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._end.set()
+            self._thread.join(1.0)
+            self._thread = None

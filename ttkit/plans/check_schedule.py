@@ -9,7 +9,7 @@ from ttkit.plans.schedule import KINDS, Action, Each, Message, Schedule, each
 from ttkit.plans.timetable import run
 
 
-def check_schedule(schedule: Schedule) -> None:
+def check_actions(schedule: Schedule) -> None:
     """Raise at the first thing that cannot be, naming stage and action."""
     for stage, row in enumerate(schedule.actions):
         places: dict[Action, int] = {}

@@ -138,9 +138,14 @@ class Schedule:
                 fail(f"stage {stage} of {self!r}", f"{action!r} is no action", 'Action("F", 0), or "0F0"')
             yield action
 
-    def __repr__(self) -> str:
+    @property
+    def title(self) -> str:
+        """Its name and how big it is."""
         chunks = f", {self.chunks} chunks a stage" if self.chunks > 1 else ""
-        return f"Schedule({self.name}: {_count(self.stages, 'stage')}, {_count(self.micro_batches, 'micro-batch')}{chunks})"
+        return f"{self.name}: {_count(self.stages, 'stage')}, {_count(self.micro_batches, 'micro-batch')}{chunks}"
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.title})"
 
     def _repr_html_(self) -> str:
         from ttkit.visualize import schedule_html
@@ -210,9 +215,9 @@ class Schedule:
     @functools.cached_property
     def _runs(self) -> bool:
         """True, or an error; a schedule never changes, so once is enough."""
-        from ttkit.plans.check_schedule import check_schedule
+        from ttkit.plans.check_schedule import check_actions
 
-        check_schedule(self)
+        check_actions(self)
         return True
 
     def timeline(self, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:

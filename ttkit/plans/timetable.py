@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,16 +36,17 @@ class Timetable:
     schedule: Schedule
     slots: tuple[tuple[Slot, ...], ...]
 
-    @property
+    @functools.cached_property
     def time_s(self) -> float:
         """When the last action ends."""
         return max((slot.end_s for row in self.slots for slot in row), default=0)
 
-    @property
+    @functools.cached_property
     def bubbles(self) -> tuple[float, ...]:
         """For each stage the part of the time in which it does nothing: 0 to 1."""
         time = self.time_s
-        return tuple((time - sum(slot.end_s - slot.start_s for slot in row)) / time if time else 0.0 for row in self.slots)
+        work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
+        return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)  # sums of fractions may pass the whole
 
     @property
     def bubble_fraction(self) -> float:
@@ -58,8 +60,8 @@ class Timetable:
         return f"Timetable({self.schedule.name}: {self.time_s:.6g} s, bubble {self.bubble_fraction:.1%})"
 
 
-def timetable(schedule: Schedule, forward_s: Each, backward_s: Each, weight_s: Each | None, transfer_s: float) -> Timetable:
-    """The timetable of a schedule, as far as it can run."""
+def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:
+    """What `Schedule.timeline` gives; of a schedule that does not work, as far as it comes."""
     forward, backward = each(schedule, "forward_s", forward_s), each(schedule, "backward_s", backward_s)
     weight = tuple(time / 2 for time in backward) if weight_s is None else each(schedule, "weight_s", weight_s)
     if any(part > time for part, time in zip(weight, backward, strict=True)):

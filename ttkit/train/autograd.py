@@ -253,9 +253,10 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end = function(start)
         end.set_grad(grad)
         end.backward()
-        return [start.get_grad()]
+        return [start.get_grad(), None]
 
-    return recorded("recompute", value, [x], backward)
+    weights = Tensor(x.get_value())  # stands for those in the function, which want gradients also where x does not
+    return recorded("recompute", value, [x, weights], backward)
 
 
 def get_gradient_mode() -> GradMode:

@@ -209,11 +209,13 @@ class LlamaBlock(Module):
 
 def _again(block: GPTBlock | LlamaBlock) -> Callable[[Tensor], Tensor]:
     """A block that drops the same elements each time that it is called."""
-    calls = block.dropout.calls
+    first = block.dropout.calls
 
     def run(x: Tensor) -> Tensor:
-        block.dropout.calls = calls
-        return block(x)
+        reached, block.dropout.calls = block.dropout.calls, first
+        y = block(x)
+        block.dropout.calls = max(reached, block.dropout.calls)  # other micro-batches may have been here since
+        return y
 
     return run
 

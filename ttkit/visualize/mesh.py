@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttkit.visualize.drawing import ALARM, INK, Drawing, Point, width_of, wrap
-from ttkit.visualize.placement import Coordinate, grid_of
+from ttkit.visualize.placement import Coordinate, grid_of, ids_at
 
 CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
 GAP, NARROW_GAP, EDGE = 36, 24, 26
 WIRE_STEP, WRAP_STEP = 5, 3  # between the lines of one pair of chips
 TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15  # heights: the title, the host's label, a board's margin, a line under the picture
+UNKNOWN = -1  # a host rank that is not known
 LONGEST = 8  # a line of more chips is folded
 
 
@@ -80,13 +81,16 @@ def mesh_picture(mesh: Any) -> MeshPicture:
 
 def chips_of(mesh: Any) -> tuple[int, ...]:
     """The device ids of a mesh, row by row; chips of other ranks have numbers that only this process uses."""
-    return tuple(getattr(mesh, "chips", None) or mesh.get_device_ids())
+    return tuple(getattr(mesh, "chips", None) or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values())))
 
 
 def hosts_of(mesh: Any) -> tuple[int | None, ...]:
-    """The host rank of each chip that another rank drives; empty where there is none."""
+    """The host rank of each chip that another rank drives, UNKNOWN on a card, which does not say; empty where there is none."""
     grid = getattr(mesh, "grid", None)
-    if grid is None or grid.local:
+    if grid is None:
+        ids = list(ids_at(mesh).values())
+        return tuple(UNKNOWN if id is None else None for id in ids) if None in ids else ()
+    if grid.local:
         return ()
     return tuple(None if c in grid.coords else grid.owner_of(c) for c in grid.covers)
 
@@ -297,7 +301,7 @@ def draw_mesh(picture: MeshPicture) -> Drawing:
 
     def chip(index: int, x: float, y: float) -> None:
         away = picture.hosts[index] if picture.hosts else None
-        name = f"device {picture.devices[index]}" if away is None else f"on host {away}"
+        name = f"device {picture.devices[index]}" if away is None else "another rank's" if away == UNKNOWN else f"on host {away}"
         frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)" if away is None else "none", dash="" if away is None else "3 3")
         frame.drawing.words(x + frame.w / 2, y + 25, name, size=14, bold=away is None)
         frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)")

@@ -1,0 +1,98 @@
+"""The table of a cluster's ranks: what it says, and that what is shown in a notebook is kept up to date and never in the way."""
+
+import threading
+
+import pytest
+
+from ttkit.cluster.report import Report, look, read_report, report_file
+from ttkit.cluster.status import Live, Row, Status
+
+
+def rows(state="idle", last_error=""):
+    return (Row.of(0, 7, "0", None, state, last_error, Report("here", ((1, 2),), (4, 0), 0, 50_000_000)), Row.of(1, None, "", 3, "idle", "", Report()))
+
+
+class Page:
+    """Stands for what IPython displayed."""
+
+    def __init__(self):
+        self.texts = []
+
+    def update(self, data, raw):
+        self.texts.append(data["text/plain"])
+
+
+@pytest.fixture
+def live(monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "1")
+    live = Live(lambda: Status("Cluster(2)", rows("busy")))
+    live._handle = Page()
+    yield live
+    live.pause()
+
+
+def test_what_is_not_known_is_a_dash():
+    head, first, second = Status("Cluster(2)", rows()).cells()
+    assert dict(zip(head, first)) == {
+        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0 B", "memory": "50 MB", "state": "idle",
+        "last error": "",
+    }  # fmt: skip
+    assert second == ["1", "-", "-", "-", "id 3", "-", "-", "-", "idle", ""]
+
+
+def test_many_devices_are_cut():
+    row = Row.of(0, 1, "", 0, "idle", "", Report("here", ((8, 4),), tuple(range(32))))
+    assert (row.mesh, row.devices) == ("id 0 8x4", "0, 1, 2, 3, 4, 5, 6, 7, ...")
+
+
+def test_html_is_escaped():
+    html = Status("Cluster(2)", rows(last_error="KeyError: '<b>'"), "rank 1 < 2")._repr_html_()
+    assert "KeyError: &#x27;&lt;b&gt;" in html and "<pre>rank 1 &lt; 2</pre>" in html
+
+
+def test_outside_of_a_notebook_it_is_printed(capsys):
+    Status("Cluster(2)", rows(), show=pytest.fail)._ipython_display_()
+    assert capsys.readouterr().out.startswith("rank  host")
+
+
+def test_a_shown_status_is_refreshed_once_for_a_change(live):
+    live.follow()
+    live._ask, asked = lambda: asked.set() or Status("Cluster(2)", rows("failed")), threading.Event()
+    assert asked.wait(30)
+    asked.clear()
+    assert asked.wait(30)
+    live.pause()
+    assert [text.splitlines()[1].split()[-1] for text in live._handle.texts] == ["busy", "failed"]
+    assert not any(thread.name == "ttkit status" for thread in threading.enumerate())
+
+
+def test_nothing_is_refreshed_where_nothing_is_shown_or_outputs_are_compared(live, monkeypatch):
+    Live(pytest.fail).refresh()
+    monkeypatch.setenv("TTKIT_PROGRESS", "0")
+    live.follow()
+    assert live._thread is None
+
+
+def test_a_page_that_is_gone_is_no_error(live):
+    live._handle.update = lambda *args, **keywords: 1 / 0
+    live.refresh()
+
+
+def test_a_report_is_read_whole_or_not_at_all(tmp_path):
+    assert read_report(tmp_path, 0) == Report()
+    report_file(tmp_path, 0).write_text('{"host": "he')
+    assert read_report(tmp_path, 0) == Report()
+
+
+def test_a_process_reports_what_it_has_open():
+    import numpy as np
+
+    import ttkit
+    from ttkit import ttnn
+
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        x = ttkit.from_numpy(np.zeros((64, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+        report = look()
+        assert (report.meshes, report.devices, report.dram_bytes) == (((1, 2),), (4, 0), 32 * 32 * 4)
+        assert report.process_bytes > 10_000_000 and report.host and x.shape
+    assert look().meshes == ()

@@ -1,0 +1,217 @@
+"""Optimizers against torch's over many steps, on parameters that are cut and that are copied; their state moves between meshes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.runs import Form, different, expected_parts, opened, parts
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.train.modules import Parameter, constant
+from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, warmup_linear
+
+torch = pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
+
+SHAPES = {"columns": ((1, 1, 12, 5), 2), "rows": ((1, 1, 5, 12), 3), "table": ((1, 1, 10, 5), 2), "copied": ((1, 1, 1, 7), None)}
+WIDE, TALL, ONE = Form((2, 3), 0, 1), Form((4, 1), None, 0), Form()
+SETTINGS = {
+    "sgd": (SGD, SGDConfig.make(0.1), torch.optim.SGD, {}),
+    "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), torch.optim.SGD, {"weight_decay": 0.3}),
+    "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), torch.optim.SGD, {"momentum": 0.9}),
+    "sgd, dampening": (SGD, SGDConfig.make(0.1, 0.9, 0.4, 0.1), torch.optim.SGD, {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1}),
+    "sgd, nesterov": (SGD, SGDConfig.make(0.1, 0.9, 0.0, 0.1, True), torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "adamw": (AdamW, AdamWConfig.make(0.05), torch.optim.AdamW, {"weight_decay": 0.01}),
+    "adamw, no decay": (AdamW, AdamWConfig.make(0.05, weight_decay=0.0), torch.optim.AdamW, {"weight_decay": 0.0}),
+    "adamw, other betas": (
+        AdamW,
+        AdamWConfig.make(0.05, 0.8, 0.95, 1e-3, 0.2),
+        torch.optim.AdamW,
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
+    ),
+}
+
+
+def placed(form, mesh, dtype=None):
+    """Parameters of each kind with random values; the table with rows of zeros that fill it up."""
+    found, layout = {}, form.layout(mesh, dtype)
+    for i, (name, (shape, dim)) in enumerate(SHAPES.items()):
+        found[name] = Parameter(shape, constant(0.0), layout, dim, placed_rows=12 if name == "table" else 0)
+        found[name].name = name
+        found[name].place(values(i, shape))
+    return found
+
+
+def values(seed, shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def gradients(step):
+    return {name: values([step, i], shape) for i, (name, (shape, _)) in enumerate(SHAPES.items())}
+
+
+def take(optimizer, parameters, steps):
+    for step in steps:
+        optimizer.zero_grad()
+        assert not any(p.is_grad_initialized() for p in parameters.values())
+        for name, grad in gradients(step).items():
+            parameters[name].set_grad(parameters[name].distribute(grad))
+        optimizer.set_lr(0.05 + 0.01 * (step % 3))
+        optimizer.step()
+
+
+def torchs(kind, keywords, steps, dtype=torch.float32):
+    weights = {name: torch.tensor(values(i, shape)).to(dtype).requires_grad_() for i, (name, (shape, _)) in enumerate(SHAPES.items())}
+    optimizer = kind(weights.values(), lr=0.1, **keywords)
+    for step in steps:
+        for name, grad in gradients(step).items():
+            weights[name].grad = torch.tensor(grad).to(dtype)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 + 0.01 * (step % 3)
+        optimizer.step()
+    return {name: w.detach().float().numpy() for name, w in weights.items()}
+
+
+@pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_twenty_steps_are_torchs(name, form):
+    ours, config, theirs, keywords = SETTINGS[name]
+    with opened(form) as mesh:
+        parameters = placed(form, mesh)
+        optimizer = ours(parameters, config)
+        take(optimizer, parameters, range(20))
+        for key, want in torchs(theirs, keywords, range(20)).items():
+            p = parameters[key]
+            for have, (at, part) in zip(parts(p.get_value()), expected_parts(p, form, want), strict=True):
+                np.testing.assert_allclose(have, part, rtol=1e-5, atol=1e-5, err_msg=f"{key} at {at}")
+        assert optimizer.steps == 20 and optimizer.get_lr() == 0.05 + 0.01 * (19 % 3)
+
+
+@pytest.mark.parametrize("there", [WIDE, ONE], ids=["2x3", "one"])
+@pytest.mark.parametrize("name", ["sgd, momentum", "adamw", "master"])
+def test_the_state_goes_on_on_another_mesh(name, there):
+    narrow = ttnn.bfloat16 if name == "master" else None
+    kind, config = (AdamW, AdamWConfig.make(0.05, master_weights=True)) if name == "master" else SETTINGS[name][:2]
+
+    def finished(first, second):
+        with opened(first) as mesh:
+            parameters = placed(first, mesh, narrow)
+            optimizer = kind(parameters, config)
+            take(optimizer, parameters, range(4))
+            state, weights = optimizer.state_dict(), {key: p.gather() for key, p in parameters.items()}
+        assert state["steps"] == 4
+        assert {array.shape for array in state["tensors"].values()} == {shape for shape, _ in SHAPES.values()}
+        with opened(second) as mesh:
+            parameters = placed(second, mesh, narrow)
+            for key, p in parameters.items():
+                p.place(weights[key])
+            optimizer = kind(parameters, config)
+            optimizer.load_state_dict(state)
+            take(optimizer, parameters, range(4, 8))
+            return {key: p.gather() for key, p in parameters.items()}
+
+    with opened(TALL) as mesh:
+        parameters = placed(TALL, mesh, narrow)
+        take(kind(parameters, config), parameters, range(8))
+        straight = {key: p.gather() for key, p in parameters.items()}
+    moved = finished(TALL, there)
+    for key in SHAPES:
+        assert np.array_equal(moved[key], straight[key]), key  # nothing is summed in another order, so to the last bit
+
+
+def test_the_state_of_another_model(one):
+    parameters = placed(ONE, one)
+    optimizer = AdamW(parameters, AdamWConfig.make(0.05))
+    with pytest.raises(TTKitError, match=r"1 entries are of other parameters, exp_avg/elsewhere first(.|\n)*try: "):
+        optimizer.load_state_dict({"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}})
+
+
+def test_a_parameter_without_gradient_stays(one):
+    parameters = placed(ONE, one)
+    for kind, config in ((SGD, SGDConfig.make(0.1, 0.9, weight_decay=0.1)), (AdamW, AdamWConfig.make(0.1))):
+        before = {name: p.gather() for name, p in parameters.items()}
+        optimizer = kind(parameters, config)
+        optimizer.zero_grad()
+        parameters["rows"].set_grad(parameters["rows"].distribute(values(0, SHAPES["rows"][0])))
+        optimizer.step()
+        assert {name for name, p in parameters.items() if not np.array_equal(p.gather(), before[name])} == {"rows"}
+
+
+def test_nesterov_asks_for_plain_momentum():
+    for momentum, dampening in ((0.0, 0.0), (0.9, 0.1)):
+        with pytest.raises(TTKitError, match=r"nesterov needs momentum(.|\n)*try: "):
+            SGDConfig.make(0.1, momentum, dampening, nesterov=True)
+
+
+@pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
+@pytest.mark.parametrize("max_norm", [0.5, 7.0, 1000.0])
+def test_clipping_is_torchs(form, max_norm):
+    grads = gradients(0)
+    operands = [torch.zeros(g.shape, requires_grad=True) for g in grads.values()]
+    for operand, g in zip(operands, grads.values()):
+        operand.grad = torch.tensor(g)
+    right = torch.nn.utils.clip_grad_norm_(operands, max_norm).item()
+    with opened(form) as mesh:
+        parameters = placed(form, mesh)
+        for name, p in parameters.items():
+            p.set_grad(p.distribute(grads[name]))
+        assert clip_grad_norm(parameters, max_norm) == pytest.approx(right, rel=1e-6)
+        for (name, p), operand in zip(parameters.items(), operands):
+            for have, (at, want) in zip(parts(p.get_grad()), expected_parts(p, form, operand.grad.numpy()), strict=True):
+                assert not different(have, want), (name, at)
+
+
+def test_clipping_without_gradients_and_with_one_that_is_not_finite(one):
+    parameters = placed(ONE, one)
+    assert clip_grad_norm(parameters, 1.0) == 0.0
+    for bad in (np.nan, np.inf):
+        parameters["rows"].set_grad(parameters["rows"].distribute(np.full(SHAPES["rows"][0], bad, np.float32)))
+        with pytest.raises(TTKitError, match=rf"the norm of the gradients is {bad}(.|\n)*try: "):
+            clip_grad_norm(parameters, 1.0)
+
+
+def test_clipping_keeps_the_type(one):
+    parameters = placed(ONE, one, ttnn.bfloat16)
+    parameters["rows"].set_grad(parameters["rows"].distribute(values(0, SHAPES["rows"][0])))
+    norm = clip_grad_norm(parameters, 1.0)
+    grad = parameters["rows"].get_grad()
+    assert grad.dtype == ttnn.bfloat16 and norm > 1
+    assert np.linalg.norm(ttkit.to_numpy(grad)) == pytest.approx(1, rel=0.01)
+
+
+@pytest.mark.parametrize("form", [ONE, WIDE], ids=["one", "2x3"])
+def test_master_weights_keep_what_bfloat16_loses(form):
+    """Steps of 0.002 beside weights near 1, whose neighbours in bfloat16 are 0.004 to 0.008 away."""
+
+    def trained(dtype, master):
+        with opened(form) as mesh:
+            parameters = placed(form, mesh, dtype)
+            for p in parameters.values():
+                p.place(np.full(p.global_shape, 1.0, np.float32))
+            optimizer = AdamW(parameters, AdamWConfig.make(0.0005, weight_decay=0.0, master_weights=master))
+            for _ in range(40):
+                for p in parameters.values():
+                    p.set_grad(p.distribute(np.full(p.global_shape, 0.5, np.float32)))
+                optimizer.step()
+            assert all(p.get_value().dtype == (dtype or ttnn.float32) for p in parameters.values())
+            return np.concatenate([p.gather().ravel() for p in parameters.values()])
+
+    exact = trained(None, False)
+    assert np.array_equal(trained(None, True), exact)  # float32 needs no master
+    with_master, without = (np.abs(trained(ttnn.bfloat16, master) - exact).max() for master in (True, False))
+    assert with_master < 2**-8 < without
+
+
+@settings(deadline=None)
+@given(st.integers(0, 300), st.integers(1, 200), st.integers(0, 50), st.integers(0, 50), st.floats(1e-5, 1), st.floats(0, 1))
+def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr, part):
+    total = warmup + hold + fall
+    have = warmup_linear(step, total, max_lr=max_lr, min_lr=part * max_lr, warmup_steps=warmup, hold_steps=hold)
+    corners, heights = [warmup + hold, total], [max_lr, part * max_lr]
+    if warmup:
+        corners, heights = [-1, warmup - 1, *corners], [0, max_lr, *heights]
+    assert have == pytest.approx(np.interp(step, corners, heights), rel=1e-9)
+
+
+def test_warmup_linear_without_time_to_fall():
+    assert [warmup_linear(s, 4, max_lr=1.0, min_lr=0.1, warmup_steps=2, hold_steps=9) for s in (0, 1, 3, 4, 9)] == [0.5, 1, 1, 1, 1]
