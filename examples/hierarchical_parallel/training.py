@@ -1,6 +1,6 @@
 """Hierarchical training: each rank finds out what it is, and does that.
 
-    ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c configs/training/nanogpt_3tier.yaml
+ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c configs/training/nanogpt_3tier.yaml
 """
 
 import argparse

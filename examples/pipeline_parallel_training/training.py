@@ -1,6 +1,6 @@
 """Pipeline-parallel training: each rank is a stage.
 
-    ttkit run -n 5 python -m mpi4py examples/pipeline_parallel_training/training.py -c configs/training/nanogpt_pp.yaml
+ttkit run -n 5 python -m mpi4py examples/pipeline_parallel_training/training.py -c configs/training/nanogpt_pp.yaml
 """
 
 import argparse

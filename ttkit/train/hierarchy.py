@@ -16,18 +16,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
 from ttkit.cluster.settings import Settings
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
 from ttkit.train.autograd import Value
 from ttkit.train.context import AutoContext
-from ttkit.train.distributed import averaged
+from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.modules import Parameter
 from ttkit.train.ranks import BUCKET_BYTES
 from ttkit.train.sockets import SocketType
@@ -311,7 +309,7 @@ class Aggregator:
     def _mean(self, total: Value) -> np.ndarray:
         """Over workers, and over the groups: ttml's all_reduce leaves their sum here."""
         mean = averaged(ttnn.multiply(total, 1 / self.num_workers), self.layout.ddp_axes)
-        return to_numpy(ttnn.get_device_tensors(mean)[0])
+        return one_copy(mean)
 
 
 def _upstream(parameters: Mapping[str, Parameter], aggregator_rank: int, optimizer_rank: int) -> Parcels:

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy, to_numpy
+from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.context import AutoContext
-from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, scatter
+from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, one_copy, scatter
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -150,8 +150,7 @@ class Parameter(Tensor):
         value = self.get_value() if value is None else value
         if self.shard_dim is not None:
             value = ttnn.all_gather(value, self.shard_dim, cluster_axis=self.layout.tp_axis)
-        whole = to_numpy(ttnn.get_device_tensors(value)[0])
-        return np.asarray(whole[:, :, : self.global_shape[2]], np.float32)
+        return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
 
 
 class Module:

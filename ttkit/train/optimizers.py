@@ -11,9 +11,9 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.cluster.documents import did_you_mean
 from ttkit.cluster.settings import TrainingConfig
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
+from ttkit.train.distributed import one_copy
 from ttkit.train.modules import Parameter
 
 
@@ -70,6 +70,8 @@ class Optimizer:
         config: its settings.
     """
 
+    remembers: tuple[str, ...]  # the kinds of entries in its memory
+
     def __init__(self, parameters: Mapping[str, Parameter], config: Any):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
         self.memory: dict[str, Value] = {}  # "exp_avg/<parameter>" -> a tensor that lies as the parameter lies
@@ -114,8 +116,12 @@ class Optimizer:
         """Go on where `state_dict` was taken, on any mesh.
 
         Raises:
-            TTKitError: it remembers parameters that are not there.
+            TTKitError: it remembers parameters that are not there, or is another optimizer's.
         """
+        others = [key for key in state["tensors"] if key.split("/", 1)[0] not in self.remembers]
+        if others:
+            rule = f"{others[0]} is of another optimizer: {type(self).__name__} remembers {', '.join(self.remembers)}"
+            fail("load_state_dict", rule, "the optimizer that the run began with")
         foreign = [key for key in state["tensors"] if key.split("/", 1)[1] not in self.parameters]
         if foreign:
             fail("load_state_dict", f"{len(foreign)} entries are of other parameters, {foreign[0]} first", "the state of the same model")
@@ -131,6 +137,7 @@ class SGD(Optimizer):
     """w <- w - lr (g + weight_decay w), with momentum as torch defines it."""
 
     config: SGDConfig
+    remembers = ("momentum",)
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""
@@ -149,6 +156,7 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov, Hutter 2019)."""
 
     config: AdamWConfig
+    remembers = ("exp_avg", "exp_avg_sq", "master")
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""
@@ -209,7 +217,7 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         part = ttnn.sum(ttnn.square(ttnn.typecast(grad, ttnn.float32)), dim=[0, 1, 2, 3], keepdim=True)
         if parameter.shard_dim is not None:  # a shard's square; those of replicas are whole already
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
-        square += float(to_numpy(ttnn.get_device_tensors(part)[0]).ravel()[0])
+        square += float(one_copy(part).ravel()[0])
     return square
 
 

@@ -178,6 +178,8 @@ class PipelineTrainer(Trainer):
         total, todo, start = 0.0, {stage: deque(schedule.tasks(stage)) for stage in self.stages}, time.monotonic()
         shape = (*data(0)[0].shape[:2], self.model_config.max_sequence_length, self.model_config.embedding_dim)
         self._broken = True
+        for each in self.stages.values():
+            each.train(keep)
         try:
             while any(todo.values()):
                 moved = False
@@ -250,12 +252,8 @@ class PipelineTrainer(Trainer):
         count = min(len(self.validation), VALIDATION_BATCHES)
         order = [[Action("F", i, chunk) for chunk in range(self.schedule.chunks) for i in range(count)] for _ in range(self.count)]
         forwards = Schedule("forward only", self.count, count, order, self.schedule.chunks)  # type: ignore[arg-type]
-        for stage in self.stages.values():
-            stage.train(False)
         with no_grad():
             found = self._play(forwards, self.validation.batch, keep=False) / count
-        for stage in self.stages.values():
-            stage.train(True)
         return self._everywhere(found)
 
     # ------------------------------------------------------------ what comes out

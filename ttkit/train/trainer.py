@@ -18,14 +18,13 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.cluster.settings import Settings, read_settings
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
 from ttkit.train.data import Batches, TokenDataset
-from ttkit.train.distributed import averaged, synchronize_gradients
+from ttkit.train.distributed import averaged, one_copy, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, current_layout
@@ -199,7 +198,7 @@ class Trainer:
     def lr(self, step: int) -> float:
         """The learning rate of a step, from 0."""
         config, schedule = self.settings.training_config, self.settings.scheduler_config
-        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else config.learning_rate
+        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else self.optimizer.config.lr
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """The loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S], on each device that of its part of the batch."""
@@ -212,6 +211,7 @@ class Trainer:
     def gradients(self) -> float:
         """The mean loss of a step; each parameter has its gradient then, of all micro-batches, averaged over replicas."""
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
+        self.model.train()
         for dropout in self.model.dropouts():
             dropout.calls = self.steps * 2 * parts  # two places a block at most: the same elements after a resume
         for part in range(parts):
@@ -356,19 +356,20 @@ class Trainer:
         self.say(f"Going on from step {self.steps}: {path}")
 
     # ------------------------------------------------------------ use
-    def sample(self, prompt: str, new_tokens: int = 100, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
-        """A prompt and what the model says after it."""
+    def sample(self, prompt: str, new_tokens: int | None = None, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
+        """A prompt and what the model says after it: as many tokens as there are positions for, at most 100, unless given."""
         self.model.eval()
         copies = self.layout.ddp_size  # each group needs a sequence; they are alike, and the first is taken
-        ids = [self.tokenizer.encode(prompt).tolist()] * copies
-        text = generate(Sampler(self.model, copies), ids, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
-        self.model.train()
+        ids = self.tokenizer.encode(prompt).tolist()
+        if new_tokens is None:
+            new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
+        text = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
         return self.tokenizer.decode(text)
 
 
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:
     """A loss [1, 1, 1, 1] as a number: its mean over the groups of a mesh."""
-    return float(to_numpy(ttnn.get_device_tensors(averaged(loss.get_value(), layout.ddp_axes))[0]).ravel()[0])
+    return float(one_copy(averaged(loss.get_value(), layout.ddp_axes)).ravel()[0])
 
 
 @contextmanager
