@@ -83,16 +83,8 @@ class Parcels:
     def __init__(self, parameters: Mapping[str, Parameter], ranks: Sequence[int], lines: Iterable[tuple[str, int, int]], num_workers: int):
         from mpi4py import MPI  # after ttnn, as the real library wants it
 
-        self.parameters = [parameter for _, parameter in sorted(parameters.items())]
+        self._cut(parameters)
         self.layout, self.ranks = self.parameters[0].layout, list(ranks)
-        self.buckets: list[list[Parameter]] = []
-        size = BUCKET_BYTES
-        for parameter in self.parameters:
-            if size >= BUCKET_BYTES:
-                self.buckets.append([])
-                size = 0
-            self.buckets[-1].append(parameter)
-            size += 4 * math.prod(parameter.global_shape)
         world, context = MPI.COMM_WORLD, AutoContext.get_instance()
 
         def words(message: Message) -> str:
@@ -106,6 +98,17 @@ class Parcels:
         self.wire: MPIWire = (
             FabricWire(comm, self.layout, [(what, at(a), at(b)) for what, a, b in lines], words=words) if fabric else MPIWire(comm, words=words)
         )
+
+    def _cut(self, parameters: Mapping[str, Parameter]) -> None:
+        self.parameters = [parameter for _, parameter in sorted(parameters.items())]
+        self.buckets: list[list[Parameter]] = []
+        size = BUCKET_BYTES
+        for parameter in self.parameters:
+            if size >= BUCKET_BYTES:
+                self.buckets.append([])
+                size = 0
+            self.buckets[-1].append(parameter)
+            size += 4 * math.prod(parameter.global_shape)
 
     def _message(self, what: str, bucket: int, source: int, destination: int) -> Message:
         return Message(what, bucket, Place(source, 0), Place(destination, 0))
@@ -200,6 +203,7 @@ class RemoteOptimizer:
     def __init__(self, parameters: Mapping[str, Parameter], aggregator_rank: int):
         self.aggregator_rank, self.steps, self.running = aggregator_rank, 0, True
         self._parcels = Parcels(parameters, range(aggregator_rank + 1), _lines(aggregator_rank), aggregator_rank)
+        self._parcels.wire.patience = 2
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """The parameters by name: the order in which they travel."""
@@ -343,7 +347,11 @@ class HierarchicalTrainer(Trainer):
         workers = self.settings.multihost_config.num_workers
         two_tiers = MPI.COMM_WORLD.rank == workers
         self.aggregator = Aggregator(self.parameters, workers) if two_tiers else None
-        self.parcels = self.aggregator.workers if self.aggregator else _upstream(self.parameters, workers, workers + 1)
+        if self.aggregator:
+            self.parcels = self.aggregator.workers
+        else:
+            self.parcels = _upstream(self.parameters, workers, workers + 1)
+            self.parcels.wire.patience = 2
 
     def _send_weights(self, running: bool) -> None:
         buckets = list(self.parcels.packed(lambda parameter: parameter.gather()))

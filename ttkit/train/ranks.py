@@ -128,9 +128,9 @@ def wait(request: Any, what: str = "the other ranks") -> None:
         check_patience(start, what)
 
 
-def check_patience(start: float, what: str) -> None:
-    """Raise where a wait that began at `start`, by `time.monotonic()`, has gone on for too long."""
-    limit = float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
+def check_patience(start: float, what: str, times: float = 1) -> None:
+    """Raise where a wait that began at `start`, by `time.monotonic()`, has gone on for so many times the limit."""
+    limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
     if time.monotonic() - start > limit:
         fail(f"wait for {what}", f"nothing came in {limit:g} s", "look at what they print: an error there, or a longer TTKIT_RANK_TIMEOUT")
 

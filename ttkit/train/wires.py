@@ -92,10 +92,13 @@ class MPIWire(Wire):
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
         chunks: parts of the model on each stage.
         words: how a wait for a message is told.
+
+    Attributes:
+        patience: of waits, in `TTKIT_RANK_TIMEOUT`s: more for those who wait for one who waits himself, so that he can name the culprit.
     """
 
     def __init__(self, comm: Any, chunks: int = 1, words: Callable[[Message], str] = in_words):
-        self.comm, self.chunks, self.words = comm, chunks, words
+        self.comm, self.chunks, self.words, self.patience = comm, chunks, words, 1
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._coming: dict[Message, tuple[Any, np.ndarray]] = {}
         self._come: set[Message] = set()
@@ -133,7 +136,7 @@ class MPIWire(Wire):
             TTKitError: this has gone on for too long.
         """
         time.sleep(POLL_S)
-        check_patience(start, ", ".join(map(self.words, awaited)))
+        check_patience(start, ", ".join(map(self.words, awaited)), self.patience)
 
     def flush(self) -> None:
         """Wait until all that was sent has been taken."""
@@ -142,7 +145,7 @@ class MPIWire(Wire):
             self._sent = [sent for sent in self._sent if not sent[0].Test()]
             if self._sent:
                 time.sleep(POLL_S)
-                check_patience(start, f"{len(self._sent)} messages to be taken")
+                check_patience(start, f"{len(self._sent)} messages to be taken", self.patience)
 
     def drop(self) -> None:
         """Take back the places that messages were to come to, before their memory goes."""
