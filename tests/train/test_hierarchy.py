@@ -40,7 +40,7 @@ def write(folder, run, workers, **changes):
 def start(tiers, workers, program, environment=None):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
-    command = [sys.executable, "-m", "ttkit", "run", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
+    command = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
 
 
