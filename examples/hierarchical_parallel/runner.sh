@@ -19,7 +19,7 @@ done
 cd "$project"
 python=$project/.venv/bin/python
 [ -x "$python" ] || python=$(command -v "${PYTHON:-python3}")
-where=()
+where=(--bare)  # on one host by shared memory: faster, and mpirun knows which rank ended first
 if [ -n "$hostfile" ]; then
   "$python" -m ttkit sync --hostfile "$hostfile" --apply
   where=(--hostfile "$hostfile")

@@ -312,6 +312,14 @@ def test_lines_are_cut_where_ranks_meet():
     assert list(output._parts(b"[1,1]<stderr>: \n")) == [(1, b"\n")]
 
 
+def test_a_rank_that_failed_is_named_with_the_role_that_it_printed():
+    output = Output(3)
+    output.framed.append("process rank 1 with PID 7 on node a exited on\n signal 9 (Killed)\n")
+    lines = b"[1,1]<stdout>: Rank 1/3: Running as aggregator (3-tier mode)\n" + b"[1,1]<stdout>: a line\n" * 20
+    output.pump(io.BytesIO(lines), io.BytesIO())
+    assert epitaph(output, [], 137).startswith("ttkit run: rank 1 of 3, aggregator (3-tier mode), on host a was killed by signal 9 (Killed); the others")
+
+
 def test_a_rank_that_found_a_connection_closed_is_not_blamed():
     """Seen in 1 of 3 launches over TCP: mpirun names the rank that noticed, not the one that was killed."""
     text = "  Process name: [prterun-vm-1@1,0]\n  Exit code:    14\n"

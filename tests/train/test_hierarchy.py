@@ -16,13 +16,28 @@ import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences
 
 from ttkit import TTKitError
-from ttkit.cluster.settings import MultihostConfig
+from ttkit.cluster.settings import MultihostConfig, read_settings
 from ttkit.train import checkpoint
 from ttkit.train.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = replace(MODEL, num_blocks=2)
 WITHIN_S = 15
+GUIDE = """
+training_config:
+  steps: 1000
+  batch_size: 32
+  gradient_accumulation_steps: 1
+  num_epochs: 1
+multihost_config:
+  enabled: true
+  num_workers: 2
+  socket_type: fabric
+device_config:
+  enable_ddp: true
+  enable_tp: false
+  mesh_shape: [1, 8]
+"""
 
 
 def write(folder, run, workers, **changes):
@@ -40,7 +55,7 @@ def write(folder, run, workers, **changes):
 def start(tiers, workers, program, environment=None):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
-    command = [sys.executable, "-m", "ttkit", "run", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
+    command = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
 
 
@@ -131,6 +146,16 @@ def test_ranks_that_are_no_tiers_are_refused(world, workers):
 def test_roles_by_rank(capsys):
     assert [role_of(rank, 3, 2) for rank in range(3)] == ["worker", "worker", "aggregator_optimizer"]
     assert capsys.readouterr().out.splitlines()[2] == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
+
+
+def test_the_guides_configuration(tmp_path):
+    """002, block 3."""
+    path = tmp_path / "guide.yaml"
+    path.write_text(GUIDE)
+    settings = read_settings(path)
+    assert (settings.multihost_config.num_workers, settings.multihost_config.socket_type) == (2, "fabric")
+    assert (settings.device_config.axes(), settings.device_config.size("ddp")) == ({"ddp": 1}, 8)
+    assert settings.training_config.max_steps == 1000
 
 
 def test_multihost_must_be_enabled():

@@ -36,6 +36,8 @@ EPITAPHS = [
 # What a rank says, and aborts, when another one has closed its connection. mpirun may hear of it before it hears of the one that ended.
 CLOSED = "An error occurred in Socket closed"
 
+ROLE = re.compile(r"Rank \d+/\d+: Running as (.+)")  # what ranks of unequal work print when they start
+
 # The host that mpirun cannot reach: its network is gone, or ssh never came through.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 UNREACHED = [
@@ -51,6 +53,7 @@ class Output:
     def __init__(self, ranks: int):
         self.ranks = ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
+        self.roles: dict[int, str] = {}  # what a rank said that it runs as
         self.framed: list[str] = []  # mpirun's own messages, kept for the end
         self.unreached: re.Match[str] | None = None  # what ssh says of the first host that it cannot reach
         self.raised: dict[int, tuple[float, str]] = {}  # rank -> when a traceback ended, and its last line
@@ -89,6 +92,8 @@ class Output:
         if rank is not None:
             self.last[rank].append(text.decode(errors="replace"))
             self._watch(rank, self.last[rank][-1])
+            if said := ROLE.fullmatch(self.last[rank][-1]):
+                self.roles[rank] = f", {said[1]},"
             text = f"[Rank {rank}/{self.ranks}] ".encode() + text
         with self._lock:
             try:
@@ -240,12 +245,12 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]
     rank, how = int(match["rank"]), match["how"] or str(code)
     if rank in noticed:
-        said = [f"    rank {rank}: {last[-1]}" for rank, last in enumerate(output.last) if rank not in noticed and last]
+        said = [f"    rank {rank}{output.roles.get(rank, '').rstrip(',')}: {last[-1]}" for rank, last in enumerate(output.last) if rank not in noticed and last]
         return "\n".join([f"ttkit run: {ended_first(noticed, output.ranks)}; the others were stopped", *(["  their last lines:", *said] if said else [])])
     host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
     how = f"exited with code {how}" if how.isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
     others = "; the others were stopped" if output.ranks > 1 else ""
-    lines = [f"ttkit run: rank {rank} of {output.ranks}{f' on host {host}' if host else ''} {how}{others}"]
+    lines = [f"ttkit run: rank {rank} of {output.ranks}{output.roles.get(rank, '')}{f' on host {host}' if host else ''} {how}{others}"]
     last = output.last[rank] if rank < output.ranks else ()
     lines += ["  its last lines:" if last else "  it printed nothing", *(f"    {line}" for line in last)]
     return "\n".join(lines)

@@ -87,7 +87,7 @@ class TrainingConfig:
     seed: int = 42
     batch_size: int = 64
     validation_batch_size: int | None = None  # half of batch_size, at least 1
-    max_steps: int = 1000
+    max_steps: int = field(default=1000, metadata={"also": "steps"})  # as the 3-tier guide has it
     num_epochs: int = 1
     eval_every: int = 200
     model_save_interval: int = 500

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import environ
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ttkit import backend
@@ -297,7 +298,7 @@ class AutoContext:
 
 def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
-    if not path:
+    if not path or not Path(path).is_file():  # opening says what is wrong with it
         return False
     from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
 
