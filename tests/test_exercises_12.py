@@ -21,26 +21,6 @@ def as_in_a_lesson():
     ttkit.use_system(None)
 
 
-def up_and_down(step, max_steps, max_lr, min_lr, warmup_steps):
-    if step < warmup_steps:
-        return max_lr * (step + 1) / warmup_steps
-    return max(min_lr, max_lr - (max_lr - min_lr) * (step - warmup_steps) / (max_steps - warmup_steps))
-
-
-def from_zero(step, max_steps, max_lr, min_lr, warmup_steps):
-    return max_lr * step / warmup_steps if step < warmup_steps else up_and_down(step, max_steps, max_lr, min_lr, warmup_steps)
-
-
-def falls_from_the_start(step, max_steps, max_lr, min_lr, warmup_steps):
-    rise = max_lr * (step + 1) / warmup_steps
-    return rise if step < warmup_steps else max(min_lr, max_lr - (max_lr - min_lr) * step / max_steps)
-
-
-def never_stops(step, max_steps, max_lr, min_lr, warmup_steps):
-    rise = max_lr * (step + 1) / warmup_steps
-    return rise if step < warmup_steps else max_lr - (max_lr - min_lr) * (step - warmup_steps) / (max_steps - warmup_steps)
-
-
 def on(mesh_shape, parts, ddp=True, tp=False, **training):
     def smaller(settings):
         device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
@@ -99,7 +79,6 @@ def averaged_too_late(model, optimizer, x, y):
 
 
 RIGHT = [
-    ("12.schedule", up_and_down),
     ("12.budget", on((2, 2), 4, tp=True)),
     ("12.budget", on((2, 4), 2, tp=True)),
     ("12.loop", in_order),
@@ -108,11 +87,6 @@ RIGHT = [
 
 # (exercise, wrong answer, what the feedback must name)
 WRONG = [
-    ("12.schedule", from_zero, "step 0, in the warm-up, should have .* the first step would change nothing"),
-    ("12.schedule", falls_from_the_start, "in the fall, should have .* the fall starts where the warm-up ends"),
-    ("12.schedule", never_stops, "in the end, should have 0.001, .* stays at min_lr"),
-    ("12.schedule", lambda *a: None, "does it end in `return`"),
-    ("12.schedule", lambda step: step, "it is called as lr"),
     ("12.budget", on((1, 4), 4), "bytes on each chip; the budget is"),
     ("12.budget", on((2, 2), 8, tp=True), "it fits, but a step takes .* us, modelled; the budget is"),
     ("12.budget", on((1, 4), 4, ddp=False, tp=True), "it fits, but a step takes"),
@@ -143,7 +117,7 @@ def test_a_wrong_answer_is_told_where(name, answer, names):
     assert not AutoContext.get_instance().is_device_open()
 
 
-@pytest.mark.parametrize("name", ["12.schedule", "12.budget", "12.loop"])
+@pytest.mark.parametrize("name", ["12.budget", "12.loop"])
 @pytest.mark.parametrize("answer", [None, 3, "x", lambda *a: "x", lambda *a: [], lambda *a: lessons.todo("write it")], ids=range(6))
 def test_nothing_that_an_answer_gives_stops_a_check(name, answer):
     with pytest.raises((lessons.CheckFailed, lessons.NotDone)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.cluster.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.exercises.answers import Answer, asks
-from ttkit.lessons import CheckFailed, as_number, exercise, require, values_mean_something
+from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
 
 SMALL = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=32, max_sequence_length=32, dropout_prob=0)
 LESSONS = TransformerConfig(num_heads=4, embedding_dim=64, num_blocks=2, vocab_size=51, max_sequence_length=64, dropout_prob=0)
@@ -31,30 +31,6 @@ def _mesh(device: DeviceConfig) -> Iterator[Any]:
         yield open_layout(Settings(device, TrainingConfig()))
     finally:
         context.close_device()
-
-
-@exercise("12.schedule")
-@asks("lr(step, max_steps, max_lr, min_lr, warmup_steps)")
-def _schedule(lr: Answer) -> str:
-    from ttkit.train.optimizers import warmup_linear
-
-    for max_steps, most, least, warm in ((400, 5e-3, 1e-3, 20), (10, 1.0, 0.0, 4), (7, 0.3, 0.1, 1)):
-        told = f"max_steps={max_steps}, max_lr={most}, min_lr={least}, warmup_steps={warm}"
-        for step in range(max_steps + 3):
-            have, want = lr(step, max_steps, most, least, warm), warmup_linear(step, max_steps, max_lr=most, min_lr=least, warmup_steps=warm)
-            number = as_number(have)
-            if number is None:
-                raise CheckFailed(f"lr({step}, ...) should be a number, is {have!r}: does it end in `return`?")
-            if abs(number - want) <= 1e-6 * most:
-                continue
-            hints = {
-                "warm-up": "the first step would change nothing: step 0 is the first of the warm-up, and gets 1/warmup_steps of max_lr" * (number == 0),
-                "fall": "the fall starts where the warm-up ends, and takes the max_steps - warmup_steps steps that are left",
-                "end": "from max_steps on it stays at min_lr",
-            }
-            part = "warm-up" if step < warm else "fall" if step < max_steps else "end"
-            raise CheckFailed(f"{told}: step {step}, in the {part}, should have {want:.4g}, has {number:.4g}" + (f"; {hints[part]}" if hints[part] else ""))
-    return "up, and down to the last step, for three schedules"
 
 
 @exercise("12.budget")
