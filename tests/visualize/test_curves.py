@@ -87,6 +87,7 @@ def test_round_numbers_enclose(low, high):
     found = round_numbers(low, high)
     assert found[0] <= low + 1e-9 * abs(low) and found[-1] >= high - 1e-9 * abs(high) and 2 <= len(found) <= 8
     assert len({f"{n:.4g}" for n in found}) == len(found)
+    assert low < high or found[0] < low < found[-1]  # a flat curve does not lie on the frame
 
 
 def test_the_curves_of_a_trainer():

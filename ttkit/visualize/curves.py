@@ -55,7 +55,9 @@ def round_numbers(low: float, high: float, about: int = 5) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [i * step for i in range(first, max(last, first + 1) + 1)]
+    if same:  # a flat curve lies between two lines, not on the frame
+        first, last = first - (first * step >= low), last + (last * step <= high)
+    return [i * step for i in range(first, last + 1)]
 
 
 def pieces(points: Points) -> Iterator[list[Point]]:
