@@ -145,7 +145,8 @@ def draw_curves(chart: Curves) -> Drawing:
         for part in parts:
             spots = [place(x, y) for x, y in part]
             if len(spots) > 1:
-                drawing.curve(thinned(spots), colour=colour, dash=dash)
+                below = min(len(curves) - 1 - i, 2)  # wider, so that curves that lie on one another have rims
+                drawing.curve(thinned(spots), colour=colour, width=2 + 0.9 * below, dash=dash)
             for x, y in spots if dots or len(spots) == 1 else []:
                 drawing.box(x - 3, y - 3, 6, 6, fill=colour, edge="none", round=3)
     return drawing
