@@ -67,6 +67,11 @@ def test_dashes_run_on_over_the_points():
     assert len(lines) == 8 and sum("dasharray" in line for line in lines) == sum(look(i)[1] != "" for i in range(8))
 
 
+def test_a_curve_below_others_has_rims():
+    svg = draw_curves(Curves("one run on three meshes", {"a": FALLING, "b": FALLING, "c": FALLING[100:]})).svg()
+    assert re.findall('<polyline[^>]* stroke-width="([^"]*)"', svg) == ["3.8", "2.9", "2"]
+
+
 def test_one_point_is_a_dot_in_the_middle_and_a_gap_stays_open():
     dot = next(check_layout(draw_curves(CHARTS["one point"]))[0].iter(SVG + "rect"))
     assert float(dot.get("x")) + 3 == LEFT + PLOT / 2
