@@ -1,13 +1,16 @@
 """Charts of losses over steps: what they show, and how they look."""
 
+import itertools
 import math
 import re
 import types
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from visualize.test_look import SVG, check_layout, contrast, words
 
-from ttkit.visualize.curves import COLOURS, LEFT, PLOT, Curves, draw_curves, look, round_numbers, thinned
+from ttkit.visualize.curves import COLOURS, DASHES, HEIGHT, LEFT, PLOT, Curves, draw_curves, look, round_numbers, thinned
 from ttkit.visualize.drawing import DARK, LIGHT
 from ttkit.visualize.training import loss_curves
 
@@ -101,3 +104,50 @@ def test_the_curves_of_a_trainer():
     chart = loss_curves(types.SimpleNamespace(history=[record(1), record(2, 2.5)], settings=config))
     assert repr(chart) == "small: 2 steps\n  training loss: 4 at step 1, 2 at step 2\n  validation loss: 2.5 at step 2"
     assert loss_curves(types.SimpleNamespace(history=[], settings=config)).curves == {"training loss": []}
+
+
+@settings(deadline=None)
+@given(st.floats(-1e6, 1e6), st.floats(0, 1e6), st.integers(2, 9))
+def test_round_numbers(low, wide, about):
+    high = low + wide
+    found = round_numbers(low, high, about)
+    step = found[1] - found[0]
+    slack = step * 1e-6
+    assert found[0] <= low + slack and found[-1] >= high - slack and 2 <= len(found) <= about + 3
+    assert all(math.isclose(b - a, step, rel_tol=1e-6, abs_tol=abs(low) * 1e-12) for a, b in itertools.pairwise(found))
+
+
+def lines(chart):
+    """The points (x, y) of each curve."""
+    return [[tuple(map(float, point.split(","))) for point in found.split()] for found in re.findall('<polyline points="([^"]*)"', draw_curves(chart).svg())]
+
+
+def test_lines_are_to_scale():
+    chart = Curves("loss", {"one": [(0, 4.0), (5, 2.0), (10, 1.0)]})  # the axis goes from 1 to 4
+    (found,), top = lines(chart), draw_curves(chart).height - 44 - HEIGHT
+    place = lambda x, y: (LEFT + x / 10 * PLOT, top + HEIGHT - (y - 1) / 3 * HEIGHT)  # noqa: E731
+    assert [pytest.approx(place(*at), abs=0.1) for at in [(0, 4), (5, 2), (10, 1)]] == found
+
+
+def test_curves_that_lie_on_one_another_are_told_apart():
+    chart = Curves("loss", {name: [(1, 5.5), (2, 5.0)] for name in ("one chip", "DP4", "TP4")})
+    svg = draw_curves(chart).svg()
+    assert all(name in svg for name in chart.curves) and all(f'"{dash}"' in svg for dash in DASHES if dash)
+    assert lines(chart) == [lines(chart)[0]] * 3
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [{}, {"a": []}, {"a": [(3, 2.0)]}, {"a": [(1, 0.0), (2, 0.0)]}, {"a": [(1, math.nan), (2, 1.0), (3, math.inf)]}, {"a": [(1, 1e-9), (2, 1e9)]}],
+    ids=str,
+)
+def test_odd_curves_are_drawn(curves):
+    chart = Curves("odd & <even>", curves)
+    html = chart._repr_html_()
+    assert "odd &amp; &lt;even&gt;" in html and "nan" not in re.sub(r"<title>.*?</title>|<desc>.*?</desc>", "", draw_curves(chart).svg(), flags=re.S)
+    if not curves.get("a"):
+        assert "nothing yet" in html
+
+
+def test_as_text():
+    assert repr(Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []}, across="epoch")) == "loss\n  a: 5.5 at epoch 1, 2.25 at epoch 20\n  b: nothing yet"

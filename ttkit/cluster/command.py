@@ -58,7 +58,6 @@ ACROSS_HOSTS = {
 }
 RANKFILE_OPTIONS = ("--rankfile", "-rankfile", "-rf")
 HOST_OPTIONS = ("--host", "-host", "-H", "--hostfile", "-hostfile", "--default-hostfile", "--machinefile", "-machinefile")
-SYNTAXES = ("auto", "rankfile", "map-by", "mca")
 
 
 def find_mpirun(named: str | None = None) -> str:
@@ -88,6 +87,15 @@ def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
     """The environment that mpirun itself is started with."""
     home = {} if "HOME" in os.environ else {"HOME": os.path.expanduser("~")}  # Open MPI does not start without one
     return {**mpi_variables(command), **home, **os.environ}
+
+
+def blas_threads(ranks: int) -> dict[str, str]:
+    """Variables with which the BLAS of each of so many ranks on this host takes its share of the cores, unless the shell says otherwise.
+
+    With all cores for each, their threads wait for one another: three workers on two cores took six times as long for a step.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    return {name: os.environ.get(name, threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
 def rank_environment(binding: RankBinding, bindings: Bindings, rank_cache: bool = True) -> dict[str, str]:
@@ -144,7 +152,7 @@ def mpirun_command(
             are named with --host.
         bare: without the choice of TCP for messages between ranks.
         tcp_interface: the network interface to use, instead of all but lo and docker0.
-        rankfile_syntax: one of SYNTAXES; "auto" asks mpirun for its version.
+        rankfile_syntax: "auto", "rankfile", "map-by" or "mca"; "auto" asks mpirun for its version.
 
     Example:
         >>> from ttkit.cluster.bindings import plain_ranks

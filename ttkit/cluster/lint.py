@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings, check_bindings, read_mapping
 from ttkit.cluster.config import BINDINGS, find_config
-from ttkit.cluster.documents import Document, nearest, read_text, read_yaml
+from ttkit.cluster.documents import Document, did_you_mean, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
@@ -182,7 +182,7 @@ def _unknown_keys(document: Document, note: _Noting) -> None:
     for where, mapping, known in mappings:
         for key in mapping:
             if key not in known:
-                hint = nearest(key, known, RENAMED) or f"delete it, or use one of {', '.join(known)}"
+                hint = did_you_mean(key, known, RENAMED) or f"delete it, or use one of {', '.join(known)}"
                 note.error((*where, str(key)), f"unknown key {str(key)[:60]!r}: tt-run ignores it", hint)
 
 

@@ -50,7 +50,7 @@ def round_numbers(low: float, high: float, about: int = 5) -> list[float]:
         >>> round_numbers(1.93, 5.6)
         [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     """
-    same = high - low <= 1e-6 * max(abs(low), abs(high))  # numbers that a label would not tell apart
+    same = high - low <= max(1e-6 * max(abs(low), abs(high)), 1e-300)  # numbers that a label would not tell apart
     rough = (max(abs(high), 1.0) if same else high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
