@@ -12,6 +12,7 @@ from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
 from ttkit.train.models import Attention, Transformer
+from ttkit.train.modules import one_copy
 from ttkit.train.ops import NEVER
 
 
@@ -114,7 +115,7 @@ class Sampler:
         """The logits [batch, vocabulary] of the last step."""
         layout = self.model.layout
         if layout.ddp_axis is None or layout.ddp_size == 1:
-            found = to_numpy(ttnn.get_device_tensors(self.logits)[0])
+            found = one_copy(self.logits)
         else:
             dims = [0, 0]
             dims[1 - layout.ddp_axis] = 3  # copies of the other axis side by side: the first is taken

@@ -95,6 +95,13 @@ def constant(value: float) -> Initializer:
     return lambda generator, shape: np.full(shape, value)
 
 
+def one_copy(value: Value) -> np.ndarray:
+    """The values of a tensor that all devices hold alike, from the first device of this rank: where ranks share a mesh, a rank reads its own."""
+    mesh = value.device()
+    view, shards = mesh.get_view(), ttnn.get_device_tensors(value)
+    return to_numpy(next(shard for place, shard in zip(ttnn.MeshCoordinateRange(mesh.shape), shards) if view.is_local(place)))
+
+
 class Parameter(Tensor):
     """A tensor that is trained.
 
@@ -145,7 +152,7 @@ class Parameter(Tensor):
         value = self.get_value() if value is None else value
         if self.shard_dim is not None:
             value = ttnn.all_gather(value, self.shard_dim, cluster_axis=self.layout.tp_axis)
-        whole = to_numpy(ttnn.get_device_tensors(value)[0])
+        whole = one_copy(value)
         return np.asarray(whole[:, :, : self.global_shape[2]], np.float32)
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
-from ttkit.train.modules import Parameter
+from ttkit.train.modules import Parameter, one_copy
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> floa
         part = ttnn.sum(ttnn.square(ttnn.typecast(grad, ttnn.float32)), dim=[0, 1, 2, 3], keepdim=True)
         if parameter.shard_dim is not None:  # a shard's square; those of replicas are whole already
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
-        square += float(to_numpy(ttnn.get_device_tensors(part)[0]).ravel()[0])
+        square += float(one_copy(part).ravel()[0])
     norm = square**0.5
     if not np.isfinite(norm):
         fail("clip_grad_norm", f"the norm of the gradients is {norm}", "a smaller learning rate, or look for the first loss that is not finite")

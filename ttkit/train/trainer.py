@@ -18,7 +18,6 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.cluster.documents import nearest
 from ttkit.cluster.settings import Settings, read_settings
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
@@ -28,7 +27,7 @@ from ttkit.train.data import Batches, TokenDataset
 from ttkit.train.distributed import averaged, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout, current_layout
+from ttkit.train.modules import Layout, current_layout, one_copy
 from ttkit.train.ranks import Replicas
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
@@ -84,9 +83,19 @@ class Trainer:
 
     def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True):
         settings = settings if isinstance(settings, Settings) else read_settings(settings)
-        config = settings.training_config
+        config, was_open = settings.training_config, AutoContext.get_instance().is_device_open()
         self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
-        self.layout = open_layout(settings)
+        try:
+            self.layout = open_layout(settings)
+            self._build(settings, text, resume)
+        except BaseException:
+            if not was_open:  # nobody will close what was opened for a trainer that is not there
+                self.close()
+            raise
+
+    def _build(self, settings: Settings, text: str | None, resume: bool) -> None:
+        """All parts, on the open mesh."""
+        config = settings.training_config
         self._ranks(settings.distributed.enabled)
         found, tensors, meta = self._found(resume)
         source = config.data_path or "builtin"
@@ -183,7 +192,7 @@ class Trainer:
     def number(self, loss: Tensor) -> float:
         """A loss as a number: its mean over the groups of the mesh."""
         axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        return float(to_numpy(ttnn.get_device_tensors(averaged(loss.get_value(), axes))[0]).ravel()[0])
+        return float(one_copy(averaged(loss.get_value(), axes)).ravel()[0])
 
     def step(self) -> Record:
         """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
