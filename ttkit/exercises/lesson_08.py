@@ -37,7 +37,10 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     if values_mean_something():
         of_group = [a.T @ (a @ w - b) for a, b in zip(np.split(x, groups), np.split(y, groups), strict=True)]
         wrong = [
-            ([part for own in of_group for part in np.split(own, parts, axis=1)], "each device has the gradient of its own group: the sum over groups is missing"),
+            (
+                [part for own in of_group for part in np.split(own, parts, axis=1)],
+                "each device has the gradient of its own group: the sum over groups is missing",
+            ),
             (
                 [sum(np.split(own, parts, axis=1)) for own in of_group for _ in range(parts)],
                 "the sum went along axis 1, over devices with different columns of w; groups with different samples lie along axis 0",
@@ -62,9 +65,7 @@ def _runs() -> list[tuple[str, Any, str, list[tuple[int, int]]]]:
     from ttkit.cluster.settings import Settings, TrainingConfig, TransformerConfig
 
     def run(width: int, blocks: int, heads: int, precision: str, system: str = "t3000", **more: Any) -> tuple[str, Any, str, list[tuple[int, int]]]:
-        model = TransformerConfig(
-            num_heads=heads, embedding_dim=width, num_blocks=blocks, vocab_size=50257, max_sequence_length=1024, dropout_prob=0, **more
-        )
+        model = TransformerConfig(num_heads=heads, embedding_dim=width, num_blocks=blocks, vocab_size=50257, max_sequence_length=1024, dropout_prob=0, **more)
         shapes = {"t3000": [(8, 1), (4, 2), (2, 4), (1, 8)], "quietbox_bh": [(4, 1), (2, 2), (1, 4)]}[system]
         name = f"a GPT {width} wide, {blocks} blocks, {heads} heads, {precision} on {system}"
         return name, Settings(training_config=TrainingConfig(batch_size=8, precision=precision), transformer_config=model), system, shapes
