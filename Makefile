@@ -16,7 +16,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab lessons test test-long test-numpy1 test-real bench check format clean
+.PHONY: help lab lessons test test-long test-numpy1 test-real bench bench-engines check format clean
 
 help:
 	@echo 'make lab        JupyterLab on the lessons            LAB_ARGS="--no-browser --port 8899"'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test-numpy1  the tests with NumPy 1.26, which the real ttnn needs (Python 3.10 to 3.12)'
 	@echo 'make test-real  against the real ttnn, on its mock cluster'
 	@echo 'make bench      side by side with the peers          BENCH_ARGS=...'
+	@echo 'make bench-engines  all_reduce over 4 engines against mpi4py'
 	@echo 'make check      format, lint, types (make format mends what can be mended)'
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
@@ -51,6 +52,9 @@ test-real: $(READY)
 
 bench: .venv/with-bench
 	$(PY) benchmarks/run.py $(BENCH_ARGS)
+
+bench-engines: $(READY)
+	$(PY) benchmarks/engines.py $(BENCH_ARGS)
 
 check: $(READY)
 	$(PY) -m ruff format --check .

@@ -11,10 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit import ttnn` counts as backend.
-FOUNDATION = {"errors", "dialect"}  # import nothing of ttkit, may be imported by all
+FOUNDATION = {"errors", "dialect", "files"}  # may be imported by all, and import nothing of ttkit but the first
 MAY_IMPORT = {
     "errors": set(),
     "dialect": set(),
+    "files": {"errors"},
     "hardware": set(),
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},

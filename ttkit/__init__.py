@@ -37,6 +37,7 @@ _LATER = {
     "visualize_memory": "ttkit.visualize",
     "visualize_mesh_device": "ttkit.visualize",
     "visualize_plan": "ttkit.visualize",
+    "visualize_schedule": "ttkit.visualize",
     "visualize_system_mesh": "ttkit.visualize",
     "visualize_tensor": "ttkit.visualize",
 }

@@ -1,4 +1,5 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, lint its files, convert them into other forms, train.
+"""The command `ttkit`: run a program on the ranks of a configuration, look whether its hosts are ready, bring them the code, lint its
+files, convert them into other forms, train.
 
 Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
 130 after Ctrl-C, 0 after a dry run.
@@ -7,7 +8,6 @@ Exit codes are tt-run's: the program's own, 1 for what is wrong with files or ar
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
     from dataclasses import replace
 
     from ttkit.cluster.bindings import plain_ranks, read_bindings, read_mapping, with_mock_cluster
-    from ttkit.cluster.config import find_config
+    from ttkit.cluster.config import find_config, place_words
     from ttkit.cluster.documents import find_file
     from ttkit.cluster.hosts import read_hosts
 
@@ -130,9 +130,8 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
         fail("ttkit run", rule, "ttkit run --config DIR program; options go before the program's name")
     if config:
         binding, mapping = config.bindings, None if config.bindings else config.mapping
-    if hostfile:
-        hostfile = find_file(hostfile, "Hosts file")
-        hosts = read_hosts(hostfile)
+    hostfile = find_file(hostfile, "Hosts file") if hostfile else None
+    hosts = read_hosts(hostfile) if hostfile else ()
     if binding:
         bindings = read_bindings(binding, asked.skip_mgd_check)
     elif mapping:
@@ -143,14 +142,7 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
         bindings = with_mock_cluster(bindings, asked.mock_cluster_rank_binding)
     if asked.factory_system_descriptor:
         bindings = replace(bindings, factory_system_descriptor_path=find_file(asked.factory_system_descriptor, "Factory System Descriptor"))
-    place: list[str] = []
-    if hostfile and hostfile.suffix == ".json":
-        place = ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
-    elif hostfile:
-        place = ["--hostfile", os.path.relpath(hostfile)]
-    if config and config.rankfile:
-        place += ["--rankfile", os.path.relpath(config.rankfile)]
-    return bindings, place
+    return bindings, place_words(hostfile, hosts, config.rankfile if config else None)
 
 
 def _alone(mpi_args: Sequence[str]) -> bool:
@@ -166,13 +158,94 @@ def _alone(mpi_args: Sequence[str]) -> bool:
 
 def _warn(asked: argparse.Namespace) -> None:
     """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's would."""
+    for finding in () if asked.skip_mgd_check else _findings(asked):
+        if finding.severity == "error":
+            print(finding, file=sys.stderr)
+
+
+def _findings(asked: argparse.Namespace) -> list[Any]:
+    """What the linter says of a configuration, or of a bindings file."""
     from ttkit.cluster.documents import find_file
     from ttkit.cluster.lint import lint_path
 
-    path = asked.config or (asked.rank_binding and find_file(asked.rank_binding, "Configuration file"))
-    for finding in lint_path(path) if path and not asked.skip_mgd_check else ():
-        if finding.severity == "error":
-            print(finding, file=sys.stderr)
+    if asked.config:
+        return lint_path(asked.config)
+    hostfile = find_file(asked.hostfile, "Hosts file") if asked.hostfile else None
+    return lint_path(find_file(asked.rank_binding, "Configuration file"), hostfile) if asked.rank_binding else []
+
+
+def sync(words: Sequence[str]) -> int:
+    """`ttkit sync`."""
+    from ttkit.cluster.sync import sync as synced
+
+    about = "Bring this folder to the same path on every other host of a hosts file; without --apply, only show what differs. Exit code 1 where a host failed."
+    parser = argparse.ArgumentParser("ttkit sync", description=about, allow_abbrev=False)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--config", metavar="DIR", help="folder with hosts.txt or hosts.json")
+    which.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
+    parser.add_argument("--apply", action="store_true", help="do it")
+    parser.add_argument("--install", action="store_true", help="also make .venv there and install the project into it")
+    parser.add_argument("--delete", action="store_true", help="also delete there what is not here, except what is excluded")
+    parser.add_argument("--exclude", metavar="NAME", action="append", default=[], help="a file or folder that stays here; may be given several times")
+    parser.add_argument("--folder", metavar="DIR", default=".", help="another folder than this one")
+    parser.add_argument(
+        "--python", metavar="NAME", default=f"python{sys.version_info[0]}.{sys.version_info[1]}", help="makes .venv there (default: %(default)s)"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show every file")
+    asked = parser.parse_args(words)
+    hosts = _hosts(asked)
+    failed = others = 0
+    for host in synced(hosts, asked.folder, apply=asked.apply, delete=asked.delete, exclude=asked.exclude, install=asked.python if asked.install else ""):
+        print("\n".join(host.lines(asked.apply, asked.verbose)), flush=True)
+        failed, others = failed + bool(host.wrong), others + 1
+    if not others:
+        print("no other host than this one: nothing to do")
+    elif not asked.apply:
+        print("dry run: nothing was copied" + (" or installed" if asked.install else "") + "; --apply does it")
+    return int(failed > 0)
+
+
+def doctor(words: Sequence[str]) -> int:
+    """`ttkit doctor`."""
+    from ttkit.cluster.config import placement
+    from ttkit.cluster.doctor import doctors_table, examine
+    from ttkit.cluster.lint import lint_hosts
+
+    about = "Look whether the hosts of a configuration, or without one this host, can run ranks, and say what to do. Exit code 1 where one cannot."
+    parser = argparse.ArgumentParser("ttkit doctor", description=about, allow_abbrev=False)
+    for name in ("--config", "--hostfile", "--rank-binding"):
+        parser.add_argument(name, **RUN_OPTIONS[name])
+    parser.add_argument(
+        "--open-devices", action="store_true", help="let ttnn open the devices and count the chips: half a minute, and nobody else may use them"
+    )
+    asked = parser.parse_args(words)
+    hosts = _hosts(asked)
+    bindings, findings = None, _findings(asked) + (lint_hosts(Path(asked.hostfile), hosts) if asked.hostfile else [])
+    place: list[str] = []
+    if asked.config or asked.rank_binding:
+        try:
+            everything = dict.fromkeys(("rank_bindings_mapping", "n", "mock_cluster_rank_binding", "factory_system_descriptor", "skip_mgd_check"))
+            bindings, place = _who_and_where(argparse.Namespace(**everything | vars(asked)))
+        except TTKitError as error:
+            if not any(finding.severity == "error" for finding in findings):
+                raise error from None  # not a matter of what stands in the files
+    placed = placement(len(bindings.rank_bindings), place) if bindings else []
+    names = [host.name for host in hosts]
+    found = examine(names, bindings, placed, findings, asked.open_devices)
+    print(doctors_table(found, max(1, len(names))))
+    return int(any(line.state == "red" for line in found))
+
+
+def _hosts(asked: argparse.Namespace) -> tuple[Any, ...]:
+    """The hosts that --hostfile or --config names; none where neither does."""
+    from ttkit.cluster.config import find_config
+    from ttkit.cluster.documents import find_file
+    from ttkit.cluster.hosts import hosts_of_rankfile, read_hosts, read_rankfile
+
+    config = find_config(asked.config) if asked.config else None
+    if path := asked.hostfile or (config and config.hosts):
+        return read_hosts(find_file(path, "Hosts file"))
+    return hosts_of_rankfile(read_rankfile(config.rankfile)) if config and config.rankfile else ()
 
 
 def lint(words: Sequence[str]) -> int:
@@ -231,7 +304,7 @@ def train(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "lint": lint, "convert": convert, "train": train}
+COMMANDS = {"run": run, "doctor": doctor, "sync": sync, "lint": lint, "convert": convert, "train": train}
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ and each check is tested with wrong answers.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from numbers import Real
@@ -263,3 +264,46 @@ def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_
     if max_extra_bytes is not None and extra > max_extra_bytes:
         raise CheckFailed(f"it is right, but a chip holds {extra:,} bytes beside its shard; the budget is {max_extra_bytes:,}")
     print(f"yes: {goal} in {len(plan.steps)} steps, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
+
+
+def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: Any = None, bubble: float | None = None, chunks: int = 1) -> None:
+    """Grade a pipeline schedule: that it does a training step's work, within a memory and a bubble; print what it achieved.
+
+    Args:
+        learners: a `ttkit.plans.Schedule`, or for each stage a text such as "F0 F1 B0 B1"; or a function of the two numbers that
+            returns one or the other.
+        stages, micro_batches, chunks: for which pipeline it must be.
+        memory: the activations of how many micro-batches each stage has room for; one number, or one for each stage.
+        bubble: which part of the time may be bubble, 0 to 1, if a backward takes twice as long as a forward.
+
+    Raises:
+        CheckFailed: it is for another pipeline, cannot run (the message names stage and action), or passes a budget.
+        NotDone: the function has no result yet.
+
+    Example:
+        >>> check_schedule(["F0 F1 B0 F2 B1 B2", "F0 B0 F1 B1 F2 B2"], 2, 3, memory=2, bubble=0.25)
+        yes: 2 stages, 3 micro-batches, bubble 25.0% of the time, at most the activations of 2 micro-batches on a stage
+    """
+    from ttkit.plans import Schedule
+
+    if callable(learners):
+        learners = learners(stages, micro_batches)
+    if learners is None or learners is Ellipsis:
+        raise NotDone(f"a schedule of {stages} stages and {micro_batches} micro-batches")
+    try:
+        schedule = learners if isinstance(learners, Schedule) else Schedule("yours", stages, micro_batches, learners, chunks)
+        for what, asked in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
+            has = getattr(schedule, what)
+            require(has == asked, f"the schedule is for {what}={has}, asked is {what}={asked}")
+        schedule.validate()
+        timeline, peaks = schedule.timeline(), schedule.peak_activations()
+        schedule.validate(memory_limit=memory)
+    except TTKitError as wrong:
+        raise CheckFailed(str(wrong)) from None
+    if bubble is not None and timeline.bubble_fraction > bubble + 1e-9:
+        waits = [(b.start_s - a.end_s, -stage, b.action) for stage, row in enumerate(timeline.slots) for a, b in itertools.pairwise(row)]
+        length, stage, action = max(waits, key=lambda wait: wait[:2])
+        found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
+        raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
+    size = f"{stages} stages, {micro_batches} micro-batches" + (f", {chunks} chunks a stage" if chunks > 1 else "")
+    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {max(peaks):.4g} micro-batches on a stage")

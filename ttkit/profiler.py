@@ -15,6 +15,7 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
+from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, flops, known_fidelity, roofline
@@ -220,23 +221,13 @@ class Profile:
         Raises:
             TTKitError: the file cannot be written there.
         """
-        target = Path(path)
         events = sorted((e for record, start in self.spans() for e in _events(record, start)), key=lambda e: (e["ts"], e["pid"], e["tid"]))
         names = []
         for number, (mesh, called) in enumerate(self._meshes, 1):
             names.append(_label("process_name", number, 0, f"{called}, modelled"))
             names += [_label("thread_name", number, chip, f"chip {chip}") for chip in sorted(mesh.get_device_ids())]
         text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ns", "otherData": {"times": self._title("all times are modelled")}})
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            try:
-                beside.write_text(text, encoding="utf-8")
-                os.replace(beside, target)
-            finally:
-                beside.unlink(missing_ok=True)
-        except OSError as error:
-            fail(f"to_chrome_trace({str(path)!r})", f"the file cannot be written: {error.strerror}", "a file name in a folder that is there")
-        return target
+        return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
 
 
 @contextmanager

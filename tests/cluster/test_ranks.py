@@ -35,8 +35,3 @@ def test_boards_that_are_no_mesh():
             ranks_of(5)
     finally:
         ttkit.use_system(None)
-
-
-def test_hosts_elsewhere_are_said():
-    with pytest.raises(TTKitError, match=r"names metal-wh-01, metal-wh-04; the engines of a Cluster run on this host"):
-        ttkit.Cluster(ROOT / "configs/2loudboxes")

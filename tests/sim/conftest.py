@@ -1,9 +1,11 @@
 """Tests of the simulator run strict, with a fabric, and leave no mesh open; meshes to compute on, and the comparison of each chip with torch."""
 
+import functools
 import itertools
 
 import pytest
 from machine import strict_with_fabric
+from started import start
 
 from ttkit import ttnn
 
@@ -14,6 +16,12 @@ MAPPINGS = {"RR": (None, None), "S0R": (0, None), "RS0": (None, 0)}
 def clean_machine():
     with strict_with_fabric():
         yield
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(mesh, hosts, script, *arguments): the finished mpiexec, one rank for each host."""
+    return functools.partial(start, tmp_path)
 
 
 @pytest.fixture(params=[(1, 1), (2, 4)], ids=["1x1", "2x4"])

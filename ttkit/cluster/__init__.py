@@ -26,6 +26,7 @@ _LATER = {
     "check_descriptor": "ttkit.hardware.descriptor",
     "descriptor_for": "ttkit.hardware.descriptor",
     "descriptor_path": "ttkit.hardware.descriptor",
+    "examine": "ttkit.cluster.doctor",
     "find_config": "ttkit.cluster.config",
     "lint_path": "ttkit.cluster.lint",
     "mpirun_command": "ttkit.cluster.command",

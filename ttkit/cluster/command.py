@@ -1,12 +1,13 @@
 """From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
 
-One difference in the environment is declared: each rank gets a TT_METAL_CACHE of its own (ranks that compile into a shared one
-overwrite each other's files); `rank_cache=False` gives tt-run's environment exactly. Bindings that stand in another order
-than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
+Two differences in the environment are declared: the shell's TTKIT_ variables reach the ranks too, and each rank gets a TT_METAL_CACHE
+of its own (ranks that compile into a shared one overwrite each other's files; `rank_cache=False` leaves it as tt-run does). Bindings
+that stand in another order than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -23,7 +24,7 @@ from ttkit.cluster.hosts import hosts_of_rankfile, read_rankfile
 from ttkit.errors import TTKitError, fail
 
 # Variables of the shell that reach the ranks by their first letters ...
-PASSTHROUGH = ("TT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
+PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
 # ... except those that belong to one rank: they come from the bindings, or not at all.
 BLOCKED = {
     "TT_MESH_ID",
@@ -43,13 +44,20 @@ BLOCKED = {
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,sm,tcp",
 }
+# Where no hosts are named. Where they are, their slots count: with this policy mpirun 5.0.11 puts every rank on the first host.
+CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+# Where they are: ssh asks nobody for a password and gives up; a host that falls silent is given up after 10 + 4 * 5 seconds.
+ACROSS_HOSTS = {
+    "PRTE_MCA_plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+    "PRTE_MCA_oob_tcp_keepalive_time": "10",
+    "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
+    "PRTE_MCA_oob_tcp_keepalive_probes": "4",
+}
 RANKFILE_OPTIONS = ("--rankfile", "-rankfile", "-rf")
-HOST_OPTIONS = ("--host", "-host", "--hostfile", "-hostfile", "--default-hostfile")
-SYNTAXES = ("auto", "rankfile", "map-by", "mca")
+HOST_OPTIONS = ("--host", "-host", "-H", "--hostfile", "-hostfile", "--default-hostfile", "--machinefile", "-machinefile")
 
 
 def find_mpirun(named: str | None = None) -> str:
@@ -61,10 +69,24 @@ def find_mpirun(named: str | None = None) -> str:
     return named or shutil.which("mpirun-ulfm") or (str(beside) if beside.is_file() else "mpirun")
 
 
-def mpirun_environment() -> dict[str, str]:
+def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
+    """The variables that mpirun needs for a command of mpirun_command.
+
+    Example:
+        >>> [name for name in mpi_variables(["mpirun", "-np", "1", "echo", "--host"]) if name.startswith("PRTE")]
+        ['PRTE_MCA_rmaps_default_mapping_policy']
+        >>> mpi_variables(["mpirun", "--hostfile", "hosts.txt", "-np", "1", "echo"])["PRTE_MCA_plm_ssh_args"]
+        '-o BatchMode=yes -o ConnectTimeout=10'
+    """
+    options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)  # what follows is the program's too
+    named = any(word.partition("=")[0] in HOST_OPTIONS for word in options)
+    return MPI_ENVIRONMENT | (ACROSS_HOSTS if named else CROWDED)
+
+
+def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
     """The environment that mpirun itself is started with."""
     home = {} if "HOME" in os.environ else {"HOME": os.path.expanduser("~")}  # Open MPI does not start without one
-    return {**MPI_ENVIRONMENT, **home, **os.environ}
+    return {**mpi_variables(command), **home, **os.environ}
 
 
 def rank_environment(binding: RankBinding, bindings: Bindings, rank_cache: bool = True) -> dict[str, str]:
@@ -121,7 +143,7 @@ def mpirun_command(
             are named with --host.
         bare: without the choice of TCP for messages between ranks.
         tcp_interface: the network interface to use, instead of all but lo and docker0.
-        rankfile_syntax: one of SYNTAXES; "auto" asks mpirun for its version.
+        rankfile_syntax: "auto", "rankfile", "map-by" or "mca"; "auto" asks mpirun for its version.
 
     Example:
         >>> from ttkit.cluster.bindings import plain_ranks
@@ -157,7 +179,7 @@ def mpirun_command(
 
 def pasteable(command: Sequence[str]) -> str:
     """The command as text for a shell, one line for each rank, with the variables in front that mpirun itself needs."""
-    needed = [f"{name}={shlex.quote(value)}" for name, value in MPI_ENVIRONMENT.items() if name not in os.environ]
+    needed = [f"{name}={shlex.quote(value)}" for name, value in mpi_variables(command).items() if name not in os.environ]
     text = " ".join([*needed, *("\\\n  :" if word == ":" else shlex.quote(word) for word in command)])
     return f"cd {shlex.quote(str(Path.cwd()))} && {text}"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttkit.cluster.hosts import read_hosts, read_rankfile
+from ttkit.cluster.hosts import Host, read_hosts, read_rankfile
 from ttkit.errors import TTKitError, fail
 
 BINDINGS = "rank_bindings.yaml"
@@ -55,6 +55,21 @@ def find_config(folder: str | os.PathLike[str], or_else: bool = False) -> Config
     if config.bindings is None and config.mapping is None and config.hosts is None and not or_else:
         fail(f"open the configuration {folder}", f"it has neither {BINDINGS} nor hosts.txt or hosts.json", "add one; configs/README.md says what goes in")
     return config
+
+
+def place_words(hostfile: Path | None, hosts: Sequence[Host], rankfile: Path | None = None) -> list[str]:
+    """The words that tell mpirun which hosts there are, and which rank sits where.
+
+    Example:
+        >>> place_words(Path("hosts.json"), [Host("a"), Host("b")])
+        ['--host', 'a:1,b:1']
+    """
+    place: list[str] = []
+    if hostfile and hostfile.suffix == ".json":
+        place = ["--host", ",".join(f"{host.name}:{host.slots}" for host in hosts)]
+    elif hostfile:
+        place = ["--hostfile", os.path.relpath(hostfile)]
+    return place + (["--rankfile", os.path.relpath(rankfile)] if rankfile else [])
 
 
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:

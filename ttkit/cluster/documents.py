@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any, NoReturn
 import yaml
 
 from ttkit.errors import fail
-from ttkit.hardware.findings import Finding
+from ttkit.hardware.findings import Finding, nearest
 
 MAX_BYTES = 1 << 18  # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
 MAX_NODES = 50_000  # of YAML, with every alias counted as often as it is used
@@ -178,14 +177,14 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
         fail(f"read {what} {path}", f"malformed JSON: {error}", "a file of this kind has three levels and small numbers")
 
 
-def nearest(name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None) -> str:
+def did_you_mean(name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None) -> str:
     """ "did you mean 'x'?" for a name that is not known, or "" when nothing is near.
 
     Example:
-        >>> nearest("mesh_idd", ["rank", "mesh_id"])
+        >>> did_you_mean("mesh_idd", ["rank", "mesh_id"])
         "did you mean 'mesh_id'?"
     """
-    close = (renamed or {}).get(str(name)) or next(iter(difflib.get_close_matches(str(name), list(known), 1, 0.6)), "")
+    close = (renamed or {}).get(str(name)) or nearest(name, known)
     return f"did you mean '{close}'?" if close else ""
 
 

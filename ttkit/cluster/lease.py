@@ -31,6 +31,9 @@ def adopt_orphans() -> None:
 def hold() -> None:
     """End this process when its parent ends: at once on Linux, within a second elsewhere.
 
+    Of an engine on another host the parent is Open MPI's daemon there. That one ends, and its ranks with it, when the connection to its
+    mpirun does: at once when mpirun ends, by whatever signal, and 30 s after the network between them is gone (ACROSS_HOSTS in `command`).
+
     The thread asks for the parent's number, which changes when the parent ends, not whether that process is there: a killed
     parent whose own parent does not wait for it is there for ever.
     """

@@ -7,16 +7,19 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings, check_bindings, read_mapping
 from ttkit.cluster.config import BINDINGS, find_config
-from ttkit.cluster.documents import Document, nearest, read_text, read_yaml
+from ttkit.cluster.documents import Document, did_you_mean, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
 from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
 from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # The names of the design document and of older files -> today's.
 RENAMED = {
@@ -29,11 +32,12 @@ RENAMED = {
 SETTINGS_BY_TT_RUN = ("TT_MESH_ID", "TT_MESH_HOST_RANK", "TT_MESH_GRAPH_DESC_PATH", "TT_RUN_RANK")  # lost or harmful when set by hand
 
 
-def lint_path(path: str | os.PathLike[str]) -> list[Finding]:
+def lint_path(path: str | os.PathLike[str], hostfile: Path | None = None) -> list[Finding]:
     """What is wrong or doubtful in a configuration folder or in one of its files.
 
     Args:
         path: a folder with rank_bindings.yaml, hosts.txt and so on, or one such file, or a training configuration.
+        hostfile: where the ranks of a rank_bindings.yaml go that is looked at without its folder; else all on one host.
 
     Example:
         >>> lint_path("configs/2loudboxes")
@@ -51,7 +55,7 @@ def lint_path(path: str | os.PathLike[str]) -> list[Finding]:
         if path.suffix == ".textproto":
             _, findings = _descriptor(path)
             return findings
-        return _lint_yaml(path)
+        return _lint_yaml(path, _places(read_hosts(hostfile), (), hostfile, None) if hostfile else None)
     except TTKitError as error:
         return [_as_finding(path, error)]
 
@@ -60,7 +64,6 @@ def findings_table(findings: Sequence[Finding]) -> str:
     """The findings as a table, worst first, as wide as the terminal; one line when there are none."""
     if not findings:
         return "no findings"
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -68,10 +71,17 @@ def findings_table(findings: Sequence[Finding]) -> str:
     for finding in sorted(findings, key=lambda each: (each.severity != "error", each.path, each.line)):
         cells = (f"{min(finding.path, os.path.relpath(finding.path), key=len)}:{finding.line}", finding.severity, finding.message, finding.cure)
         table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    errors = sum(finding.severity == "error" for finding in findings)
+    return f"{as_text(table)}{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+
+
+def as_text(table: Table) -> str:
+    """A table of rich's as text, as wide as the terminal."""
+    from rich.console import Console
+
     page = io.StringIO()
     Console(file=page, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
-    errors = sum(finding.severity == "error" for finding in findings)
-    return f"{page.getvalue()}{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+    return page.getvalue()
 
 
 def _lint_folder(folder: Path) -> list[Finding]:
@@ -172,7 +182,7 @@ def _unknown_keys(document: Document, note: _Noting) -> None:
     for where, mapping, known in mappings:
         for key in mapping:
             if key not in known:
-                hint = nearest(key, known, RENAMED) or f"delete it, or use one of {', '.join(known)}"
+                hint = did_you_mean(key, known, RENAMED) or f"delete it, or use one of {', '.join(known)}"
                 note.error((*where, str(key)), f"unknown key {str(key)[:60]!r}: tt-run ignores it", hint)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from ttkit.cluster.keeper import ORDER, remove
-from ttkit.cluster.launch import EPITAPHS, TAG
+from ttkit.cluster.launch import CLOSED, EPITAPHS, LOST, TAG, ended_first, ranks_on
 
 STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
 LAST_LINES = 8
@@ -39,6 +39,7 @@ class Ended:
     code: int  # below 0: the signal that ended it
     said: str = field(default="", repr=False)
     rank: int | None = None  # that ended without mpirun's saying so
+    hosts: tuple[str, ...] = ()  # of each rank, where some are not this one
 
     def why(self, ranks: int) -> str:
         """What happened, in one sentence, with the last lines of the process to blame below it.
@@ -48,8 +49,14 @@ class Ended:
             mpirun ended with code 1; the last lines:
               rank 0: No module named 'numpy'
         """
+        lost = LOST.search(self.said)
+        if lost:
+            return f"host {lost['host']}{ranks_on(lost['host'], self.hosts)} does not answer any more; the ranks on the other hosts were stopped"
         match = next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None) if self.name == "mpirun" else None
         blamed = int(match["rank"]) if match else self.rank
+        noticed = {int(tag[1]) for line in self.said.encode().splitlines() if CLOSED.encode() in line and (tag := TAG.search(line))}
+        if blamed in noticed:
+            return f"{ended_first(noticed, ranks)}; the others were stopped with it"
         if blamed is None:
             text = f"{self.name} {_how(self.code)}"
         else:
@@ -82,14 +89,22 @@ def _last_lines(said: bytes, rank: int | None) -> list[str]:
 class Processes:
     """The processes of one start of a cluster. Its folder holds their logs and keys, and is removed with them."""
 
-    def __init__(self, prepare: Callable[[Path], tuple[Mapping[str, Sequence[str]], Mapping[str, str]]], on_end: Callable[[Ended], None]):
+    def __init__(
+        self,
+        prepare: Callable[[Path], tuple[Mapping[str, Sequence[str]], Mapping[str, str]]],
+        on_end: Callable[[Ended], None],
+        hosts: Sequence[str] = (),
+        tell: Sequence[str] = (),
+    ):
         """Start them.
 
         Args:
             prepare: given the folder, the command for each name and the environment of all.
             on_end: called, in a thread of its own, for each process that ends by itself.
+            hosts: the host of each rank, where some are not this one.
+            tell: the process that waits for a file, and that file: see the keeper.
         """
-        self._on_end = on_end
+        self._on_end, self._hosts = on_end, tuple(hosts)
         self.folder = Path(tempfile.mkdtemp(prefix="ttkit-cluster-"))  # readable by nobody else: the keys are in it
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
@@ -97,7 +112,7 @@ class Processes:
         self._lease, at_keeper = os.pipe()[::-1]
         try:
             commands, environment = prepare(self.folder)
-            (self.folder / ORDER).write_text(json.dumps({"commands": commands, "environment": environment}))
+            (self.folder / ORDER).write_text(json.dumps({"commands": commands, "environment": environment, "tell": list(tell)}))
             # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which would then stop all ranks.
             words = [*python_command("keeper"), str(self.folder)]
             self._keeper = subprocess.Popen(words, stdin=at_keeper, stdout=subprocess.PIPE, start_new_session=True)
@@ -118,7 +133,7 @@ class Processes:
             if "started" in event:
                 self.pids |= event["started"]
             else:
-                self._note(Ended(event["ended"], event["code"], event["said"], event.get("rank")))
+                self._note(Ended(event["ended"], event["code"], event["said"], event.get("rank"), self._hosts))
         stdout.close()
         self._note(Ended("keeper", self._keeper.wait()))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
+from ttkit.cluster import ssh
 from ttkit.cluster.bindings import Bindings, RankBinding, plain_ranks, read_bindings, read_mapping
-from ttkit.cluster.config import find_config
+from ttkit.cluster.config import find_config, place_words, placement
 from ttkit.cluster.hosts import read_hosts
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
@@ -15,14 +15,12 @@ from ttkit.hardware.descriptor import read_descriptor
 from ttkit.hardware.placing import placed
 from ttkit.hardware.systems import current_machine, narrow
 
-HERE = ("localhost", "127.0.0.1", "::1")
-
 
 def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
     """The ranks of a configuration folder, or of a number of engines.
 
     Raises:
-        TTKitError: the files are wrong, they name other hosts than this one, or the boards cannot be shared so.
+        TTKitError: the files are wrong, or the boards cannot be shared so.
 
     Example:
         >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in ranks_of("configs/t3000_2ranks").rank_bindings]
@@ -31,16 +29,30 @@ def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
     if isinstance(config, int):
         return equal_boards(config)
     files = find_config(config)
-    hosts = read_hosts(files.hosts) if files.hosts else ()
-    elsewhere = sorted({host.name for host in hosts} - {*HERE, socket.gethostname()})
-    if elsewhere:
-        rule = f"its hosts file names {', '.join(elsewhere)}; the engines of a Cluster run on this host, {socket.gethostname()}"
-        fail(f"Cluster({os.fspath(config)!r})", rule, f"ttkit run --config {os.fspath(config)} program, which starts ranks on several hosts")
     if files.bindings:
         return read_bindings(files.bindings)
     if files.mapping:
         return read_mapping(files.mapping)
-    return plain_ranks(sum(host.slots for host in hosts))
+    return plain_ranks(sum(host.slots for host in read_hosts(files.hosts or "")))
+
+
+def places_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[str], list[str]]:
+    """(words that tell mpirun where to start the ranks, the host of each): ([], ["", ...]) where all of them run on this host.
+
+    Example:
+        >>> places_of("configs/2loudboxes", 2)
+        (['--hostfile', 'configs/2loudboxes/hosts.txt'], ['metal-wh-01', 'metal-wh-04'])
+        >>> places_of("configs/t3000_2ranks", 2)
+        ([], ['', ''])
+    """
+    files = None if isinstance(config, int) else find_config(config)
+    if files is None or not (files.hosts or files.rankfile):
+        return [], [""] * ranks
+    words = place_words(files.hosts, read_hosts(files.hosts) if files.hosts else (), files.rankfile)
+    names = placement(ranks, words)
+    here = dict(zip(set(names), ssh.for_all(lambda name: not name or ssh.is_here(name), set(names))))
+    names = ["" if here[name] else name for name in names]
+    return words if any(names) else [], names
 
 
 def equal_boards(number: int) -> Bindings:

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ttkit.cluster.axes import STRATEGIES, check_divisible, parallel_axes
-from ttkit.cluster.documents import Document, Where, fail_with, find_file, nearest, read_yaml
+from ttkit.cluster.documents import Document, Where, did_you_mean, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError
 from ttkit.hardware.findings import Finding
 
@@ -209,7 +209,7 @@ def _read_sections(document: Document, sections: dict[str, Any], findings: list[
     for key, value in top.items():
         section = SECTIONS.get(str(key))
         if section is None:
-            cure = nearest(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
+            cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
             findings.append(Finding("warning", str(document.path), document.at(str(key)), f"unknown section {str(key)[:60]!r}", cure))
         elif isinstance(value, str):
             _follow(document, (key,), value, sections, findings, chain)
@@ -252,7 +252,7 @@ def _section(document: Document, where: Where, section: type, value: Any, findin
     given: dict[str, Any] = {}
     for key, setting in value.items():
         if key not in known:
-            wrong(str(key), f"unknown key {str(key)[:60]!r}: ttml ignores it", nearest(key, known) or f"one of {', '.join(known)}")
+            wrong(str(key), f"unknown key {str(key)[:60]!r}: ttml ignores it", did_you_mean(key, known) or f"one of {', '.join(known)}")
             continue
         kind, rule = hints[known[key].name], known[key].metadata
         inner = next((part for part in (kind, *get_args(kind)) if isinstance(part, type) and hasattr(part, "__dataclass_fields__")), None)

@@ -6,12 +6,14 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ttkit.cluster.engine import stack_file, who
+from ttkit.cluster import ssh
+from ttkit.cluster.engine import far_folder, stack_file, who
 from ttkit.errors import fail
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ INTERRUPT_S = 3.0  # for a rank to come back from Python code
 OUTPUT_S = 10.0  # for what was printed to arrive after the result
 SHOW_AFTER_S = 2.0
 STACK_S = 1.0  # for a rank to write where it is
+FAR_S = 10.0  # for another host to say so
+# The process and its file; the folder of Open MPI there, which only the process knows, comes before it: see engine.own_folder.
+FAR_STACK = """kill -USR1 "$0" && sleep 0.3 && cat "$(tr '\\0' '\\n' < /proc/"$0"/environ | sed -n 's/^PMIX_SERVER_TMPDIR=//p')/$1\""""
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 FRAME = re.compile(r'File "(.*?)", line (\d+) in (.*)')  # of faulthandler
 BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
@@ -146,8 +151,7 @@ def interrupt(cluster: Cluster) -> str:
         return "no rank was busy"
     lines = [f"{name_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} at {text}" for text, ranks in places(cluster, busy).items()]
     for rank in busy:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(cluster.pid(rank), signal.SIGINT)
+        cluster.signal(rank, signal.SIGINT)
     until = time.monotonic() + INTERRUPT_S
     while cluster.busy() and time.monotonic() < until and not cluster.failure:
         time.sleep(0.02)
@@ -164,25 +168,45 @@ def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
     """Where ranks are just now: {"line 2: comm.Barrier()": [0, 1]}. Works for ranks that wait inside MPI."""
     if not ranks or not cluster._processes:
         return {}
-    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks}
+    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks if not cluster.hosts[rank]}
     sizes = {rank: file.stat().st_size for rank, file in files.items()}
-    for rank in ranks:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(cluster.pid(rank), signal.SIGUSR1)
+    for rank in files:
+        cluster.signal(rank, signal.SIGUSR1)
     stacks: dict[int, list[Frame]] = {}
     until = time.monotonic() + STACK_S
-    while len(stacks) < len(ranks) and time.monotonic() < until:
+    while len(stacks) < len(files) and time.monotonic() < until:
         time.sleep(0.02)
         for rank, file in files.items():
             with file.open() as text:
                 text.seek(sizes[rank])
-                frames = FRAME.findall(text.read())
-            if frames and frames[-1][2] in ("_run_code", "<module>", "main"):  # the outermost: the stack is there in full
-                stacks[rank] = [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
+                if frames := _frames(cluster, text.read()):
+                    stacks[rank] = frames
+    far = [rank for rank in ranks if cluster.hosts[rank]]
+    for rank, said in zip(far, ssh.for_all(lambda rank: _far_stack(cluster, rank), far)):
+        stacks[rank] = _frames(cluster, said.rpartition("(most recent call first)")[2])
     found: dict[str, list[int]] = {}
     for rank in ranks:
         found.setdefault(_yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
     return found
+
+
+def _frames(cluster: Cluster, said: str) -> list[Frame]:
+    """The frames of one stack that faulthandler wrote, innermost first; [] where it is not there in full."""
+    frames = FRAME.findall(said)
+    if not frames or frames[-1][2] not in ("_run_code", "<module>", "main"):  # the outermost
+        return []
+    return [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
+
+
+def _far_stack(cluster: Cluster, rank: int) -> str:
+    """What a rank on another host writes when it is asked where it is; "" where the host does not answer."""
+    file = stack_file("", rank)
+    folder = far_folder(cluster._processes.folder, rank)  # type: ignore[union-attr]
+    words = ["sh", "-c", FAR_STACK, str(cluster.pid(rank)), str(folder / file)]
+    try:
+        return subprocess.run(ssh.command(cluster.hosts[rank], words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FAR_S).stdout
+    except subprocess.TimeoutExpired:
+        return ""
 
 
 def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:

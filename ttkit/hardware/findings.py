@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -35,3 +37,13 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.message}" + (f"\n  try: {self.cure}" if self.cure else "")
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The known name that an unknown one is most like, or "" when none is near.
+
+    Example:
+        >>> nearest("mesh_idd", ["rank", "mesh_id"]), nearest("x", ["rank"])
+        ('mesh_id', '')
+    """
+    return next(iter(difflib.get_close_matches(str(name)[:60], list(known), 1)), "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from ttkit.hardware.findings import nearest
 
 REPORT = "Failed to validate MeshGraphDescriptor textproto: \n=== MeshGraphDescriptor Validation Report ===\n\nErrors:"
 OLD = "MGD 1.0 Compatibility requirement: "
@@ -273,8 +274,8 @@ def _end(node: Any, where: Where, ids: dict[int, str], meshes: dict[str, Any]) -
 def _unknown(kind: str, name: str, known: Iterable[str], where: Where) -> Iterator[Problem]:
     known = list(known)
     if name not in known:
-        near = difflib.get_close_matches(name[:60], known, 1)
-        yield Problem(f"{kind} descriptor {name} not found in instance", where, f"""write {" or ".join(f'"{k}"' for k in near or known)[:200]}""")
+        near = nearest(name, known)
+        yield Problem(f"{kind} descriptor {name} not found in instance", where, f"""write {" or ".join(f'"{k}"' for k in ([near] if near else known))[:200]}""")
 
 
 def _not_a_mesh(node: Any, where: Where) -> Iterator[Problem]:

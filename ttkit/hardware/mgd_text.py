@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
+from ttkit.hardware.findings import nearest
 from ttkit.hardware.mgd_schema import ENUMS, MESSAGES, message_classes
 
 Path = tuple[str | int, ...]
@@ -81,8 +81,7 @@ def marks_of(text: str) -> Marks:
             name = token
             marks.lines.setdefault((*path, name), line)
             if message and name not in MESSAGES[message]:
-                near = difflib.get_close_matches(name[:60], MESSAGES[message], 1)
-                marks.unknown.append((line, name, near[0] if near else ""))
+                marks.unknown.append((line, name, nearest(name, MESSAGES[message])))
         elif kind in ("word", "text") and not brackets:
             name = ""
     return marks
@@ -117,8 +116,8 @@ def _cure(what: str) -> str:
     enum = re.search(r'Enum type "([\w.]+)" has no value (?:named|with number) (\w+)', what)
     if enum:
         values = next((v for name, v in ENUMS.items() if enum[1] == name), ())
-        near = difflib.get_close_matches(enum[2].upper()[:60], values, 1) or [v for v in values if not v.startswith("INVALID")]
-        return f"write {' or '.join(near)}" if near else ""
+        near = nearest(enum[2].upper(), values) or " or ".join(v for v in values if not v.startswith("INVALID"))
+        return f"write {near}" if near else ""
     if "multiple times" in what or "already" in what:
         return "keep one of the two"
     return "look for a missing quote, colon or brace on this line or the one above"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ttkit.files import write_whole
 from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance, Pinning, load_text, refuse
 
 Link = tuple[tuple[int, int], int, str, tuple[int | None, int | None], bool]  # meshes, channels, policy, devices, z direction
@@ -78,7 +79,7 @@ def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[st
     """Write a descriptor as MGD 2.0 and return the path; `read_descriptor` of it gives an equal descriptor.
 
     Raises:
-        TTKitError: it is made by hand and breaks a rule; nothing is written.
+        TTKitError: it is made by hand and breaks a rule, or the file cannot be written there; nothing is written.
 
     Example:
         >>> import tempfile
@@ -87,9 +88,8 @@ def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[st
         >>> read_descriptor(path) == descriptor_for(32)
         True
     """
-    path, text = Path(path), text_of(descriptor)
-    loaded = load_text(text, f"{path.stem}.textproto")
+    asked, text = f"write_descriptor({descriptor!r}, {os.fspath(path)!r})", text_of(descriptor)
+    loaded = load_text(text, f"{Path(path).stem}.textproto")
     if loaded.descriptor is None:
-        refuse(f"write_descriptor({descriptor!r}, {os.fspath(path)!r})", loaded)
-    path.write_text(text, encoding="utf-8")
-    return path
+        refuse(asked, loaded)
+    return write_whole(path, text, asked)

@@ -5,7 +5,6 @@ Only the tree of nodes is made, never Python objects, so that nothing in a file 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ttkit.hardware.findings import Finding
+from ttkit.hardware.findings import Finding, nearest
 
 KEYS = ("ChipSpec", "Board", "Mesh", "RelaxedGraph", "Graph")
 TYPES = {"MESH": ("LINE", "LINE"), "TORUS": ("RING", "RING"), "TORUS_XY": ("RING", "RING"), "TORUS_X": ("LINE", "RING"), "TORUS_Y": ("RING", "LINE")}
@@ -63,8 +62,8 @@ class _Reader:
             if name in known:
                 values[name] = value
             else:
-                near = difflib.get_close_matches(name[:60], known, 1)
-                cure = f"write {near[0]}" if near else "remove it"
+                near = nearest(name, known)
+                cure = f"write {near}" if near else "remove it"
                 self.findings.append(Finding("warning", self.path, line_of(key), f"unknown key '{name[:60]}' in {what}", cure))
         return values
 

@@ -1,16 +1,22 @@
-"""Collectives as data: topologies, plans and what they cost."""
+"""Collectives and pipelines as data: topologies, plans and what they cost; schedules of stages and micro-batches."""
 
 from ttkit.plans.collectives import all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter
 from ttkit.plans.cost import Cost, candidates, cost, crossover, fastest
+from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.plan import Plan, Step, Transfer
+from ttkit.plans.schedule import Action, Schedule
+from ttkit.plans.timetable import Timetable
 from ttkit.plans.topology import LINE, RING, Topology, topology
 
 __all__ = [
     "LINE",
     "RING",
+    "Action",
     "Cost",
     "Plan",
+    "Schedule",
     "Step",
+    "Timetable",
     "Topology",
     "Transfer",
     "all_gather",
@@ -21,7 +27,12 @@ __all__ = [
     "cost",
     "crossover",
     "fastest",
+    "gpipe",
+    "interleaved",
+    "one_at_a_time",
+    "one_f_one_b",
     "point_to_point",
     "reduce_scatter",
     "topology",
+    "zb_h1",
 ]

@@ -29,6 +29,7 @@ class Team(NamedTuple):
     hosts: tuple[int, ...]  # host ranks, row-major over the axes
     blocks: tuple[int, ...]  # how many blocks there are along each axis
     place: tuple[int, ...]  # which of them is ours
+    one_chip: bool  # a block has one chip along the axes, so there is nothing to add up at home
 
 
 @functools.lru_cache(maxsize=1024)
@@ -50,7 +51,7 @@ def team(grid: Grid, axes: tuple[int, ...]) -> Team | None:
     mine = next(place for place, host in at.items() if host == me)
     line = sorted(p for p in at if all(p[a] == mine[a] for a in range(len(mine)) if a not in axes))
     blocks = tuple(grid.mesh_shape[a] // shape[a] for a in axes)
-    return Team(tuple(at[p] for p in line), blocks, tuple(mine[a] for a in axes))
+    return Team(tuple(at[p] for p in line), blocks, tuple(mine[a] for a in axes), all(shape[a] == 1 for a in axes))
 
 
 class Line(NamedTuple):
@@ -108,8 +109,7 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     counts = [sources.count(i) * shard for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)
     flat = np.empty(full.size * shard, mine.dtype)
-    comm = here.group(ranks)
-    here.run(lambda: comm.Iallgatherv(mine, [flat, counts]), lambda: comm.Allgatherv(mine, [flat, counts]), "all_gather", ranks)
+    here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
     by_rank = np.argsort(np.array(sources), kind="stable")  # the covered chips in the order in which their values came
     values = flat.reshape((full.size,) + tensor.shard_shape)
     if (by_rank != np.arange(full.size)).any():
@@ -137,7 +137,7 @@ def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, Team]:
     found, ranks, comm = _line(tensor.grid, tuple(axes))
     mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
     parts = _empty(found.blocks + mine.shape, mine.dtype)
-    fabric.world().run(lambda: comm.Iallgather(mine, parts), lambda: comm.Allgather(mine, parts), "all_gather", ranks)
+    fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
     return parts, found
 
 
@@ -192,17 +192,18 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
         return _anywhere(tensor, lambda array: exchange.added(array, axes, _lengths(tensor, axes)))
     if _small(tensor, axes):
         return exchange.added(_along(tensor, axes), axes, _lengths(tensor, axes))
-    _, ranks, comm = _line(tensor.grid, tuple(axes))
-    here = fabric.world()
-    mine = np.ascontiguousarray(exchange.summed(tensor, axes))
+    found, ranks, comm = _line(tensor.grid, tuple(axes))
+    mine = np.ascontiguousarray(tensor.array if found.one_chip else exchange.summed(tensor, axes))
     total = _empty(mine.shape, mine.dtype)
-    here.run(lambda: comm.Iallreduce(mine, total), lambda: comm.Allreduce(mine, total), "all_reduce", ranks)
+    fabric.world().run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
     return total
 
 
 def _small(tensor: Tensor, axes: list[int]) -> bool:
-    chips = math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1)
-    return chips * tensor.array.nbytes <= EXACT_BELOW
+    nbytes = tensor.array.nbytes
+    if nbytes > EXACT_BELOW:
+        return False
+    return nbytes * math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1) <= EXACT_BELOW
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -222,8 +223,7 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
         here = fabric.world()
         parts = np.ascontiguousarray(_by_block(exchange.summed(tensor, axes), lead + dim, found.blocks, inner))
         mine = _empty(parts.shape[len(axes) :], parts.dtype)
-        start, blocking = (lambda: comm.Ireduce_scatter_block(parts, mine)), (lambda: comm.Reduce_scatter_block(parts, mine))
-        here.run(start, blocking, "reduce_scatter", ranks)
+        here.run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
     return exchange.scattered(mine, lead, axes, inner, dim)
 
 
@@ -268,7 +268,7 @@ def one_of(tensor: Tensor, over: int, at: int) -> Array:
     mine = exchange.one_of(tensor, over, at % length)
     values = np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
     here = fabric.world()
-    here.run(lambda: comm.Ibcast(values, root), lambda: comm.Bcast(values, root), "broadcast", ranks)
+    here.run(comm, "Bcast", (values, root), "broadcast", ranks)
     return values
 
 
@@ -295,11 +295,9 @@ def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate)
         if here.rank == target:
             values[place[receiver]] = mine
         else:
-            comm = here.comm
-            here.run(lambda: comm.Isend(mine, target, fabric.BYTES), lambda: comm.Send(mine, target, fabric.BYTES), "point_to_point", [target])
+            here.run(here.comm, "Send", (mine, target, fabric.BYTES), "point_to_point", [target])
     elif here.rank == target:
         into = np.empty(tensor.shard_shape, values.dtype)
-        comm = here.comm
-        here.run(lambda: comm.Irecv(into, source, fabric.BYTES), lambda: comm.Recv(into, source, fabric.BYTES), "point_to_point", [source])
+        here.run(here.comm, "Recv", (into, source, fabric.BYTES), "point_to_point", [source])
         values[place[receiver]] = into
     return values

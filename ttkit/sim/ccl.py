@@ -168,9 +168,10 @@ def all_gather(
 
 
 def _made(tensor: Tensor, array: Array, label: Any, memory_config: Any, output: Tensor | None = None, rounded: bool = True) -> Tensor:
-    if output is None and rounded:
+    if output is None and (rounded or tensor.dtype is DataType.FLOAT32):
         return moved("collective", tensor, array, memory_config, topology=label)
-    return result(tensor, array, topology=label, memory_config=memory_config, output=output, owned=array.flags.owndata)
+    with np.errstate(all="ignore"):
+        return result(tensor, array, topology=label, memory_config=memory_config, output=output, owned=array.flags.owndata)
 
 
 def _only_older(name: str, older: dict[str, Any]) -> None:
@@ -234,7 +235,7 @@ def _check_links(asked: object, mesh: MeshDevice, axis: int | None, num_links: i
         )
 
 
-@operation("all_reduce")
+@operation("all_reduce", computes=False)  # sums are made in `exchange.added`, or by MPI
 def all_reduce(
     input_tensor: Tensor, *, cluster_axis: int | None = None, subdevice_id: Any = None, memory_config: Any = None, num_links: int | None = None,
     topology: Any = None, **older: Any,
@@ -251,7 +252,7 @@ def all_reduce(
     if num_links is not None and integer(num_links, asked) <= 0:
         fail(asked, f"Error, num_links should be more than 0 but has {num_links}")
     axis = _other_axis("all_reduce", mesh, axis)
-    whole_tiles = input_tensor.layout is Layout.TILE and input_tensor.shard_shape == tuple(input_tensor.padded_shape)
+    whole_tiles = input_tensor.layout is Layout.TILE and input_tensor.shard_shape == input_tensor.padded
     if is_strict() and not whole_tiles and input_tensor.dtype in UNSUMMED:
         rule = "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is not whole tiles is added up by moreh_sum"
         fail(asked, f"{rule}, which does not take {input_tensor.dtype.name}", "ttnn.typecast(tensor, ttnn.bfloat16)")

@@ -116,7 +116,7 @@ def distributed_context_allgather_int(value: int) -> list[int]:
     if fabric.settings.checks:
         fabric.compare(call, everybody)
     everyone = np.empty(here.size, np.int64)
-    here.run(lambda: here.comm.Iallgather(mine, everyone), lambda: here.comm.Allgather(mine, everyone), call, everybody)
+    here.run(here.comm, "Allgather", (mine, everyone), call, everybody)
     return everyone.tolist()  # type: ignore[no-any-return]
 
 
@@ -134,7 +134,7 @@ def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None
     """Send bytes to a rank, and wait until they are on their way."""
     asked = f"distributed_context_send_bytes({len(data)} bytes, dest={dest}, tag={tag})"
     here, buffer = _peer(asked, dest, "MPI_Send"), np.frombuffer(data, np.uint8)
-    here.run(lambda: here.user.Isend(buffer, int(dest), tag), lambda: here.user.Send(buffer, int(dest), tag), asked, [int(dest)])
+    here.run(here.user, "Send", (buffer, int(dest), tag), asked, [int(dest)])
 
 
 @checked("distributed_context_recv_bytes")
@@ -147,7 +147,7 @@ def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> byte
     asked = f"distributed_context_recv_bytes({size}, source={source}, tag={tag})"
     here, buffer = _peer(asked, source, "MPI_Recv"), np.empty(integer(size, asked, 0), np.uint8)
     try:
-        here.run(lambda: here.user.Irecv(buffer, int(source), tag), lambda: here.user.Recv(buffer, int(source), tag), asked, [int(source)])
+        here.run(here.user, "Recv", (buffer, int(source), tag), asked, [int(source)])
     except here.mpi.Exception as error:
         fail(asked, f"MPI_Recv failed: {error}", "the size that was sent")
     return buffer.tobytes()

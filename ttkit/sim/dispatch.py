@@ -38,11 +38,11 @@ watchers: list[Watcher] = []
 _inside = [False]
 
 
-def operation(name: str) -> Callable[[F], F]:
+def operation(name: str, *, computes: bool = True) -> Callable[[F], F]:
     """Enter a function into the table under ttnn's `name`, and let calls pass through the dispatch point and the checks of `checked`."""
 
     def enter(function: F) -> F:
-        guarded = checked(name)(function)
+        guarded = checked(name, computes=computes)(function)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -50,6 +50,11 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
 
 def added(array: Array, axes: list[int], lengths: list[int]) -> Array:
     """`summed` for an array; `lengths` are the numbers of chips along the axes, also where the array has one copy."""
+    with np.errstate(all="ignore"):  # a card adds up to infinity without a word
+        return _added(array, axes, lengths)
+
+
+def _added(array: Array, axes: list[int], lengths: list[int]) -> Array:
     times = 1
     for axis, chips in zip(axes, lengths, strict=True):
         n = array.shape[axis]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,13 +171,15 @@ class World:
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
         fail(asked, rule, "look at what they do: an error there, another branch, or a longer ttkit.rank_checks(timeout_s=...)", CollectiveMismatch)
 
-    def run(self, start: Callable[[], Any], blocking: Callable[[], Any], asked: str, ranks: Sequence[int]) -> None:
-        """Move data: with checks by a request that is polled, without them by MPI's blocking call."""
-        self.in_step(asked)
+    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]) -> None:
+        """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin, which is polled; without them by itself."""
+        if self._broken:
+            self.in_step(asked)
         if settings.checks:
-            self.wait([start()], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), start)
+            request = getattr(comm, f"I{call.lower()}")(*arguments)
+            self.wait([request], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), arguments)
         else:
-            blocking()
+            getattr(comm, call)(*arguments)
 
 
 def numbered(ranks: Sequence[int]) -> str:

@@ -34,6 +34,8 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """
     if layout is not Layout.TILE:
         return shape or (1,)
+    if len(shape) >= 2 and not (shape[-1] % 32 or shape[-2] % 32):
+        return shape  # whole tiles, as most are
     shape = (1,) * (2 - len(shape)) + shape
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.documents import nearest
+from ttkit.cluster.documents import did_you_mean
 from ttkit.cluster.settings import Settings, read_settings
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
@@ -338,7 +338,7 @@ def _optimizer(config: Any, parameters: dict[str, Any]) -> optimizers.Optimizer:
     known = [field.name for field in fields(settings)]
     for key in given:
         if key not in known:
-            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{nearest(key, known) or ', '.join(known)}")
+            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{did_you_mean(key, known) or ', '.join(known)}")
     given.setdefault("lr", config.learning_rate)
     if name == "AdamW":
         given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given

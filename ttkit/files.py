@@ -1,0 +1,35 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ttkit.errors import fail
+
+
+def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
+    """Write a text file and return its path; whoever reads it meanwhile, or after a full disk, finds the old file or the new one, never half.
+
+    Args:
+        asked: the call, for the message.
+
+    Raises:
+        TTKitError: the file cannot be written there; what was there before still is.
+
+    Example:
+        >>> import tempfile
+        >>> write_whole(Path(tempfile.mkdtemp(), "a.txt"), "all of it", "an example").read_text()
+        'all of it'
+    """
+    target = Path(path)
+    try:
+        beside = target.with_name(f".{target.name}.{os.getpid()}")  # in the same folder: a rename is one step only within a file system
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # a path that ends in no name is a ValueError
+        fail(asked, f"the file cannot be written: {getattr(error, 'strerror', None) or error}", "a file name in a folder that is there")
+    return target
