@@ -4,6 +4,7 @@ python scripts/record_torch.py
 """
 
 import json
+import os
 import sys
 
 import nbformat
@@ -15,6 +16,7 @@ from ttkit.exercises.torch_cells import RECORD, key
 
 def main() -> int:
     cells = {}
+    os.environ["TTKIT_PROGRESS"] = "0"  # how long a wait takes is different in every run
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         if not any(cell.source.startswith("%%torch") for cell in nbformat.read(path, as_version=4).cells):
             continue

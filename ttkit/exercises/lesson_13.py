@@ -9,7 +9,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import from_numpy
 from ttkit.exercises.answers import COLLECTIVES, Answer, asks, numbers
-from ttkit.lessons import exercise, require, values_mean_something
+from ttkit.lessons import device_difference, exercise, require, values_mean_something
 
 # (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
 PRODUCTS = {
@@ -78,9 +78,7 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
 
 
 def _wrong(expected: list[np.ndarray], tensor: Any, addends: np.ndarray) -> str:
-    from ttkit.lessons import device_difference
-
     found = device_difference(expected, tensor, 1e-4, 1e-4 * float(np.abs(addends).sum(axis=0).max()))
-    if found and not device_difference([a for a in addends], tensor):
+    if found and not device_difference(list(addends), tensor):
         return "each device has its addend still"
     return found

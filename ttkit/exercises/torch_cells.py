@@ -49,7 +49,11 @@ def recorded(cell: str) -> str:
     try:
         return str(record()["cells"][key(cell)])
     except KeyError:
-        fail("%%torch", "torch is not installed, and this cell is not as it was recorded, so there is nothing to show", "make .venv/with-torch, or the cell as it was")
+        fail(
+            "%%torch",
+            "torch is not installed, and this cell is not as it was recorded, so there is nothing to show",
+            "make .venv/with-torch, or the cell as it was",
+        )
 
 
 def run(shell: Any, line: str, cell: str) -> None:
