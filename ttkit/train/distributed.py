@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+import numpy as np
+
 from ttkit import ttnn
+from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import AutoContext
@@ -163,3 +166,10 @@ def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
         replicas *= grad.device().shape[axis]
         grad = _reduced(grad, axis)
     return ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad
+
+
+def one_copy(value: Value) -> np.ndarray:
+    """The array on the first device that this process drives: the whole of a tensor that all devices have alike."""
+    view = value.device().get_view()
+    here = next(i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord))
+    return to_numpy(ttnn.get_device_tensors(value)[here])

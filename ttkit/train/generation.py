@@ -11,8 +11,8 @@ from ttkit import ttnn
 from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, no_grad
+from ttkit.train.distributed import one_copy
 from ttkit.train.models import Attention, Transformer
-from ttkit.train.modules import one_copy
 from ttkit.train.ops import NEVER
 
 
@@ -198,12 +198,20 @@ def generate(
         seed: the same seed draws the same text, on every mesh.
 
     Raises:
-        TTKitError: another number of prompts, or an empty one.
+        TTKitError: another number of prompts, an empty one, more tokens than the cache has places for, or a setting out of range.
     """
+    if temperature < 0 or new_tokens < 0 or (top_k is not None and top_k < 1):
+        rule = f"temperature {temperature} and new_tokens {new_tokens} are at least 0, top_k {top_k} at least 1"
+        fail("generate", rule, "temperature=0 for the most likely token each time, top_k=None for all", ValueError)
     if len(prompts) != sampler.batch or not all(len(prompt) for prompt in prompts):
         lengths = [len(prompt) for prompt in prompts]
         fail("generate", f"prompts of {lengths} tokens for {sampler.batch} sequences", f"{sampler.batch} prompts of one token or more")
-    for each in sampler.samplers if isinstance(sampler, Traced) else [sampler]:
+    samplers = sampler.samplers if isinstance(sampler, Traced) else [sampler]
+    longest, places = max(map(len, prompts)), min(each.cache.capacity for each in samplers)
+    if longest + new_tokens - 1 > places:  # the last token is not fed again
+        rule = f"{longest} tokens and {new_tokens} new ones, less the last, need {longest + new_tokens - 1} positions of {places}"
+        fail("generate", rule, "a shorter prompt or fewer new tokens, or a longer max_sequence_length")
+    for each in samplers:
         each.position = 0
     texts = [list(map(int, prompt)) for prompt in prompts]
     ends = [len(prompt) + new_tokens for prompt in prompts]

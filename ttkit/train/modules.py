@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy, to_numpy
+from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.context import AutoContext
-from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, scatter
+from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, one_copy, scatter
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
@@ -95,13 +95,6 @@ def constant(value: float) -> Initializer:
     return lambda generator, shape: np.full(shape, value)
 
 
-def one_copy(value: Value) -> np.ndarray:
-    """The values of a tensor that all devices hold alike, from the first device of this rank: where ranks share a mesh, a rank reads its own."""
-    mesh = value.device()
-    view, shards = mesh.get_view(), ttnn.get_device_tensors(value)
-    return to_numpy(next(shard for place, shard in zip(ttnn.MeshCoordinateRange(mesh.shape), shards) if view.is_local(place)))
-
-
 class Parameter(Tensor):
     """A tensor that is trained.
 
@@ -152,8 +145,7 @@ class Parameter(Tensor):
         value = self.get_value() if value is None else value
         if self.shard_dim is not None:
             value = ttnn.all_gather(value, self.shard_dim, cluster_axis=self.layout.tp_axis)
-        whole = one_copy(value)
-        return np.asarray(whole[:, :, : self.global_shape[2]], np.float32)
+        return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
 
 
 class Module:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
+from ttkit.cluster.documents import did_you_mean
+from ttkit.cluster.settings import TrainingConfig
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
-from ttkit.train.modules import Parameter, one_copy
+from ttkit.train.distributed import one_copy
+from ttkit.train.modules import Parameter
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Optimizer:
         config: its settings.
     """
 
+    remembers: tuple[str, ...]  # the kinds of entries in its memory
+
     def __init__(self, parameters: Mapping[str, Parameter], config: Any):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
         self.memory: dict[str, Value] = {}  # "exp_avg/<parameter>" -> a tensor that lies as the parameter lies
@@ -111,8 +116,12 @@ class Optimizer:
         """Go on where `state_dict` was taken, on any mesh.
 
         Raises:
-            TTKitError: it remembers parameters that are not there.
+            TTKitError: it remembers parameters that are not there, or is another optimizer's.
         """
+        others = [key for key in state["tensors"] if key.split("/", 1)[0] not in self.remembers]
+        if others:
+            rule = f"{others[0]} is of another optimizer: {type(self).__name__} remembers {', '.join(self.remembers)}"
+            fail("load_state_dict", rule, "the optimizer that the run began with")
         foreign = [key for key in state["tensors"] if key.split("/", 1)[1] not in self.parameters]
         if foreign:
             fail("load_state_dict", f"{len(foreign)} entries are of other parameters, {foreign[0]} first", "the state of the same model")
@@ -128,6 +137,7 @@ class SGD(Optimizer):
     """w <- w - lr (g + weight_decay w), with momentum as torch defines it."""
 
     config: SGDConfig
+    remembers = ("momentum",)
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""
@@ -146,6 +156,7 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov, Hutter 2019)."""
 
     config: AdamWConfig
+    remembers = ("exp_avg", "exp_avg_sq", "master")
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """One step of one parameter."""
@@ -171,6 +182,29 @@ class AdamW(Optimizer):
     def dtype_of(self, key: str) -> Any:
         """float32 beside master weights, else the parameter's own."""
         return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
+
+
+def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
+    """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise.
+
+    Raises:
+        TTKitError: a type or a setting that there is not.
+    """
+    given = dict(config.optimizer or {})
+    name = given.pop("type", "AdamW")
+    kinds: dict[str, Any] = {"AdamW": (AdamW, AdamWConfig), "SGD": (SGD, SGDConfig)}
+    if name not in kinds:
+        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
+    make, settings = kinds[name]
+    known = [field.name for field in fields(settings)]
+    for key in given:
+        if key not in known:
+            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{did_you_mean(key, known) or ', '.join(known)}")
+    given.setdefault("lr", config.learning_rate)
+    if name == "AdamW":
+        given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given
+        given.setdefault("master_weights", config.precision != "float32")
+    return make(parameters, settings.make(**given))
 
 
 def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ttkit.train.modules import Parameter
 
 BUCKET_BYTES = 4 << 20  # of gradients in one message; from some MiB on, a message's size costs and not its number (facts: Open MPI on one host)
 POLL_S = 0.0005  # between looks at whether a message has come: a wait can be interrupted, and leaves the core to others
+Result = TypeVar("Result")
 
 
 class Replicas:
@@ -94,7 +95,7 @@ class Replicas:
                 self._send(bucket)
         self._active = False
         for request, flat, parts in self._sent:
-            self.wait(request)
+            wait(request)
             start = 0
             for name, array in parts:
                 parameter = self.parameters[name]
@@ -103,14 +104,38 @@ class Replicas:
                 start += array.size
         self._sent = []
 
-    @staticmethod
-    def wait(request: Any) -> None:
-        """Wait for a message, so that Ctrl-C comes through."""
-        while not request.Test():
-            time.sleep(POLL_S)
 
-    def mean(self, *numbers: float) -> list[float]:
-        """The mean over the ranks of each number: also a way to ask whether any rank raised a flag."""
-        values = np.array(numbers, np.float64) / self.size
-        self.wait(self.comm.Iallreduce(self._mpi.IN_PLACE, values))
-        return [float(v) for v in values]
+def wait(request: Any) -> None:
+    """Wait for a message, so that Ctrl-C comes through."""
+    while not request.Test():
+        time.sleep(POLL_S)
+
+
+def mean(comm: Any, *numbers: float) -> list[float]:
+    """The mean over the ranks of each number: also a way to ask whether any rank raised a flag."""
+    from mpi4py import MPI
+
+    values = np.array(numbers, np.float64) / comm.size
+    wait(comm.Iallreduce(MPI.IN_PLACE, values))
+    return [float(v) for v in values]
+
+
+def of_rank_0(comm: Any, call: Callable[[], Result]) -> Result:
+    """What a call gives on rank 0, which alone makes it, on every rank; an error there is raised on all, or the others would wait for ever.
+
+    Example:
+        >>> of_rank_0(None, lambda: 7)  # one process alone
+        7
+    """
+    found: Any = None
+    error: Exception | None = None
+    if comm is None or comm.rank == 0:
+        try:
+            found = call()
+        except Exception as raised:
+            error = raised
+    if comm is not None:
+        found, error = comm.bcast((found, error))
+    if error is not None:
+        raise error
+    return found

@@ -9,14 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.documents import did_you_mean
 from ttkit.cluster.settings import Settings, read_settings
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
@@ -24,15 +23,16 @@ from ttkit.train.autograd import Tensor, no_grad
 from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
 from ttkit.train.data import Batches, TokenDataset
-from ttkit.train.distributed import averaged, synchronize_gradients
+from ttkit.train.distributed import averaged, one_copy, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout, current_layout, one_copy
-from ttkit.train.ranks import Replicas
+from ttkit.train.modules import Layout, current_layout
+from ttkit.train.ranks import Replicas, mean, of_rank_0
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
+FREE = {"dropout_prob", "runner_type", "max_sequence_length", "vocab_size"}  # of a model: what a run may go on with otherwise, or shapes show
 TEXTS: dict[str, Callable[[], str]] = {"builtin": builtin_corpus, "standard_library": standard_library_text}  # or a path
 
 
@@ -58,6 +58,11 @@ def open_layout(settings: Settings) -> Layout:
         fail("Trainer", f"the open device is a {opened} mesh, the configuration's mesh_shape is {tuple(device.mesh_shape)}", "AutoContext.close_device() first")
     if (device.enable_ddp or device.enable_tp) and not context.is_parallelism_context_initialized():
         context.initialize_parallelism_context(DistributedConfig(device.enable_ddp, device.enable_tp))
+    if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
+        axes = context.get_parallelism_context()
+        if (axes.is_ddp_enabled(), axes.is_tp_enabled()) != (device.enable_ddp, device.enable_tp):
+            rule = f"the context has {axes}, the configuration enable_ddp: {device.enable_ddp}, enable_tp: {device.enable_tp}"
+            fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
     return current_layout(getattr(ttnn, settings.training_config.precision))
 
 
@@ -83,21 +88,20 @@ class Trainer:
 
     def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True):
         settings = settings if isinstance(settings, Settings) else read_settings(settings)
-        config, was_open = settings.training_config, AutoContext.get_instance().is_device_open()
-        self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
+        was_open = AutoContext.get_instance().is_device_open()
         try:
-            self.layout = open_layout(settings)
-            self._build(settings, text, resume)
+            self._make(settings, text, resume)
         except BaseException:
-            if not was_open:  # nobody will close what was opened for a trainer that is not there
-                self.close()
+            if not was_open:
+                self.close()  # or the next trainer finds a mesh that nobody asked for
             raise
 
-    def _build(self, settings: Settings, text: str | None, resume: bool) -> None:
-        """All parts, on the open mesh."""
+    def _make(self, settings: Settings, text: str | None, resume: bool) -> None:
         config = settings.training_config
+        self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
+        self.layout = open_layout(settings)
         self._ranks(settings.distributed.enabled)
-        found, tensors, meta = self._found(resume)
+        found, tensors, meta = of_rank_0(self.comm, lambda: self._found(resume))  # the others may be on hosts that have it not
         source = config.data_path or "builtin"
         self.text = text if text is not None else TEXTS[source]() if source in TEXTS else read_text(source)
         self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
@@ -105,7 +109,7 @@ class Trainer:
         self.settings = replace(settings, transformer_config=self.model_config)
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        self.optimizer = _optimizer(config, self.parameters)
+        self.optimizer = optimizers.make_optimizer(config, self.parameters)
         axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
         self.replicas = Replicas(self.parameters, self.comm, axes) if settings.distributed.enabled else None
         self._data(config)
@@ -149,20 +153,25 @@ class Trainer:
             self.rank, self.world = self.comm.rank, self.comm.size
 
     def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
-        """The newest checkpoint; rank 0 reads it for all, since the others may be on hosts that have it not."""
-        path = None
-        if resume and self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
-            path = checkpoint.latest(self.folder)
-        elif self.folder and self.rank == 0 and checkpoint.checkpoints(self.folder):
+        """The newest checkpoint, if there is one to go on from."""
+        if not (self.folder and checkpoint.checkpoints(self.folder)):
+            return None, {}, {}
+        if not resume:
             rule = "resume=False, and there are checkpoints of another run, whose steps would come between the new ones"
             fail(f"Trainer in {self.folder}", rule, "another checkpoint_dir, or remove the old ones")
-        read = (path, *(checkpoint.load(path) if path else ({}, {})))
-        return self.comm.bcast(read) if self.comm else read
+        path = checkpoint.latest(self.folder)
+        tensors, meta = checkpoint.load(path)
+        if not {"tokenizer", "settings", "optimizer_steps", "step", "history"} <= meta.keys():
+            fail(f"Trainer in {self.folder}", f"{path.name} was saved by another program than the Trainer: it holds {sorted(meta)}", "another checkpoint_dir")
+        return path, tensors, meta
 
     def _data(self, config: Any) -> None:
         ranks = self.world if self.replicas else 1
         parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": ranks, "groups": self.layout.ddp_size}
         product = int(np.prod(list(parts.values())))
+        if min(config.batch_size, product) < 1:
+            rule = f"batch_size {config.batch_size} and gradient_accumulation_steps {config.gradient_accumulation_steps} must be 1 or more"
+            fail("Trainer", rule, "gradient_accumulation_steps: 1")
         if config.batch_size % product:
             equation = " x ".join(f"{n} {name}" for name, n in parts.items())
             rule = (
@@ -183,7 +192,7 @@ class Trainer:
     def lr(self, step: int) -> float:
         """The learning rate of a step, from 0."""
         config, schedule = self.settings.training_config, self.settings.scheduler_config
-        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else config.learning_rate
+        return optimizers.warmup_linear(step, self.max_steps, **asdict(schedule)) if config.scheduler_type == "warmup_linear" else self.optimizer.config.lr
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """The loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S], on each device that of its part of the batch."""
@@ -198,6 +207,7 @@ class Trainer:
         """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
         config, start, total = self.settings.training_config, time.perf_counter(), 0.0
         parts = config.gradient_accumulation_steps
+        self.model.train()
         self.optimizer.zero_grad()
         for dropout in self.model.dropouts():
             dropout.calls = self.steps * 2 * parts  # two places a block at most: the same elements after a resume
@@ -209,9 +219,11 @@ class Trainer:
             (loss * (1 / parts) if parts > 1 else loss).backward()
         if self.replicas:
             self.replicas.finish()
-            (total,) = self.replicas.mean(total)
+            (total,) = mean(self.comm, total)
         elif self.layout.ddp_axis is not None:
             synchronize_gradients(self.parameters)
+        if not np.isfinite(total):  # the weights are as they were
+            fail(f"step {self.steps + 1}", f"the loss is {total}", "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint")
         if config.use_clip_grad_norm:
             optimizers.clip_grad_norm(self.parameters, config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
@@ -219,8 +231,6 @@ class Trainer:
         self.optimizer.step()
         self.steps += 1
         ttnn.synchronize_device(self.layout.device)
-        if not np.isfinite(total):
-            fail(f"step {self.steps}", f"the loss is {total}", "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint")
         seconds = time.perf_counter() - start
         return Record(self.steps, total, lr, seconds, config.batch_size * self.model_config.max_sequence_length / seconds)
 
@@ -230,8 +240,7 @@ class Trainer:
         with no_grad():
             count = min(len(self.validation), VALIDATION_BATCHES)
             found = sum(self.number(self.forward(*self.validation.batch(i))) for i in range(count)) / count
-        self.model.train()
-        return self.replicas.mean(found)[0] if self.replicas else found
+        return mean(self.comm, found)[0] if self.replicas else found
 
     # ------------------------------------------------------------ the loop
     def fit(self, steps: int | None = None, *, show: bool = True, on_step: Callable[[Record], None] | None = None) -> list[Record]:
@@ -250,6 +259,7 @@ class Trainer:
         config = self.settings.training_config
         end = self.max_steps if steps is None else self.steps + steps
         first = len(self.history)
+        of_rank_0(self.comm, lambda: self._log("w", self.history))  # steps after the checkpoint that a run went on from did not happen
         view = _view(self, end) if show else None
         try:
             with _stop_after_step() as stop:
@@ -258,11 +268,12 @@ class Trainer:
                     if config.eval_every and (self.steps % config.eval_every == 0 or self.steps == end):
                         record = replace(record, validation_loss=self.validate())
                     self.history.append(record)
-                    self._log(record)
+                    if self.rank == 0:
+                        self._log("a", [record])
                     for call in (view.update if view else None, on_step):
                         if call:
                             call(record)
-                    if self.folder and (self.steps % config.model_save_interval == 0 or self.steps == end):
+                    if self.folder and (self.steps == end or (config.model_save_interval and self.steps % config.model_save_interval == 0)):
                         self.save()
                 if self.steps < end:
                     where = self.save() if self.folder else None
@@ -275,37 +286,46 @@ class Trainer:
 
     def _anyone(self, stop: list[bool]) -> bool:
         """Whether this rank, or any that trains with it, was asked to stop: all must leave after the same step."""
-        return self.replicas.mean(float(stop[0]))[0] > 0 if self.replicas else stop[0]
+        return mean(self.comm, float(stop[0]))[0] > 0 if self.comm else stop[0]
 
     def say(self, text: str) -> None:
         """Print, once for all ranks that drive one mesh."""
         if self.rank == 0 or self.replicas:
             print(text, flush=True)
 
-    def _log(self, record: Record) -> None:
-        if self.folder and self.rank == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(self.folder / "log.jsonl", "a") as file:
-                file.write(json.dumps({key: value for key, value in asdict(record).items() if value is not None}) + "\n")
+    def _log(self, mode: str, records: list[Record]) -> None:
+        """Write ("w") or add ("a") records to the log, a line of JSON each."""
+        if self.folder:
+            lines = [json.dumps({key: value for key, value in asdict(record).items() if value is not None}) + "\n" for record in records]
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with open(self.folder / "log.jsonl", mode) as file:
+                    file.writelines(lines)
+            except OSError as error:
+                fail(
+                    f"write {self.folder / 'log.jsonl'}",
+                    f"{error.strerror or error}; checkpoints are untouched",
+                    "a folder that you may write to, with space left",
+                )
 
     # ------------------------------------------------------------ checkpoints
-    def save(self) -> Path | None:
-        """Write a checkpoint; every rank must call, and rank 0 writes.
-
-        Returns:
-            Its path, on rank 0.
-        """
-        if self.folder is None:
+    def save(self) -> Path:
+        """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
+        folder = self.folder
+        if folder is None:
             fail("Trainer.save", "checkpoint_dir is empty", "training_config.checkpoint_dir: a folder")
         state = self.optimizer.state_dict()
         tensors = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         tensors |= {f"optimizer/{key}": array for key, array in state["tensors"].items()}
-        if self.rank:
-            return None
         meta = {"settings": asdict(self.settings), "tokenizer": self.tokenizer.to_dict(), "optimizer_steps": state["steps"]}
-        return checkpoint.save(self.folder, self.steps, tensors, meta | {"step": self.steps, "history": [asdict(record) for record in self.history]})
+        meta |= {"step": self.steps, "history": [asdict(record) for record in self.history]}
+        return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
 
     def _restore(self, path: Path | None, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        then, now = meta["settings"]["transformer_config"], json.loads(json.dumps(asdict(self.model_config)))
+        for key in sorted((then.keys() & now.keys()) - FREE):  # shapes do not say all: how many heads share a width
+            if then[key] != now[key]:
+                fail(f"load {path}", f"its model has {key} {then[key]}, the configuration says {now[key]}", "that value, or another checkpoint_dir")
         model = {key[6:]: array for key, array in tensors.items() if key.startswith("model/")}
         checkpoint.check_matches({name: parameter.global_shape for name, parameter in self.parameters.items()}, model)
         for name, parameter in self.parameters.items():
@@ -317,33 +337,15 @@ class Trainer:
         self.say(f"Going on from step {self.steps}: {path}")
 
     # ------------------------------------------------------------ use
-    def sample(self, prompt: str, new_tokens: int = 100, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
-        """A prompt and what the model says after it."""
+    def sample(self, prompt: str, new_tokens: int | None = None, *, temperature: float = 0.8, top_k: int | None = None, seed: int = 0) -> str:
+        """A prompt and what the model says after it: as many tokens as there are positions for, at most 100, unless given."""
         self.model.eval()
         copies = self.layout.ddp_size  # each group needs a sequence; they are alike, and the first is taken
-        ids = [self.tokenizer.encode(prompt).tolist()] * copies
-        text = generate(Sampler(self.model, copies), ids, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
-        self.model.train()
+        ids = self.tokenizer.encode(prompt).tolist()
+        if new_tokens is None:
+            new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
+        text = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
         return self.tokenizer.decode(text)
-
-
-def _optimizer(config: Any, parameters: dict[str, Any]) -> optimizers.Optimizer:
-    """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise."""
-    given = dict(config.optimizer or {})
-    name = given.pop("type", "AdamW")
-    kinds: dict[str, Any] = {"AdamW": (optimizers.AdamW, optimizers.AdamWConfig), "SGD": (optimizers.SGD, optimizers.SGDConfig)}
-    if name not in kinds:
-        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
-    make, settings = kinds[name]
-    known = [field.name for field in fields(settings)]
-    for key in given:
-        if key not in known:
-            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{did_you_mean(key, known) or ', '.join(known)}")
-    given.setdefault("lr", config.learning_rate)
-    if name == "AdamW":
-        given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given
-        given.setdefault("master_weights", config.precision != "float32")
-    return make(parameters, settings.make(**given))
 
 
 @contextmanager

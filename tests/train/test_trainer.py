@@ -1,0 +1,387 @@
+"""The training loop: the same on every mesh, the same after a resume, and nothing lost whatever happens."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
+
+from ttkit import TTKitError, cli, ttnn
+from ttkit.cluster.settings import DeviceConfig, SchedulerConfig
+from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PARALLEL = [name for name in DEVICES if name != "one"]
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    AutoContext.get_instance().close_device()
+
+
+def refused(call, *phrases, kind=TTKitError):
+    with pytest.raises(kind) as error:
+        call()
+    assert all(phrase in str(error.value) for phrase in (*phrases, "try: ")), str(error.value)
+    return str(error.value)
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+# ------------------------------------------------------------ the same on every mesh
+VARIANTS = {
+    "AdamW": {},
+    "Llama": {"model": {"model_type": "llama"}},
+    "SGD, clipped": {"optimizer": {"type": "SGD", "lr": 0.3, "momentum": 0.9}, "use_clip_grad_norm": True, "clip_grad_norm_max_norm": 0.5},
+    "in parts, with validation": {"gradient_accumulation_steps": 2, "eval_every": 2, "use_clip_grad_norm": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_losses_are_those_of_one_chip(variant):
+    found = {}
+    for form in DEVICES:
+        with trainer(form, **VARIANTS[variant]) as run:
+            records = run.fit(5, show=False)
+            found[form] = np.array([(record.loss, record.validation_loss or 0) for record in records])
+    assert found["one"][-1, 0] < found["one"][0, 0]
+    for form in PARALLEL:
+        np.testing.assert_allclose(found[form], found["one"], rtol=1e-5, err_msg=form)
+
+
+def test_micro_batches_add_up():
+    whole = losses(4)
+    for form, parts in (("one", 2), ("one", 8), ("DP4", 2), ("DP2xTP2", 4)):
+        np.testing.assert_allclose(losses(4, form, gradient_accumulation_steps=parts), whole, rtol=1e-5)
+
+
+def test_the_learning_rate_follows_the_schedule():
+    schedule = SchedulerConfig(max_lr=0.4, min_lr=0.1, warmup_steps=4, hold_steps=2)
+    with trainer(scheduler=schedule, scheduler_type="warmup_linear", optimizer={"type": "SGD"}, max_steps=10) as run:
+        records = run.fit(show=False)
+    np.testing.assert_allclose([r.lr for r in records], [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.325, 0.25, 0.175])
+
+
+def test_a_step_of_sgd_goes_down_its_learning_rate():
+    steps = []
+    for lr in (0.0, 0.1, 0.2):
+        with trainer(optimizer={"type": "SGD", "lr": lr}) as run:
+            run.step()
+            steps.append(weights(run)["blocks.0.up.weight"])
+    np.testing.assert_allclose(steps[2] - steps[0], 2 * (steps[1] - steps[0]), atol=1e-6)
+    assert np.abs(steps[1] - steps[0]).max() > 1e-4
+
+
+def test_clipping_bounds_the_step():
+    moved = []
+    for clip in (False, True):
+        with trainer(optimizer={"type": "SGD", "lr": 1.0}, use_clip_grad_norm=clip, clip_grad_norm_max_norm=0.1) as run:
+            before = weights(run)
+            run.step()
+            moved.append(np.sqrt(sum(((after - before[name]).astype(np.float64) ** 2).sum() for name, after in weights(run).items())))
+    assert moved[0] > 0.2 and moved[1] == pytest.approx(0.1, rel=1e-3)
+
+
+def test_bfloat16_learns_what_float32_learns():
+    full = np.array(losses(30, learning_rate=1e-3))
+    narrow = np.array(losses(30, learning_rate=1e-3, precision="bfloat16"))
+    assert full[-5:].mean() < full[:5].mean() - 0.5
+    np.testing.assert_allclose(narrow, full, rtol=0.02)  # a bfloat16 has 8 bits: 0.4 %, and so has the loss that is read
+    np.testing.assert_allclose(losses(5, "DP2xTP2", learning_rate=1e-3, precision="bfloat16"), full[:5], rtol=0.02)
+
+
+def test_master_weights_keep_steps_that_bfloat16_loses():
+    """A weight of 1 in bfloat16 does not move by 1/1000; its master does, and takes it along after some steps."""
+    moved = {}
+    for master in (False, True):
+        with trainer(precision="bfloat16", optimizer={"type": "AdamW", "lr": 1e-3, "weight_decay": 0.0, "master_weights": master}) as run:
+            assert run.parameters["norm.weight"].get_value().dtype == ttnn.bfloat16
+            run.fit(10, show=False)
+            moved[master] = np.abs(weights(run)["norm.weight"] - 1).max()
+            kept = {key.split("/")[0]: value.dtype for key, value in run.optimizer.memory.items()}
+        assert ("master" in kept) == master and (not master or set(kept.values()) == {ttnn.float32})
+    assert moved[True] >= 0.005 > moved[False]
+
+
+def test_validation_is_the_mean_over_the_text_that_is_held_out():
+    with trainer(eval_every=2, validation_batch_size=4, model={"dropout_prob": 0.3}) as run:
+        records = run.fit(5, show=False)
+        assert [record.step for record in records if record.validation_loss is not None] == [2, 4, 5]
+        assert run.validate() == records[-1].validation_loss  # no dropout in it, and nothing is learned from it
+        run.step()
+        assert run.model.training
+        held_out = run.validation.dataset.ids
+        assert np.array_equal(held_out, run.tokenizer.encode(TEXT)[-held_out.size :])
+
+
+# ------------------------------------------------------------ resuming
+EXACT = {"one": {"model": {"dropout_prob": 0.1}, "gradient_accumulation_steps": 2}, "DP2xTP2": {}, "bfloat16": {"precision": "bfloat16"}}
+
+
+@pytest.mark.parametrize("form", EXACT)
+def test_a_resume_is_exact_on_the_same_mesh(form, tmp_path):
+    options = {"form": form if form in DEVICES else "TP4", "eval_every": 3, **EXACT[form]}
+    with trainer(**options) as run:
+        run.fit(6, show=False)
+        whole, end = run.history, weights(run)
+    for _ in range(3):
+        with trainer(checkpoint_dir=str(tmp_path), **options) as run:
+            run.fit(2, show=False)
+            history, now = run.history, weights(run)
+    assert [(r.step, r.loss, r.lr) for r in history] == [(r.step, r.loss, r.lr) for r in whole]
+    assert history[2].validation_loss == whole[2].validation_loss
+    assert same(now, end)
+
+
+def test_a_resume_on_other_meshes(tmp_path, capsys):
+    whole = losses(8)
+    for form in ("DP2xTP2", "one", "TP4", "DP4"):
+        with trainer(form, checkpoint_dir=str(tmp_path)) as run:
+            run.fit(2, show=False)
+    assert "Going on from step 6" in capsys.readouterr().out
+    np.testing.assert_allclose([record.loss for record in run.history], whole, rtol=1e-5)
+    assert [line["step"] for line in logged(tmp_path)] == list(range(1, 9))
+
+
+def test_the_log_has_each_step_once(tmp_path):
+    options = {"checkpoint_dir": str(tmp_path), "model_save_interval": 2, "eval_every": 2}
+    with trainer(**options) as run:
+        run.fit(4, show=False)
+    first = logged(tmp_path)
+    assert [line["step"] for line in first] == [1, 2, 3, 4] and ["validation_loss" in line for line in first] == [False, True, False, True]
+    checkpoint.latest(tmp_path).unlink()  # as after kill -9 between two checkpoints: the log is ahead of them
+    with open(tmp_path / "log.jsonl", "a") as file:
+        file.write('{"step": 5, "lo')
+    with trainer(**options) as run:
+        assert run.steps == 2
+        run.fit(3, show=False)
+    again = logged(tmp_path)
+    assert [line["step"] for line in again] == [1, 2, 3, 4, 5]
+    assert [line["loss"] for line in again[:4]] == [line["loss"] for line in first]
+
+
+def test_looking_at_a_run_does_not_touch_its_log(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.fit(2, show=False)
+    before = (tmp_path / "log.jsonl").read_text() + "one more line\n"
+    (tmp_path / "log.jsonl").write_text(before)  # another process trains on
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.sample("The", 3)
+    assert (tmp_path / "log.jsonl").read_text() == before
+
+
+def test_starting_again_over_checkpoints_is_refused(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.fit(1, show=False)
+    refused(lambda: trainer(checkpoint_dir=str(tmp_path), resume=False), "resume=False, and there are checkpoints of another run", str(tmp_path))
+    with trainer(checkpoint_dir=str(tmp_path / "other"), resume=False) as run:
+        assert run.steps == 0
+
+
+# ------------------------------------------------------------ interrupted
+def test_ctrl_c_saves_after_the_step(tmp_path, capsys):
+    def stop(record):
+        if record.step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        assert len(run.fit(6, show=False, on_step=stop)) == 2
+        path = checkpoint.latest(tmp_path)
+        assert f"Stopped after step 2. Saved {path}; the same call goes on from there." in capsys.readouterr().out
+        run.fit(2, show=False)
+    assert [record.loss for record in run.history] == losses(4)
+    with trainer() as run:
+        run.fit(3, show=False, on_step=stop)
+    assert "checkpoint_dir is empty, so nothing was saved" in capsys.readouterr().out
+
+
+def test_the_second_ctrl_c_interrupts_at_once(tmp_path):
+    def stop(record):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with trainer(checkpoint_dir=str(tmp_path)) as run, pytest.raises(KeyboardInterrupt):
+        run.fit(6, show=False, on_step=stop)
+    assert signal.getsignal(signal.SIGINT) is before and not checkpoint.checkpoints(tmp_path)
+
+
+def test_ctrl_c_on_the_command(tmp_path):
+    file = tmp_path / "tiny.yaml"
+    file.write_text(
+        f"training_config: {{batch_size: 4, max_steps: 100000, num_epochs: 1000, tokenizer_type: byte, checkpoint_dir: {tmp_path}/run, eval_every: 3}}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, max_sequence_length: 32, dropout: 0.0}\n"
+    )
+    steps = []
+    for _ in range(2):
+        command = [sys.executable, "-m", "ttkit", "train", "--config", str(file)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if line.startswith("step "):
+                    process.send_signal(signal.SIGINT)
+                    break
+            lines += process.stdout
+        assert process.returncode == 0, "".join(lines)
+        (said,) = [line for line in lines if line.startswith("Stopped after step ")]
+        steps.append(int(said.split()[3].rstrip(".")))
+        assert f"Saved {checkpoint.latest(tmp_path / 'run')}" in said
+    assert any(line.startswith(f"Going on from step {steps[0]}:") for line in lines) and steps[1] > steps[0]
+    assert [line["step"] for line in logged(tmp_path / "run")] == list(range(1, steps[1] + 1))
+
+
+# ------------------------------------------------------------ disks and files
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    with trainer(checkpoint_dir=str(tmp_path), model_save_interval=2) as run:
+        run.fit(2, show=False)
+        good = checkpoint.latest(tmp_path)
+        monkeypatch.setattr(os, "write", lambda file, data: (_ for _ in ()).throw(OSError(28, os.strerror(28))))
+        refused(lambda: run.fit(4, show=False), "save step 4", "No space left on device", "checkpoints that were there are untouched")
+        assert checkpoint.checkpoints(tmp_path) == [good] and run.steps == 4
+        monkeypatch.undo()
+        run.save()  # what was learned is still there
+        run.fit(2, show=False)
+    assert [record.loss for record in run.history] == losses(6)
+    assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_a_log_on_a_full_disk(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path)) as run:
+        run.fit(1, show=False)
+        (tmp_path / "log.jsonl").unlink()
+        (tmp_path / "log.jsonl").symlink_to("/dev/full")
+        refused(lambda: run.fit(1, show=False), "write ", "log.jsonl", "No space left on device")
+        (tmp_path / "log.jsonl").unlink()
+        run.fit(1, show=False)
+    assert [line["step"] for line in logged(tmp_path)] == [1, 2]
+
+
+def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(ordinary_user):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        with ordinary_user(), trainer(checkpoint_dir=folder) as run:
+            for where in (folder, f"{folder}/below"):
+                run.folder = pathlib.Path(where)
+                refused(lambda: run.fit(2, show=False), "Permission denied", "a folder that you may write to")
+            assert run.steps == 0
+
+
+def test_damaged_checkpoints(tmp_path):
+    options = {"checkpoint_dir": str(tmp_path), "model_save_interval": 2}
+    with trainer(**options) as run:
+        run.fit(4, show=False)
+    newest, older = checkpoint.checkpoints(tmp_path)
+    newest.write_bytes(newest.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=f"{newest.name}.*passed over for {older.name}"), trainer(**options) as run:
+        assert run.steps == 2
+    older.write_bytes(b"")
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    refused(lambda: trainer(**options), "none of 2 is whole", newest.name, older.name, kind=DamagedCheckpoint)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    assert not AutoContext.get_instance().is_device_open()  # the next trainer may open another mesh
+
+
+def test_checkpoints_of_others(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path / "ours")) as run:
+        run.fit(1, show=False)
+
+    def ours(**model):
+        return lambda: trainer(checkpoint_dir=str(tmp_path / "ours"), model=model)
+
+    refused(ours(num_heads=2), "num_heads 4, the configuration says 2")
+    refused(ours(embedding_dim=64), "embedding_dim 32, the configuration says 64")
+    refused(ours(model_type="llama"), "model_type gpt2, the configuration says llama")
+    refused(ours(max_sequence_length=32), "position is [1, 1, 16, 32], the model has [1, 1, 32, 32]")
+    with ours(dropout_prob=0.5)() as run:
+        assert run.steps == 1
+    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "ours"), optimizer={"type": "SGD"}), "exp_avg", "SGD")
+    checkpoint.save(tmp_path / "other", 7, {"x": np.zeros(3)}, {"step": 7})
+    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "other")), "step_00000007.safetensors was saved by another program than the Trainer")
+    (tmp_path / "foreign").mkdir()
+    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "foreign" / "step_00000003.safetensors")
+    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "foreign")), "no checkpoint of ttkit", kind=DamagedCheckpoint)
+
+
+# ------------------------------------------------------------ what does not fit
+def test_a_loss_that_is_no_number_leaves_the_weights(tmp_path):
+    with trainer(checkpoint_dir=str(tmp_path), optimizer={"type": "SGD", "lr": 1e30}, model_save_interval=1) as run:
+        with np.errstate(all="ignore"):
+            said = refused(lambda: run.fit(20, show=False), "the loss is ", "a smaller learning rate")
+        assert said.startswith(f"step {run.steps + 1}: ") and len(run.history) == run.steps
+        before = weights(run)
+        with np.errstate(all="ignore"):
+            refused(run.step, f"step {run.steps + 1}")
+        assert all(np.array_equal(before[name], after, equal_nan=True) for name, after in weights(run).items())
+        assert checkpoint.load(checkpoint.latest(tmp_path))[1]["step"] == run.steps
+
+
+def test_optimizers_that_there_are_not():
+    refused(lambda: trainer(optimizer={"type": "Lion"}), "no type 'Lion'", "AdamW or SGD")
+    refused(lambda: trainer(optimizer={"type": "SGD", "momentun": 0.9}), "SGD has no setting 'momentun'", "momentum")
+    refused(lambda: trainer(optimizer={"type": "SGD", "nesterov": True}), "nesterov needs momentum")
+
+
+def test_batches_that_do_not_divide():
+    options = {"batch_size": 12, "gradient_accumulation_steps": 2}
+    refused(
+        lambda: trainer("DP4", **options),
+        "batch_size 12 does not divide among 2 gradient_accumulation_steps x 1 ranks x 4 groups = 8: 12 % 8 = 4",
+        "batch_size a multiple of 8",
+    )
+    refused(lambda: trainer(gradient_accumulation_steps=0), "must be 1 or more")
+    refused(lambda: trainer(batch_size=0), "must be 1 or more")
+    refused(lambda: trainer("TP4", model={"num_heads": 2}), "num_heads", "devices = 4")
+
+
+def test_texts_that_are_not_there(tmp_path):
+    refused(lambda: Trainer(tiny(data_path=str(tmp_path / "none.txt"))), "there is no file or folder", "none.txt")
+    (tmp_path / "image.bin").write_bytes(b"\xff\xfe\x00")
+    refused(lambda: Trainer(tiny(data_path=str(tmp_path / "image.bin"))), "is not text")
+    refused(lambda: trainer(text="short"), "a longer text")
+    (tmp_path / "some.txt").write_text(TEXT)
+    with Trainer(tiny(data_path=str(tmp_path / "some.txt"))) as run, trainer() as other:
+        assert run.text == other.text
+
+
+def test_a_mesh_that_is_open_for_something_else():
+    context = AutoContext.get_instance()
+    context.open_device([1, 4])
+    refused(lambda: trainer("DP2xTP2"), "the open device is a (1, 4) mesh, the configuration's mesh_shape is (2, 2)")
+    context.initialize_parallelism_context(DistributedConfig(enable_ddp=True))
+    refused(lambda: trainer("TP4"), "enable_ddp: False, enable_tp: True", "reset_parallelism_context")
+    refused(lambda: trainer(DeviceConfig((1, 4))), "enable_ddp: False, enable_tp: False")
+    assert context.is_device_open()  # it was not the trainer that opened it
+    with trainer("DP4") as run:
+        assert run.layout.ddp_size == 4
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    file = tmp_path / "run.yaml"
+    file.write_text(f"training_config: {{batch_size: 5, tokenizer_type: byte, data_path: {tmp_path}/none, checkpoint_dir: ''}}\n")
+    assert cli.main(["train", "--config", str(file)]) == 1
+    assert "there is no file or folder" in capsys.readouterr().err
+
+
+def test_the_end_of_a_run():
+    with trainer(max_steps=3) as run:
+        assert [record.step for record in run.fit(show=False)] == [1, 2, 3]
+        assert run.fit(show=False) == []
+        assert [record.step for record in run.fit(1, show=False)] == [4]  # more when asked for
+    assert TRAINING.checkpoint_dir == "" and run.folder is None
+    refused(run.save, "checkpoint_dir is empty")
