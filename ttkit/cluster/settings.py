@@ -124,10 +124,12 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class PipelineParallelConfig:
-    """How many blocks the model has, and which rank has how many of them."""
+    """How many blocks the model has, which rank has how many of them, and who does what when; the last two keys are this kit's own."""
 
     num_blocks: int = 6
     blocks_per_rank: Mapping[int, int] = field(default_factory=dict)
+    schedule: str = field(default="1f1b", metadata={"one_of": ("one_at_a_time", "gpipe", "1f1b", "interleaved", "zb_h1")})
+    chunks_per_rank: int = 1  # above 1 for the interleaved schedule
 
 
 @dataclass(frozen=True)

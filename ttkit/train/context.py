@@ -150,7 +150,8 @@ class AutoContext:
 
     # ------------------------------------------------------------ the device
     def open_device(self, mesh_shape: Sequence[int] | None = None, device_ids: Sequence[int] | None = None) -> None:
-        """Open the mesh to train on; for several chips with a fabric between them, FABRIC_1D unless one is set.
+        """Open the mesh to train on; for several chips with a fabric between them unless one is set: FABRIC_1D, or FABRIC_2D where
+        the descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
 
         A shape that the machine has only turned is opened so, with a warning. A shape that the descriptor of
         TT_MESH_GRAPH_DESC_PATH does not have is refused: with ttml, opening it hangs, or a collective does later.
@@ -172,7 +173,7 @@ class AutoContext:
         off = ttnn.FabricConfig.DISABLED
         own_fabric = shape[0] * shape[1] > 1 and ttnn.get_fabric_config() == off
         if own_fabric:
-            ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+            ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D if _several_meshes() else ttnn.FabricConfig.FABRIC_1D)
         try:
             if shape[0] * shape[1] > 1 and not device_ids:
                 self._check_shape(shape, asked)
@@ -254,6 +255,10 @@ class AutoContext:
             fail("get_socket_manager", rule, "initialize_socket_manager(SocketType.MPI) after open_device")
         return self._sockets
 
+    def is_socket_manager_initialized(self) -> bool:
+        """Whether there is one."""
+        return self._sockets is not None
+
     # ------------------------------------------------------------ parallelism
     def initialize_parallelism_context(self, config: DistributedConfig, generation: str = "newest") -> None:
         """Give the axes of the open mesh to the strategies that are on.
@@ -288,3 +293,12 @@ class AutoContext:
     def reset_parallelism_context(self) -> None:
         """Forget it, so that another can be made."""
         self._parallelism = None
+
+
+def _several_meshes() -> bool:
+    path = environ.get(VARIABLE)
+    if not path:
+        return False
+    from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
+
+    return len(read_descriptor(path).meshes) > 1

@@ -49,6 +49,11 @@ class Layout(NamedTuple):
             fail("tensor parallelism", rule, f"{what} a multiple of {self.tp_size}, or another mesh shape")
         return n // self.tp_size
 
+    @property
+    def ddp_axes(self) -> tuple[int, ...]:
+        """The mesh axes that replicas lie along."""
+        return () if self.ddp_axis is None else (self.ddp_axis,)
+
     def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
         """Cuts tensor dimension `tp_dim` over the tensor-parallel axis and `ddp_dim` over the data-parallel one."""
         placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]

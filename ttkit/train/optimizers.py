@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -207,17 +207,10 @@ def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) 
     return make(parameters, settings.make(**given))
 
 
-def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> float:
-    """Scale all gradients down together where their norm, over all shards of all parameters, is above `max_norm`.
-
-    Returns:
-        The norm before.
-
-    Raises:
-        TTKitError: the norm is not finite.
-    """
+def gradient_square(parameters: Iterable[Parameter]) -> float:
+    """The sum of the squares of all gradients, over all shards."""
     square = 0.0
-    for parameter in parameters.values():
+    for parameter in parameters:
         grad = parameter.get_grad()
         if grad is None:
             continue
@@ -225,6 +218,24 @@ def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float) -> floa
         if parameter.shard_dim is not None:  # a shard's square; those of replicas are whole already
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         square += float(one_copy(part).ravel()[0])
+    return square
+
+
+def clip_grad_norm(parameters: Mapping[str, Parameter], max_norm: float, square: float | None = None) -> float:
+    """Scale all gradients down together where their norm, over all shards of all parameters, is above `max_norm`.
+
+    Args:
+        parameters: what `model.parameters()` gives.
+        max_norm: what the norm may be.
+        square: the sum of the squares of all gradients; that of these parameters' unless given, as where a rank has a part of the model.
+
+    Returns:
+        The norm before.
+
+    Raises:
+        TTKitError: the norm is not finite.
+    """
+    square = gradient_square(parameters.values()) if square is None else square
     norm = square**0.5
     if not np.isfinite(norm):
         fail("clip_grad_norm", f"the norm of the gradients is {norm}", "a smaller learning rate, or look for the first loss that is not finite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -104,11 +105,34 @@ class Replicas:
                 start += array.size
         self._sent = []
 
+    def average(self) -> None:
+        """Average the gradients that are there: for parameters whose last backwards come at different times, as in a pipeline."""
+        self.start()
+        for name, parameter in self.parameters.items():
+            grad = parameter.get_grad()
+            if grad is not None:
+                parameter.set_grad(None)
+                self._ready(name, grad)
+        self.finish()
 
-def wait(request: Any) -> None:
-    """Wait for a message, so that Ctrl-C comes through."""
+
+def wait(request: Any, what: str = "the other ranks") -> None:
+    """Wait for a message, so that Ctrl-C comes through.
+
+    Raises:
+        TTKitError: it did not come in `TTKIT_RANK_TIMEOUT` seconds, 300 unless set.
+    """
+    start = time.monotonic()
     while not request.Test():
         time.sleep(POLL_S)
+        check_patience(start, what)
+
+
+def check_patience(start: float, what: str, times: float = 1) -> None:
+    """Raise where a wait that began at `start`, by `time.monotonic()`, has gone on for so many times the limit."""
+    limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
+    if time.monotonic() - start > limit:
+        fail(f"wait for {what}", f"nothing came in {limit:g} s", "look at what they print: an error there, or a longer TTKIT_RANK_TIMEOUT")
 
 
 def mean(comm: Any, *numbers: float) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
@@ -99,26 +100,23 @@ class Trainer:
     def _make(self, settings: Settings, text: str | None, resume: bool) -> None:
         config = settings.training_config
         self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
-        self.layout = open_layout(settings)
-        self._ranks(settings.distributed.enabled)
+        self._open(settings)
         found, tensors, meta = of_rank_0(self.comm, lambda: self._found(resume))  # the others may be on hosts that have it not
         source = config.data_path or "builtin"
         self.text = text if text is not None else TEXTS[source]() if source in TEXTS else read_text(source)
         self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
         self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
-        self.model = create_model(self.model_config, self.layout)
-        self.parameters = self.model.parameters()
+        self._build()
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
-        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        self.replicas = Replicas(self.parameters, self.comm, axes) if settings.distributed.enabled else None
         self._data(config)
         self.history: list[Record] = []
         self.steps = 0
         if meta:
             self._restore(found, tensors, meta)
         else:
-            self.model.init_weights(config.seed)
+            for parameter in self.parameters.values():
+                parameter.place(parameter.draw(config.seed))
 
     def __enter__(self) -> Trainer:
         return self
@@ -137,8 +135,10 @@ class Trainer:
             return BPETokenizer.load(config.tokenizer_path)
         return make_tokenizer(config.tokenizer_type, self.text, settings.transformer_config.vocab_size)
 
-    def _ranks(self, distributed: bool) -> None:
-        """Which ranks there are: replicas with a mesh each, or drivers of one mesh, or this process alone."""
+    def _open(self, settings: Settings) -> None:
+        """The mesh, and which ranks there are: replicas with a mesh each, or drivers of one mesh, or this process alone."""
+        self.layout, distributed = open_layout(settings), settings.distributed.enabled
+        self.layouts = [self.layout]
         ranks = DistributedContext()
         self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
         view = self.layout.device.get_view()
@@ -151,6 +151,13 @@ class Trainer:
 
             self.comm = MPI.COMM_WORLD
             self.rank, self.world = self.comm.rank, self.comm.size
+
+    def _build(self) -> None:
+        """The model, and who has copies of it."""
+        self.model = create_model(self.model_config, self.layout)
+        self.parameters = self.model.parameters()
+        self.replicas = Replicas(self.parameters, self.comm, self.layout.ddp_axes) if self.settings.distributed.enabled else None
+        self.part, self.parts = (self.rank, self.world) if self.replicas else (0, 1)  # which of how many parts of a batch is ours
 
     def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
         """The newest checkpoint, if there is one to go on from."""
@@ -166,8 +173,8 @@ class Trainer:
         return path, tensors, meta
 
     def _data(self, config: Any) -> None:
-        ranks = self.world if self.replicas else 1
-        parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": ranks, "groups": self.layout.ddp_size}
+        groups = math.lcm(*(layout.ddp_size for layout in self.layouts))
+        parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": self.parts, "groups": groups}
         product = int(np.prod(list(parts.values())))
         if min(config.batch_size, product) < 1:
             rule = f"batch_size {config.batch_size} and gradient_accumulation_steps {config.gradient_accumulation_steps} must be 1 or more"
@@ -182,10 +189,9 @@ class Trainer:
         training, held_out = dataset.split(0.1)
         self.batches = Batches(training, config.batch_size, config.seed)
         size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
-        shared = self.layout.ddp_size * ranks
+        shared = groups * self.parts
         self.validation = Batches(held_out, max(size // shared, 1) * shared, seed=None)
-        if self.replicas:
-            self.batches, self.validation = (b.part(self.rank, self.world) for b in (self.batches, self.validation))
+        self.batches, self.validation = (b.part(self.part, self.parts) for b in (self.batches, self.validation))
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
 
     # ------------------------------------------------------------ one step
@@ -200,15 +206,12 @@ class Trainer:
 
     def number(self, loss: Tensor) -> float:
         """A loss as a number: its mean over the groups of the mesh."""
-        axes = () if self.layout.ddp_axis is None else (self.layout.ddp_axis,)
-        return float(one_copy(averaged(loss.get_value(), axes)).ravel()[0])
+        return mean_over_groups(loss, self.layout)
 
-    def step(self) -> Record:
-        """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
-        config, start, total = self.settings.training_config, time.perf_counter(), 0.0
-        parts = config.gradient_accumulation_steps
+    def gradients(self) -> float:
+        """The mean loss of a step; each parameter has its gradient then, of all micro-batches, averaged over replicas."""
+        total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
-        self.optimizer.zero_grad()
         for dropout in self.model.dropouts():
             dropout.calls = self.steps * 2 * parts  # two places a block at most: the same elements after a resume
         for part in range(parts):
@@ -221,16 +224,28 @@ class Trainer:
             self.replicas.finish()
             (total,) = mean(self.comm, total)
         elif self.layout.ddp_axis is not None:
-            synchronize_gradients(self.parameters)
+            synchronize_gradients(self.parameters, self.layout.ddp_axes)
+        return total
+
+    def clip(self, max_norm: float) -> None:
+        """Scale all gradients down together where their norm is above `max_norm`."""
+        optimizers.clip_grad_norm(self.parameters, max_norm)
+
+    def step(self) -> Record:
+        """One step: gradients of all micro-batches, averaged over replicas, clipped, and applied."""
+        config, start = self.settings.training_config, time.perf_counter()
+        self.optimizer.zero_grad()
+        total = self.gradients()
         if not np.isfinite(total):  # the weights are as they were
             fail(f"step {self.steps + 1}", f"the loss is {total}", "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint")
         if config.use_clip_grad_norm:
-            optimizers.clip_grad_norm(self.parameters, config.clip_grad_norm_max_norm)
+            self.clip(config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
         self.optimizer.set_lr(lr)
         self.optimizer.step()
         self.steps += 1
-        ttnn.synchronize_device(self.layout.device)
+        for layout in self.layouts:
+            ttnn.synchronize_device(layout.device)
         seconds = time.perf_counter() - start
         return Record(self.steps, total, lr, seconds, config.batch_size * self.model_config.max_sequence_length / seconds)
 
@@ -240,6 +255,7 @@ class Trainer:
         with no_grad():
             count = min(len(self.validation), VALIDATION_BATCHES)
             found = sum(self.number(self.forward(*self.validation.batch(i))) for i in range(count)) / count
+        self.model.train()
         return mean(self.comm, found)[0] if self.replicas else found
 
     # ------------------------------------------------------------ the loop
@@ -314,12 +330,15 @@ class Trainer:
         folder = self.folder
         if folder is None:
             fail("Trainer.save", "checkpoint_dir is empty", "training_config.checkpoint_dir: a folder")
-        state = self.optimizer.state_dict()
-        tensors = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
-        tensors |= {f"optimizer/{key}": array for key, array in state["tensors"].items()}
-        meta = {"settings": asdict(self.settings), "tokenizer": self.tokenizer.to_dict(), "optimizer_steps": state["steps"]}
+        tensors = self.collected()
+        meta = {"settings": asdict(self.settings), "tokenizer": self.tokenizer.to_dict(), "optimizer_steps": self.optimizer.steps}
         meta |= {"step": self.steps, "history": [asdict(record) for record in self.history]}
         return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
+
+    def collected(self) -> dict[str, np.ndarray]:
+        """What a checkpoint keeps, whole on rank 0: "model/<parameter>" and "optimizer/<kind>/<parameter>", global arrays."""
+        tensors = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
+        return tensors | {f"optimizer/{key}": array for key, array in self.optimizer.state_dict()["tensors"].items()}
 
     def _restore(self, path: Path | None, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         then, now = meta["settings"]["transformer_config"], json.loads(json.dumps(asdict(self.model_config)))
@@ -346,6 +365,11 @@ class Trainer:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
         text = generate(Sampler(self.model, copies), [ids] * copies, new_tokens, temperature=temperature, top_k=top_k, seed=seed)[0]
         return self.tokenizer.decode(text)
+
+
+def mean_over_groups(loss: Tensor, layout: Layout) -> float:
+    """A loss [1, 1, 1, 1] as a number: its mean over the groups of a mesh."""
+    return float(one_copy(averaged(loss.get_value(), layout.ddp_axes)).ravel()[0])
 
 
 @contextmanager

@@ -1,0 +1,36 @@
+"""Hierarchical training: each rank finds out what it is, and does that.
+
+ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c configs/training/nanogpt_3tier.yaml
+"""
+
+import argparse
+import sys
+
+import trainer
+
+from ttkit.cluster.settings import read_settings
+from ttkit.train import AutoContext, role_of
+from ttkit.train.hierarchy import ROLES
+from ttkit.train.sockets import SocketType
+from ttkit.train.trainer import open_layout
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-c", "--config", default="configs/training/nanogpt_3tier.yaml")
+    parser.add_argument("--worker-type", choices=ROLES, help="this role, whatever the rank")
+    asked = parser.parse_args()
+    settings = read_settings(asked.config)
+    context = AutoContext.get_instance()
+    context.initialize_distributed_context(*sys.argv)
+    ranks = context.get_distributed_context()
+    role = role_of(ranks.rank(), ranks.size(), settings.multihost_config.num_workers)
+    context.set_seed(settings.training_config.seed + ranks.rank())
+    open_layout(settings)
+    context.initialize_socket_manager(SocketType(settings.multihost_config.socket_type))
+    getattr(trainer, asked.worker_type or role)(settings)
+    context.close_device()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Short training runs of pipelines and of one device, for comparison."""
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import ttkit
+from ttkit import ttnn
+from ttkit.cluster.settings import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.trainer import Trainer
+
+TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000))
+MODEL = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=8, max_sequence_length=32, dropout_prob=0, num_groups=2, intermediate_dim=64)
+LLAMA = replace(MODEL, model_type="llama", bias=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run; the same batch size, model and optimizer must give the same numbers in every form."""
+
+    stages: int = 2
+    micro_batches: int = 4
+    schedule: str = "1f1b"
+    chunks: int = 1
+    ddp: int = 1
+    tp: int = 1
+    model: TransformerConfig = MODEL
+    batch: int = 0  # a multiple of micro_batches x ddp unless given
+    optimizer: str = "SGD"
+    steps: int = 20
+    precision: str = "float32"
+    clip: float = 0.0
+    folder: str = ""
+    shares: tuple = ()
+    replicas: int = 1
+    sockets: str = "mpi"
+
+    @property
+    def batch_size(self):
+        return self.batch or self.micro_batches * self.ddp * self.replicas
+
+    def settings(self, one_device=False):
+        rate = 0.05 if self.optimizer == "SGD" else 1e-3
+        training = TrainingConfig(
+            batch_size=self.batch_size,
+            gradient_accumulation_steps=1 if one_device else self.micro_batches,
+            optimizer={"type": self.optimizer, "lr": rate} | ({"momentum": 0.9} if self.optimizer == "SGD" else {}),
+            learning_rate=rate,
+            max_steps=100,
+            num_epochs=100,
+            tokenizer_type="char",
+            checkpoint_dir=self.folder,
+            eval_every=0,
+            precision=self.precision,
+            use_clip_grad_norm=bool(self.clip),
+            clip_grad_norm_max_norm=self.clip or 1.0,
+        )
+        if one_device:
+            return Settings(training_config=training, transformer_config=self.model)
+        shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)
+        device = DeviceConfig(shape, enable_ddp=self.ddp > 1, enable_tp=self.tp > 1)
+        pipeline = PipelineParallelConfig(self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks)
+        multihost = MultihostConfig(True, self.stages * self.replicas, self.sockets, pipeline)
+        return Settings(device_config=device, training_config=training, multihost_config=multihost, transformer_config=self.model)
+
+
+def results(trainer):
+    """The weights of a trainer in one process, as a checkpoint has them."""
+    return {name: array for name, array in trainer.collected().items() if name.startswith("model/")}
+
+
+@functools.cache
+def on_one_device(model, batch_size, optimizer, steps, clip=0.0, precision="float32"):
+    """Losses and weights of the same training on one device, the batch whole."""
+    run = Run(model=model, batch=batch_size, optimizer=optimizer, clip=clip, precision=precision)
+    with Trainer(run.settings(one_device=True), text=TEXT) as trainer:
+        losses = [record.loss for record in trainer.fit(steps, show=False)]
+        return losses, results(trainer)
+
+
+def wanted(run):
+    return on_one_device(run.model, run.batch_size, run.optimizer, run.steps, run.clip, run.precision)
+
+
+def in_one_process(run):
+    """Losses and weights of a run over submeshes."""
+    area = run.stages * run.ddp * run.tp
+    ttkit.use_system("t3000" if area <= 8 else "galaxy")
+    with ttnn.open_mesh_device(ttnn.MeshShape(*((2, 4) if area <= 8 else (8, 4)))) as mesh:
+        meshes = mesh.create_submeshes(ttnn.MeshShape(run.ddp, run.tp))[: run.stages]
+        trainer = PipelineTrainer(run.settings(), meshes=meshes, text=TEXT)
+        losses = [record.loss for record in trainer.fit(run.steps, show=False)]
+        return losses, results(trainer)
+
+
+def far(have, want, rtol=1e-5, atol=1e-7):
+    """The names of the arrays that differ by more than rounding, and how far."""
+    assert have.keys() == want.keys()
+    distances = {name: np.linalg.norm((have[name] - want[name]).astype(np.float64)) for name in want}
+    return {name: d for name, d in distances.items() if not d <= rtol * np.linalg.norm(want[name]) + atol}
+
+
+def differences(run, found=None):
+    """What is not as on one device: losses, weights."""
+    losses, weights = found or in_one_process(run)
+    wanted_losses, wanted_weights = wanted(run)
+    rtol = 1e-4 if run.optimizer == "AdamW" else 1e-5
+    wrong = [f"loss {i}: {a} for {b}" for i, (a, b) in enumerate(zip(losses, wanted_losses, strict=True)) if not abs(a - b) <= rtol * abs(b) + 1e-7]
+    return wrong + ([] if run.optimizer == "AdamW" else [f"{name}: {d}" for name, d in far(weights, wanted_weights).items()])

@@ -1,0 +1,158 @@
+"""Hierarchical training: the numbers of one device; a rank that dies is named, nobody hangs, and the run goes on from its checkpoint."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from train.pipelines import LLAMA, MODEL, TEXT, Run, differences
+
+from ttkit import TTKitError
+from ttkit.cluster.settings import MultihostConfig
+from ttkit.train import checkpoint
+from ttkit.train.hierarchy import HierarchicalTrainer, role_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALL = replace(MODEL, num_blocks=2)
+WITHIN_S = 15
+
+
+def write(folder, run, workers, **changes):
+    """A configuration file of a run; a hierarchical one has no stages."""
+    settings = run.settings()
+    (folder / "text.txt").write_text(TEXT)
+    named = {"checkpoint_dir": str(folder / "checkpoints"), "data_path": str(folder / "text.txt"), "max_steps": run.steps}
+    training = replace(settings.training_config, **named, **changes)
+    settings = replace(settings, training_config=training, multihost_config=MultihostConfig(True, workers, run.sockets))
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(asdict(settings)))
+    return path
+
+
+def start(tiers, workers, program, environment=None):
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    command = [sys.executable, "-m", "ttkit", "run", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
+
+
+def trained(folder):
+    """Losses and weights, from the checkpoint."""
+    tensors, meta = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
+
+
+def check_run(folder, tiers, workers, run):
+    done = start(tiers, workers, [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
+    assert f"Rank {workers}/{workers + tiers - 1}: Running as aggregator{'_optimizer' if tiers == 2 else ''} ({tiers}-tier mode)" in done.stdout
+    assert differences(run, trained(folder)) == []
+
+
+CASES = [
+    (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=5)),
+    (2, 1, Run(micro_batches=1, batch=8, model=replace(SMALL, weight_tying="enabled"), optimizer="AdamW", clip=0.5, steps=5)),
+]
+LONG = [
+    (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
+    for tiers in (2, 3)
+    for workers in (1, 2, 3, 4)
+    for model, sockets in ((SMALL, "fabric"), (replace(LLAMA, num_blocks=2), "mpi"))
+]
+
+
+@pytest.mark.parametrize(("tiers", "workers", "run"), CASES, ids=["3-tier", "2-tier"])
+def test_the_numbers_are_those_of_one_device(tmp_path, tiers, workers, run):
+    check_run(tmp_path, tiers, workers, run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("tiers", "workers", "run"), LONG)
+def test_the_numbers_are_those_of_one_device_with_up_to_four_workers(tmp_path, tiers, workers, run):
+    check_run(tmp_path, tiers, workers, run)
+
+
+DOOMED = Run(micro_batches=2, batch=8, model=SMALL, steps=40)
+
+
+def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
+    """Run until a rank gets a signal; what was printed. Everyone must be gone in time."""
+    workers = 2
+    path = write(folder, DOOMED, workers, model_save_interval=4)
+    done = start(tiers, workers, [ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds], environment)
+    took = time.time() - float((folder / "when").read_text())
+    assert done.returncode != 0 and took < WITHIN_S, f"{took:.1f} s, {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def check_killed(folder, tiers, rank, seconds):
+    roles = ["worker", "worker", "aggregator_optimizer"] if tiers == 2 else ["worker", "worker", "aggregator", "optimizer"]
+    said = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
+    epitaph = said.partition("ttkit run: ")[2]
+    assert f"rank {rank} of {len(roles)}" in epitaph and "signal 9" in epitaph and f"{roles[rank]}" in epitaph, said
+    done = start(tiers, 2, [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert differences(DOOMED, trained(folder)) == []
+
+
+@pytest.mark.parametrize(("tiers", "rank", "seconds"), [(3, 1, 0.11), (3, 2, 0.03), (2, 2, 0.07)])
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(tmp_path, tiers, rank, seconds):
+    check_killed(tmp_path, tiers, rank, seconds)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(50))
+def test_ranks_that_are_killed_at_any_moment(tmp_path, seed):
+    chance = random.Random(seed)
+    tiers = chance.choice((2, 3))
+    check_killed(tmp_path, tiers, chance.randrange(tiers + 1), chance.uniform(0, 0.5))
+
+
+def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
+    said = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "4"})
+    assert "of rank 1, worker: nothing came in 4 s" in said, said
+
+
+@pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])
+def test_ranks_that_are_no_tiers_are_refused(world, workers):
+    with pytest.raises(TTKitError, match="2-tier"):
+        role_of(0, world, workers)
+
+
+def test_roles_by_rank(capsys):
+    assert [role_of(rank, 3, 2) for rank in range(3)] == ["worker", "worker", "aggregator_optimizer"]
+    assert capsys.readouterr().out.splitlines()[2] == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
+
+
+def test_multihost_must_be_enabled():
+    with pytest.raises(TTKitError, match="Multihost is not enabled"):
+        HierarchicalTrainer(replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT)
+
+
+def test_parcels_hold_every_parameter_once():
+    """Without ranks: the packing alone."""
+    from ttkit.train.hierarchy import WIDTH, Parcels
+    from ttkit.train.models import create_model
+    from ttkit.train.modules import Layout
+
+    model = create_model(replace(MODEL, vocab_size=5000, embedding_dim=512, num_blocks=1), Layout())
+    parcels = object.__new__(Parcels)
+    parcels._cut(model.parameters())
+    assert 1 < len(parcels.buckets) < len(parcels.parameters)
+    assert [p.name for bucket in parcels.buckets for p in bucket] == sorted(model.parameters())
+    generator = np.random.default_rng(0)
+    values = {p.name: generator.standard_normal((2, *p.global_shape[1:])).astype(np.float32) for p in parcels.parameters}
+    packed = list(parcels.packed(lambda p: values[p.name]))
+    assert all(array.shape == parcels.shape(i, 2) and array.shape[3] == WIDTH for i, array in enumerate(packed))
+    for group in range(2):
+        for parameter, array in parcels.unpacked([array[group] for array in packed]):
+            assert (array == values[parameter.name][group]).all()

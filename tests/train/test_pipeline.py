@@ -1,0 +1,276 @@
+"""Pipeline training: the numbers of one device, for every schedule, cut and layout."""
+
+import importlib.util
+import itertools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results
+
+from ttkit import TTKitError, ttnn
+from ttkit.cluster.settings import MultihostConfig
+from ttkit.plans import Schedule, one_f_one_b, zb_h1
+from ttkit.train import checkpoint
+from ttkit.train.modules import Layout
+from ttkit.train.pipeline import PipelineTrainer
+from ttkit.train.stage import split_blocks
+from ttkit.train.trainer import Trainer
+from ttkit.train.wires import check_order
+
+HERE = pathlib.Path(__file__).resolve().parent
+TIED = replace(MODEL, weight_tying="enabled")
+INSIDE = [(1, 1), (2, 1), (1, 2), (2, 2)]  # data parallel, tensor parallel
+
+
+def every_run():
+    """Every schedule x stages x micro-batches x what is inside a stage."""
+    for stages, parts, (ddp, tp) in itertools.product((2, 3, 4), range(1, 9), INSIDE):
+        for name in ("one_at_a_time", "gpipe", "1f1b"):
+            yield Run(stages, parts, name, ddp=ddp, tp=tp)
+        if parts % max(1, parts // stages) == 0:
+            yield Run(stages, parts, "interleaved", chunks=2, ddp=ddp, tp=tp)
+
+
+def named(run):
+    return f"{run.schedule}-p{run.stages}-m{run.micro_batches}-dp{run.ddp}-tp{run.tp}-{run.model.model_type}-{run.optimizer}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", list(every_run()), ids=named)
+def test_every_form_gives_the_numbers_of_one_device(run):
+    assert differences(run) == []
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(2, 1, "one_at_a_time"),
+        Run(3, 4, "gpipe", tp=2),
+        Run(4, 6, "1f1b"),
+        Run(2, 4, "interleaved", chunks=2, ddp=2),
+        Run(2, 2, "1f1b", model=TIED, tp=2),
+        Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
+        Run(2, 2, "1f1b", model=TIED, optimizer="AdamW", clip=0.5),
+    ],
+    ids=named,
+)
+def test_some_forms_give_the_numbers_of_one_device(run):
+    assert differences(replace(run, steps=20 if run.micro_batches < 4 else 6)) == []
+
+
+def test_dropout_takes_the_elements_that_it_takes_on_one_device():
+    model = replace(MODEL, dropout_prob=0.3, num_blocks=4)
+    run = Run(2, 4, "gpipe", model=model, steps=3)
+    backwards = Schedule("last first", 2, 4, ["F0 F1 F2 F3 B3 B2 B1 B0", "F3 F2 F1 F0 B3 B2 B1 B0"])
+    settings = run.settings()
+    with Trainer(replace(settings, multihost_config=MultihostConfig()), text=TEXT) as trainer:
+        wanted = [record.loss for record in trainer.fit(3, show=False)], results(trainer)
+    assert differences_between(in_one_process(run), wanted) == ([], {})
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        trainer = PipelineTrainer(settings, schedule=backwards, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        found = [record.loss for record in trainer.fit(3, show=False)], results(trainer)
+    assert differences_between(found, wanted) == ([], {})
+
+
+def differences_between(have, want):
+    losses = [pair for pair in zip(have[0], want[0], strict=True) if not np.isclose(*pair, rtol=1e-5)]
+    return losses, far(have[1], want[1])
+
+
+def test_meshes_of_different_shapes():
+    run = Run(3, 2, model=TIED, batch=8, steps=6)
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        line = mesh.create_submesh(ttnn.MeshShape(1, 2), ttnn.MeshCoordinate(0, 0))
+        pair = mesh.create_submesh(ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(0, 2))
+        one = mesh.create_submesh(ttnn.MeshShape(1, 1), ttnn.MeshCoordinate(0, 3))
+        layouts = [Layout(line, tp_axis=1, tp_size=2), Layout(pair, ddp_axis=0, ddp_size=2), Layout(one)]
+        trainer = PipelineTrainer(run.settings(), meshes=layouts, text=TEXT)
+        found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
+    assert differences(run, found) == []
+
+
+def test_validation_is_that_of_one_device():
+    settings = Run(2, 4, "interleaved", chunks=2).settings()
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        trainer = PipelineTrainer(settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        found = trainer.validate()
+    with Trainer(replace(settings, multihost_config=MultihostConfig()), text=TEXT) as trainer:
+        assert trainer.validate() == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [TIED, LLAMA], ids=["tied", "llama"])
+def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path, model):
+    run = Run(2, 4, model=model, folder=str(tmp_path), optimizer="AdamW", steps=2)
+    losses = in_one_process(run)[0]
+    losses = in_one_process(replace(run, stages=3, schedule="gpipe"))[0]
+    with Trainer(replace(run.settings(), multihost_config=MultihostConfig()), text=TEXT) as trainer:
+        trainer.fit(2, show=False)
+    losses, weights = in_one_process(replace(run, stages=4))
+    logged = [json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert logged[-2:] == losses
+    assert differences(replace(run, steps=8, folder=""), (logged, weights)) == []
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    run = Run(2, 2, folder=str(tmp_path), steps=1)
+    in_one_process(run)
+    with pytest.raises(TTKitError, match="of the model"):
+        in_one_process(replace(run, model=replace(MODEL, num_blocks=7)))
+
+
+def test_the_times_of_the_last_step_are_a_timetable():
+    settings = Run(2, 3).settings()
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        trainer = PipelineTrainer(settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer.step()
+        trainer.step()
+        found = trainer.timetable()
+    assert [[slot.action for slot in row] for row in found.slots] == [list(row) for row in one_f_one_b(2, 3).actions]
+    for row in found.slots:
+        assert all(slot.start_s <= slot.end_s for slot in row)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(row))
+    assert found.slots[0][0].start_s == 0
+    assert found.time_s >= max(row[-1].end_s for row in found.slots)
+
+
+def test_a_step_that_is_given_up_is_not_gone_on_from():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        trainer = PipelineTrainer(Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+
+        def interrupt(grad):
+            raise KeyboardInterrupt
+
+        remove = trainer.parameters["blocks.0.norm1.weight"].register_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.step()
+        remove()
+        with pytest.raises(TTKitError, match="out of step"):
+            trainer.step()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (lambda s: replace(s, multihost_config=MultihostConfig()), "Multihost is not enabled"),
+        (lambda s: replace(s, multihost_config=MultihostConfig(True, 3)), r"World size \(2\) must equal multihost_config.num_workers \(3\)"),
+        (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
+        (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
+        (lambda s: with_pipeline(s, num_blocks=4), "num_blocks is 4, the model has 8"),
+        (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), "does not add up"),
+        (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 2: 4}), r"ranks \[0, 2\]"),
+        (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
+        (lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)), "does not divide"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_computed(changes, words):
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh, pytest.raises(TTKitError, match=words):
+        PipelineTrainer(changes(Run().settings()), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+
+
+def with_pipeline(settings, **changes):
+    multihost = settings.multihost_config
+    return replace(settings, multihost_config=replace(multihost, pipeline_parallel_config=replace(multihost.pipeline_parallel_config, **changes)))
+
+
+def test_one_rank_is_no_pipeline():
+    settings = replace(Run().settings(), multihost_config=MultihostConfig(True, 1))
+    with pytest.raises(TTKitError, match="Pipeline parallel requires world_size > 1"):
+        PipelineTrainer(settings, text=TEXT)
+
+
+def test_a_schedule_of_another_size_is_refused():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
+        for schedule, words in (
+            (one_f_one_b(2, 3), "gradient_accumulation_steps 4"),
+            (zb_h1(2, 4), "splits"),
+            (Schedule("mine", 2, 4, ["F0", "F0"]), "missing"),
+        ):
+            with pytest.raises(TTKitError, match=words):
+                PipelineTrainer(Run().settings(), schedule=schedule, meshes=meshes, text=TEXT)
+
+
+def test_it_does_not_sample():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        trainer = PipelineTrainer(Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        with pytest.raises(TTKitError, match="a Trainer with the same checkpoint_dir"):
+            trainer.sample("a")
+
+
+def on_ranks(run, folder, **changes):
+    """Losses and weights of a run on ranks, from its checkpoint and log."""
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    run = replace(run, folder=str(folder))
+    program = [sys.executable, "-m", "mpi4py", str(HERE / "ranks" / "pipeline.py"), json.dumps(asdict(run))]
+    command = [sys.executable, "-m", "ttkit", "run", "-n", str(run.stages * run.replicas), *program]
+    done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"rank \d+ measured", done.stdout)) == run.stages * run.replicas
+    tensors, meta = checkpoint.load(checkpoint.latest(folder))
+    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
+
+
+LATTICE = [Run(2, 4, model=model, ddp=ddp, tp=2, replicas=2 // ddp, batch=8, steps=10) for model in (MODEL, LLAMA) for ddp in (2, 1)]
+
+
+def ranked(run):
+    return f"{named(run)}-{run.stages * run.replicas}ranks-{run.sockets}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", [replace(run, steps=20) for run in LATTICE], ids=ranked)
+def test_data_tensor_and_pipeline_parallel_on_eight_chips(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(2, 4, model=TIED, clip=0.5, steps=4, tp=2, replicas=2, batch=8),
+        Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3),
+    ],
+    ids=ranked,
+)
+def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "run",
+    [
+        Run(3, 5, "gpipe"),
+        Run(4, 8, "1f1b", model=LLAMA),
+        Run(4, 4, "interleaved", chunks=2, model=TIED),
+        Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
+        Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
+        Run(2, 4, "1f1b", sockets="fabric", ddp=2, tp=2, replicas=2, model=replace(LLAMA, weight_tying="enabled"), clip=0.5),
+    ],
+    ids=ranked,
+)
+def test_more_forms_on_ranks(tmp_path, run):
+    assert differences(run, on_ranks(run, tmp_path)) == []
+
+
+def test_blocks_are_balanced_with_the_head():
+    heavy = replace(MODEL, vocab_size=100_000, num_blocks=10)
+    assert [[len(part) for part in stage] for stage in split_blocks(heavy, 4)] == [[3], [3], [3], [1]]
+    light = replace(MODEL, vocab_size=32, num_blocks=32)
+    assert sorted(len(stage[0]) for stage in split_blocks(light, 5)) == [6, 6, 6, 7, 7]
+    for stages, chunks in itertools.product((2, 3, 4), (1, 2)):
+        parts = split_blocks(MODEL, stages, chunks)
+        assert [block for chunk in range(chunks) for stage in parts for block in stage[chunk]] == list(range(8))
+    assert split_blocks(MODEL, 2, 2, [5, 3]) == [[range(3), range(5, 7)], [range(3, 5), range(7, 8)]]
+
+
+def test_a_socket_keeps_the_order():
+    check_order(one_f_one_b(3, 4))
+    with pytest.raises(TTKitError, match="stage 1 takes the activations of stage 0 in another order"):
+        check_order(Schedule("swapped", 2, 2, ["F0 F1 B0 B1", "F1 F0 B0 B1"]))
