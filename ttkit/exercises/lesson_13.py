@@ -11,12 +11,14 @@ from ttkit.convert import from_numpy
 from ttkit.exercises.answers import COLLECTIVES, Answer, asks, numbers
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
 
-# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
+# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some. As torch does it.
 PRODUCTS = {
     ("Replicate", "Replicate"): "Replicate",
     ("Replicate", "Shard(1)"): "Shard(1)",
     ("Shard(0)", "Replicate"): "Shard(0)",
     ("Shard(1)", "Shard(0)"): "Partial",
+    ("Replicate", "Shard(0)"): "Partial",  # each device takes its columns of the replica
+    ("Shard(1)", "Replicate"): "Partial",
 }
 # (from, to) -> which collectives it takes; mesh_partition sends nothing.
 MOVES = {
@@ -43,8 +45,9 @@ def _product(product: Answer) -> str:
             if right is None:
                 hint = "each device would multiply numbers that do not belong together" if "Partial" not in (a, b) else "a partial sum must be summed first"
                 require(answer is None, f"{why}: {hint}, so None; you said {answer!r}")
-            require(answer == right, f"{why}: a @ b is {right}, you said {answer!r}")
-    return f"{len(PRODUCTS)} pairs can be multiplied where they lie, and all others are None"
+            cut = ": a replica can be cut where it lies" if right == "Partial" and "Replicate" in (a, b) else ""
+            require(answer == right, f"{why}: a @ b is {right}, you said {answer!r}{cut}")
+    return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
 
 @exercise("13.redistribute")
