@@ -5,6 +5,9 @@ square, so that a swapped axis or a missing sum cannot pass. There it also reads
 and how many bytes each chip was given.
 """
 
-from ttkit.exercises import lesson_00, lesson_01, lesson_02, lesson_03, lesson_04, lesson_05, lesson_06, lesson_07, lesson_12
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = ["lesson_00", "lesson_01", "lesson_02", "lesson_03", "lesson_04", "lesson_05", "lesson_06", "lesson_07", "lesson_12"]
+for module in iter_modules(__path__):
+    if module.name.startswith("lesson_"):  # each enters its exercises when it is loaded
+        import_module(f"{__name__}.{module.name}")
