@@ -43,7 +43,7 @@ DEFECTS = {
     "host rank not in descriptor": (
         ("host_rank: 1", "host_rank: 2"),
         "8: error: Local mesh binding host_rank 2 not found in mesh graph descriptor mgd.textproto: mesh 0 has 2 hosts",
-        "0 to 1, or change host_topology",
+        "0 to 1, or change host_topology in the descriptor",
     ),
     "host without rank": (("host_rank: 1", "host_rank: 2"), "1: warning: no rank for mesh 0, host rank 1 of mgd.textproto", "add its binding"),
     "host rank left out": (
