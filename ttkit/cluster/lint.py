@@ -76,11 +76,11 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
 
 def as_text(table: Table) -> str:
-    """A table of rich's as text, as wide as the terminal."""
+    """A table of rich's as plain text, as wide as the terminal, also in Jupyter, where rich would show it itself, and in colours."""
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, force_jupyter=False, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
+    Console(file=page, force_jupyter=False, force_terminal=False, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
     return page.getvalue()
 
 
