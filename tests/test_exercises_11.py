@@ -1,9 +1,12 @@
 """The exercises of lesson 11, whose answers are files, places in files and a formula, with right answers and with wrong ones."""
 
+import json
+import pathlib
+
 import pytest
 
 from ttkit import lessons
-from ttkit.cluster import lint_path
+from ttkit.cluster import launch, lint_path
 from ttkit.exercises import lesson_11
 
 BINDINGS = """rank_bindings:
@@ -101,3 +104,11 @@ def test_without_mistakes_the_folder_is_right(tmp_path):
     for name, text in lesson_11._spoiled(()).items():
         (tmp_path / name).write_text(text)
     assert lint_path(tmp_path) == []
+
+
+def test_the_record_in_the_lesson_is_what_is_said():
+    (path,) = (pathlib.Path(__file__).resolve().parent.parent / "notebooks").glob("11_*.ipynb")
+    output = launch.Output(3)
+    output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
+    said = launch.epitaph(output, ["node-1", "node-2", "node-3"], 1)
+    assert any(f"```\n{said}\n```" in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
