@@ -3,6 +3,8 @@
 Both are timed inside the engines, in turns, each call by itself after a barrier; a call's time is that of its slowest rank, shown are
 medians. mpi4py receives into an array that is made once; ttkit makes a tensor at each call. The aims hold for ranks without checks, where
 calls are not compared and waits not polled (`ttkit.rank_checks(on=False)`); with them the times are shown.
+
+A last line says how long it takes from nothing to the first collective of four engines, beside ipyparallel's own start of engines by MPI.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+import ipyparallel
 from rich.console import Console
 from rich.table import Table
 
 from ttkit import Cluster
+from ttkit.cluster.command import find_mpirun, mpirun_environment
 
 AIMS = {64: 1.5, 1024: 1.1, 4096: 1.1, 16384: 1.1}  # KiB on each rank: times of mpi4py's
 PAIRS = {64: 1000, 256: 600, 1024: 300, 4096: 80, 16384: 30}
@@ -77,12 +82,37 @@ def slowest(ranks: list[Any], which: int) -> list[float]:
     return [max(times) for times in zip(*(rank[which] for rank in ranks), strict=True)]
 
 
+def first_collective() -> int:
+    """On each engine: the sum of all ranks."""
+    from mpi4py import MPI
+
+    return int(MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank))
+
+
+def start_by_ttkit() -> float:
+    """Seconds to the first collective of four engines."""
+    began = time.perf_counter()
+    with Cluster(4) as cluster:
+        assert cluster.run(first_collective) == [6] * 4
+        return time.perf_counter() - began
+
+
+def start_by_ipyparallel() -> float:
+    """The same by ipyparallel alone, with the mpiexec beside this Python's mpirun and the variables that ttkit gives it, too."""
+    os.environ |= mpirun_environment() | {"PATH": f"{Path(find_mpirun()).parent}{os.pathsep}{os.environ['PATH']}"}
+    began = time.perf_counter()
+    with ipyparallel.Cluster(engines="mpi", n=4, log_level=40) as client:
+        assert client[:].apply_sync(first_collective) == [6] * 4
+        return time.perf_counter() - began
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--quick", action="store_true", help="a tenth of the pairs")
     options = parser.parse_args()
     table = Table("KiB on a rank", "checks", "mpi4py, us", "ttkit, us", "ratio", "aim", title="all_reduce over 4 engines, medians")
     load, missed = os.getloadavg()[0], []
+    rounds = [(start_by_ttkit(), start_by_ipyparallel()) for _ in range(1 if options.quick else 5)]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "mgd.textproto").write_text(MESH)
         Path(folder, "rank_bindings.yaml").write_text("rank_bindings:\n" + "".join(map(RANK.format, range(4))) + "mesh_graph_desc_path: mgd.textproto\n")
@@ -96,6 +126,8 @@ def main() -> int:
                     if aim and ours > aim * raw:
                         missed.append(f"{kib} KiB: {ours / raw:.2f}x, aim {aim}x")
     Console(highlight=False).print(table)
+    ours, plain = (statistics.median(times) for times in zip(*rounds, strict=True))
+    print(f"start of 4 engines and first collective: ttkit {ours:.1f} s, ipyparallel with MPI {plain:.1f} s (medians of {len(rounds)})")
     print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after, on {os.cpu_count()} cores")
     print("\n".join(f"missed: {text}" for text in missed) or "All aims are met.")
     return int(bool(missed))

@@ -7,8 +7,9 @@ import pytest
 from cluster import cases
 
 from ttkit import TTKitError, cli
-from ttkit.cluster import find_config, lint_path, read_bindings, read_descriptor
+from ttkit.cluster import Finding, find_config, lint_path, read_bindings, read_descriptor
 from ttkit.cluster.documents import did_you_mean
+from ttkit.cluster.lint import findings_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIGS = sorted(path.name for path in (ROOT / "configs").iterdir() if path.is_dir())
@@ -43,7 +44,7 @@ DEFECTS = {
     "host rank not in descriptor": (
         ("host_rank: 1", "host_rank: 2"),
         "8: error: Local mesh binding host_rank 2 not found in mesh graph descriptor mgd.textproto: mesh 0 has 2 hosts",
-        "0 to 1, or change host_topology",
+        "0 to 1, or change host_topology in the descriptor",
     ),
     "host without rank": (("host_rank: 1", "host_rank: 2"), "1: warning: no rank for mesh 0, host rank 1 of mgd.textproto", "add its binding"),
     "host rank left out": (
@@ -247,3 +248,11 @@ def test_nothing_in_a_file_is_run(tmp_path):
         with pytest.raises(TTKitError, match="malformed YAML: could not determine a constructor"):
             read_bindings(path)
         assert not target.exists()
+
+
+def test_tables_are_plain_text_in_jupyter_too(monkeypatch):
+    """There rich would show the table by itself and leave the text empty, and its kernels ask for colours."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    table = findings_table([Finding("error", "hosts.txt", 1, "no host", "name one")])
+    assert "hosts.txt:1" in table and "name one" in table and "\x1b" not in table

@@ -142,7 +142,6 @@ def doctors_table(found: Sequence[Line], hosts: int) -> str:
     for line in found:
         names = f"all {hosts} hosts" if len(line.hosts) == hosts > 1 else ", ".join(line.hosts)
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
-        style = {"ok": "green", "warn": "yellow", "red": "bold red"}[line.state]
-        table.add_row(line.check, Text(names, overflow="fold"), Text(line.state, style=style), Text(text, overflow="fold"))
+        table.add_row(line.check, Text(names, overflow="fold"), line.state, Text(text, overflow="fold"))
     count = Counter(line.state for line in found)
     return as_text(table) + ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))

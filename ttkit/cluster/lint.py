@@ -76,11 +76,11 @@ def findings_table(findings: Sequence[Finding]) -> str:
 
 
 def as_text(table: Table) -> str:
-    """A table of rich's as text, as wide as the terminal."""
+    """A table of rich's as plain text, as wide as the terminal, also in Jupyter, where rich would show it itself, and in colours."""
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
+    Console(file=page, force_jupyter=False, force_terminal=False, width=max(100, min(160, int(os.environ.get("COLUMNS") or 120)))).print(table)
     return page.getvalue()
 
 
@@ -289,7 +289,8 @@ def _against_descriptor(bindings: Bindings, by_rank: dict[int, int], note: _Noti
             elif (binding.mesh_host_rank or 0) >= hosts_of[binding.mesh_id]:
                 rule = f"Local mesh binding host_rank {binding.mesh_host_rank} not found in mesh graph descriptor {path.name}"
                 rule += f": mesh {binding.mesh_id} has {hosts_of[binding.mesh_id]} host{'s' * (hosts_of[binding.mesh_id] > 1)}"
-                note.error((*where, "mesh_host_rank"), rule, f"0 to {hosts_of[binding.mesh_id] - 1}, or change host_topology")
+                places = f"0 to {hosts_of[binding.mesh_id] - 1}" if hosts_of[binding.mesh_id] > 1 else "0"
+                note.error((*where, "mesh_host_rank"), rule, f"{places}, or change host_topology in the descriptor")
         for mesh_id, number in hosts_of.items():
             have = {b.mesh_host_rank or 0 for b in ranks if b.mesh_id == mesh_id}
             lacking = sorted(set(range(number)) - have)
