@@ -1,6 +1,6 @@
 """The MLP of Falcon-7B on one device, then data-, tensor- and hybrid-parallel, each compared with the one device.
 
-    python examples/falcon_mlp.py            4544 features, 18176 inside, as in Falcon-7B: about 4 GB of memory on the simulator
+    python examples/falcon_mlp.py            4544 features, 18176 inside, as in Falcon-7B: 2.4 GB of memory on the simulator
     python examples/falcon_mlp.py --small    256 features
 
 It goes through sections 6 to 8 of the guide "Programming Mesh of Devices" on eight chips. The weights are random: what is shown here is

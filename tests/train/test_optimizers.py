@@ -8,8 +8,9 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
+from ttkit.cluster.settings import TrainingConfig
 from ttkit.train.modules import Parameter, constant
-from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, warmup_linear
+from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, make_optimizer, warmup_linear
 
 torch = pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
 
@@ -124,6 +125,20 @@ def test_the_state_of_another_model(one):
     optimizer = AdamW(parameters, AdamWConfig.make(0.05))
     with pytest.raises(TTKitError, match=r"1 entries are of other parameters, exp_avg/elsewhere first(.|\n)*try: "):
         optimizer.load_state_dict({"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}})
+
+
+def test_the_state_of_another_optimizer(one):
+    parameters = placed(ONE, one)
+    with pytest.raises(TTKitError, match=r"exp_avg/rows is of another optimizer: SGD remembers momentum(.|\n)*try: "):
+        SGD(parameters, SGDConfig.make(0.1)).load_state_dict({"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}})
+
+
+def test_the_configuration_chooses(one):
+    parameters = placed(ONE, one)
+    adam = make_optimizer(TrainingConfig(learning_rate=0.5, beta1=0.7, eps=1e-4, precision="bfloat16"), parameters)
+    assert (adam.config, adam.get_lr()) == (AdamWConfig(0.5, 0.7, 0.999, 1e-4, 0.01, True), 0.5)
+    assert make_optimizer(TrainingConfig(optimizer={"type": "SGD", "lr": 0.25, "momentum": 0.5}), parameters).config == SGDConfig(0.25, 0.5)
+    assert make_optimizer(TrainingConfig(optimizer={"beta1": 0.6}), parameters).config.beta1 == 0.6
 
 
 def test_a_parameter_without_gradient_stays(one):
