@@ -186,7 +186,7 @@ def test_the_table_and_the_exit_code(folder, capsys, monkeypatch):
 
 def test_own_configurations_fit_together():
     """What the linter does not say: every config's descriptor has the chips that its name says, and G1 and G2 are both there."""
-    chips = {"n300": 2, "t3000": 8, "t3000_2ranks": 8, "galaxy": 32, "galaxy_pp4": 32, "2loudboxes": 16, "5loudboxes": 40}
+    chips = {"n300": 2, "t3000": 8, "t3000_2ranks": 8, "quietbox_4ranks": 4, "galaxy": 32, "galaxy_pp4": 32, "2loudboxes": 16, "5loudboxes": 40}
     for name, number in chips.items():
         bindings = read_bindings(ROOT / "configs" / name / "rank_bindings.yaml")
         assert read_descriptor(bindings.mesh_graph_desc_path).total_devices == number, name

@@ -134,11 +134,14 @@ def test_memory_efficient_keeps_less_and_computes_more():
 
 def test_accumulated_batches():
     settings = run_of(MESHES["DDP and TP"])
-    twice = dataclasses.replace(settings, training_config=dataclasses.replace(settings.training_config, gradient_accumulation_steps=2))
-    one, two = training_plan(settings, "galaxy"), training_plan(twice, "galaxy")
-    assert two.flops == 2 * one.flops and two.memory == one.memory
+    in_parts = lambda n: dataclasses.replace(settings, training_config=TrainingConfig(batch_size=8, gradient_accumulation_steps=n))  # noqa: E731
+    one, two = (training_plan(in_parts(n), "galaxy") for n in (1, 2))
+    assert two.flops == one.flops and two.tokens * 2 == one.tokens  # the same batch, cut as the Trainer cuts it
+    assert two.memory["activations"] * 2 == one.memory["activations"] and two.memory["weights"] == one.memory["weights"]
     assert {t.what: t.times for t in two.traffic if t.what == "DDP gradients"} == {t.what: t.times for t in one.traffic if t.what == "DDP gradients"}
-    assert two.traffic[0].times == 2 * one.traffic[0].times
+    assert two.traffic[0].times == 2 * one.traffic[0].times and two.traffic[0].bytes_sent == one.traffic[0].bytes_sent
+    with pytest.raises(TTKitError, match="batch_size 8 is not divisible by the DDP size times gradient_accumulation_steps 12"):
+        training_plan(in_parts(3), "galaxy")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,sm,tcp",
+    # A rank that is killed closes its connections, and mpirun blames the rank that notices and aborts, unless that waits a second.
+    "OMPI_MCA_mpi_abort_delay": "1",
 }
 # Where no hosts are named. Where they are, their slots count: with this policy mpirun 5.0.11 puts every rank on the first host.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}

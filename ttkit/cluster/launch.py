@@ -237,6 +237,9 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     if match is None and unreached is not None:
         host = unreached["host"].rpartition("@")[2] or "a host"
         return f"ttkit run: {host}{ranks_on(host, hosts)} cannot be reached by ssh: {unreached['why']}\n  try: ttkit doctor, which says what to do"
+    if match is None and output.raised:  # mpirun has not always a word for a rank that raised after MPI's end
+        rank = min(output.raised, key=lambda rank: output.raised[rank])
+        return "\n".join([f"ttkit run: rank {rank} of {output.ranks} ended in an error; its last lines:", *(f"    {line}" for line in output.last[rank])])
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]

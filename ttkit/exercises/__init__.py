@@ -5,6 +5,6 @@ square, so that a swapped axis or a missing sum cannot pass. There it also reads
 and how many bytes each chip was given.
 """
 
-from ttkit.exercises import lesson_00, lesson_01, lesson_02, lesson_03, lesson_04, lesson_05
+from ttkit.exercises import lesson_00, lesson_01, lesson_02, lesson_03, lesson_04, lesson_05, lesson_06, lesson_07, lesson_12
 
-__all__ = ["lesson_00", "lesson_01", "lesson_02", "lesson_03", "lesson_04", "lesson_05"]
+__all__ = ["lesson_00", "lesson_01", "lesson_02", "lesson_03", "lesson_04", "lesson_05", "lesson_06", "lesson_07", "lesson_12"]

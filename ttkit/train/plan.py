@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ttkit.cluster.axes import check_divisible
 from ttkit.cluster.settings import Settings, TransformerConfig
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
@@ -137,13 +138,13 @@ class TrainingPlan:
 
     @property
     def passes(self) -> int:
-        """How often a step goes forward and backward: once for each batch that it accumulates."""
+        """How often a step goes forward and backward: once for each part of the batch, whose gradients it accumulates."""
         return self.settings.training_config.gradient_accumulation_steps
 
     @property
     def tokens(self) -> int:
         """Tokens of one pass on each chip."""
-        return self.settings.training_config.batch_size // self.ddp * self.config.max_sequence_length
+        return self.settings.training_config.batch_size // (self.ddp * self.passes) * self.config.max_sequence_length
 
     def local_shape(self, parameter: Parameter) -> tuple[int, ...]:
         """A parameter's shape on a chip, the rows that fill a vocabulary up included."""
@@ -357,6 +358,9 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     if device.enable_pp:
         fail("plan a run with enable_pp", "a plan is of one mesh, and the stages of a pipeline have one each", "enable_pp: false to plan the model on one mesh")
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # refuses a mesh that the machine has not
-    axes = device.axes()
+    axes, training = device.axes(), settings.training_config
+    check_divisible(
+        "batch_size", training.batch_size, "the DDP size times gradient_accumulation_steps", device.size("ddp") * training.gradient_accumulation_steps
+    )
     layout = Layout(tp_axis=axes.get("tp"), tp_size=device.size("tp"), ddp_axis=axes.get("ddp"), ddp_size=device.size("ddp"))
     return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))

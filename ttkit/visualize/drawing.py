@@ -76,6 +76,12 @@ class Drawing:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self._parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"{dashed}/>')
 
+    def curve(self, points: Sequence[Point], *, colour: str = "var(--wire)", width: float = 2, dash: str = "") -> None:
+        """Straight pieces from point to point as one shape, so that dashes run on over the corners."""
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        path = " ".join(f"{round(x, 1):g},{round(y, 1):g}" for x, y in points)
+        self._parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}" stroke-linejoin="round"{dashed}/>')
+
     def arc(self, start: Point, end: Point, lift: Point, *, colour: str = "var(--wrap)", width: float = 1.3) -> None:
         """An arc that leaves both ends in the direction `lift` and rises by three quarters of it."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift

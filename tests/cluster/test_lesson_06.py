@@ -1,0 +1,56 @@
+"""The exercise of lesson 06 that runs on engines: right answers pass, wrong ones are told where."""
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import lessons
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with ttkit.Cluster(2) as cluster:
+        yield cluster
+
+
+def bucket(comm, gradients):
+    flat = np.concatenate([g.ravel() for g in gradients])
+    total = np.empty_like(flat)
+    comm.Allreduce(flat, total)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    return [part.reshape(g.shape) / comm.size for part, g in zip(np.split(total, ends), gradients)]
+
+
+def one_by_one(comm, gradients):
+    means = [np.empty_like(g) for g in gradients]
+    for g, mean in zip(gradients, means):
+        comm.Allreduce(g / comm.size, mean)
+    return means
+
+
+def then(change):
+    """The right answer, spoiled; a closure goes to the engines with all that it needs."""
+    first = bucket
+    return lambda comm, gradients: change(comm, first(comm, gradients))
+
+
+WRONG = [
+    (one_by_one, "called Allreduce 3 times; the budget is 1"),
+    (then(lambda comm, means: [mean * comm.size for mean in means]), "rank 0, gradient 0 is 2 times too large"),
+    (lambda comm, gradients: gradients, "gradient 0 is its own still"),
+    (then(lambda comm, means: [mean.ravel() for mean in means]), r"the shape should be \[3, 5\], is \[15\]"),
+    (then(lambda comm, means: means[:2]), "gave 2 arrays back; there are 3"),
+    (then(lambda comm, means: means[::-1]), "gradient 0: the shape should be"),
+    (lambda comm, gradients: [comm.allreduce(g) for g in gradients], "comm.allreduce is not for this exercise: Allreduce"),
+]
+
+
+def test_a_right_answer_passes(cluster, capsys):
+    lessons.check("06.bucket", bucket, cluster)
+    assert "3 gradients averaged over 2 ranks in one message" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "names"), WRONG)
+def test_a_wrong_answer_is_told_where(cluster, answer, names):
+    with pytest.raises(lessons.CheckFailed, match=names):
+        lessons.check("06.bucket", answer, cluster)

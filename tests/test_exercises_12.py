@@ -1,0 +1,133 @@
+"""The exercises of lesson 12: right answers, and wrong ones that are told what is wrong."""
+
+from dataclasses import replace
+
+import pytest
+from machine import close_all
+
+import ttkit
+from ttkit import lessons
+from ttkit.cluster.settings import DeviceConfig
+from ttkit.train import AutoContext, synchronize_gradients
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    ttkit.strict()
+    ttkit.use_system("t3000")
+    yield
+    close_all()
+    ttkit.strict(False)
+    ttkit.use_system(None)
+
+
+def on(mesh_shape, parts, ddp=True, tp=False, **training):
+    def smaller(settings):
+        device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
+        return replace(settings, device_config=device, training_config=replace(settings.training_config, gradient_accumulation_steps=parts, **training))
+
+    return smaller
+
+
+def in_order(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
+
+
+def cleared_at_the_end(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def without_zero_grad(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def without_the_mean(model, optimizer, x, y):
+    optimizer.zero_grad()
+    model.loss(model(x), y).backward()
+    optimizer.step()
+
+
+def with_the_sum(model, optimizer, x, y):
+    optimizer.zero_grad()
+    (model.loss(model(x), y) * 4).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+
+
+def cleared_before_the_step(model, optimizer, x, y):
+    model.loss(model(x), y).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.zero_grad()
+    optimizer.step()
+
+
+def averaged_too_late(model, optimizer, x, y):
+    optimizer.zero_grad()
+    model.loss(model(x), y).backward()
+    optimizer.step()
+    synchronize_gradients(model.parameters())
+
+
+RIGHT = [
+    ("12.budget", on((2, 2), 4, tp=True)),
+    ("12.budget", on((2, 4), 2, tp=True)),
+    ("12.loop", in_order),
+    ("12.loop", cleared_at_the_end),
+]
+
+# (exercise, wrong answer, what the feedback must name)
+WRONG = [
+    ("12.budget", on((1, 4), 4), "bytes on each chip; the budget is"),
+    ("12.budget", on((2, 2), 8, tp=True), "it fits, but a step takes .* us, modelled; the budget is"),
+    ("12.budget", on((1, 4), 4, ddp=False, tp=True), "it fits, but a step takes"),
+    ("12.budget", on((1, 4), 1, batch_size=4), "batch_size was 16 and is 4 now"),
+    ("12.budget", on((2, 2), 2, tp=True, precision="bfloat16"), "precision was float32 and is bfloat16 now"),
+    ("12.budget", on((2, 2), 16, tp=True), "that cannot be run: .*batch_size 16 is not divisible"),
+    ("12.budget", on((4, 4), 1, tp=True), "that cannot be run"),
+    ("12.budget", lambda settings: settings.device_config, "should give Settings, gave a DeviceConfig"),
+    ("12.loop", without_zero_grad, r"after step 2 the weights are not those of one device: .* optimizer.zero_grad\(\) is missing"),
+    ("12.loop", without_the_mean, "after step 1 replica 1 is another model than replica 0"),
+    ("12.loop", averaged_too_late, "after step 1 replica 1 is another model"),
+    ("12.loop", with_the_sum, "after step 1 .* 4 times too large"),
+    ("12.loop", cleared_before_the_step, "no weight has changed"),
+    ("12.loop", lambda model, optimizer, x, y: 1 / 0, "stopped with ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer"), RIGHT, ids=[f"{r[0]}-{i}" for i, r in enumerate(RIGHT)])
+def test_a_right_answer_passes(name, answer, capsys):
+    lessons.check(name, answer)
+    assert capsys.readouterr().out.startswith(f"exercise {name}: ")
+
+
+@pytest.mark.parametrize(("name", "answer", "names"), WRONG, ids=[f"{w[0]}-{i}" for i, w in enumerate(WRONG)])
+def test_a_wrong_answer_is_told_where(name, answer, names):
+    with pytest.raises(lessons.CheckFailed, match=names):
+        lessons.check(name, answer)
+    assert not AutoContext.get_instance().is_device_open()
+
+
+@pytest.mark.parametrize("name", ["12.budget", "12.loop"])
+@pytest.mark.parametrize("answer", [None, 3, "x", lambda *a: "x", lambda *a: [], lambda *a: lessons.todo("write it")], ids=range(6))
+def test_nothing_that_an_answer_gives_stops_a_check(name, answer):
+    with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
+        lessons.check(name, answer)
+
+
+def test_an_open_mesh_is_named():
+    AutoContext.get_instance().open_device([1, 2])
+    try:
+        with pytest.raises(lessons.CheckFailed, match=r"trainer.close\(\) first"):
+            lessons.check("12.loop", in_order)
+    finally:
+        AutoContext.get_instance().close_device()

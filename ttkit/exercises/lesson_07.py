@@ -1,0 +1,62 @@
+"""Lesson 07, tensor parallel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.exercises.answers import COLLECTIVES, Answer, Run, asks, numbers
+from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
+
+
+def _one_sum(run: Run) -> None:
+    """The tensor was led to by a single collective, an all_reduce or its two halves."""
+    run.summed()
+    sent = [call["operation"] for call in run.led if call["operation"] in COLLECTIVES]
+    fine = not run.calls or sent in (["all_reduce"], ["reduce_scatter", "all_gather"])
+    require(fine, f"it is right, but you called {', '.join(sent)}; one all_reduce is enough")
+
+
+def _partial(run: Run, mesh: Any, parts: list[np.ndarray]) -> None:
+    """Not the summands alone."""
+    if values_mean_something() and not device_difference(parts, run.tensor(), 1e-3, 1e-3 * float(np.abs(parts).max())):
+        raise CheckFailed(f"on {mesh!r} each device holds its partial sum only: the sum over the devices is missing")
+
+
+@exercise("07.swiglu")
+@asks("swiglu(mesh, x, gate, up, down)", (1, 4), (1, 3), fabric=True)
+def _swiglu(swiglu: Answer, mesh: Any) -> str:
+    rows, n = mesh.shape
+    require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
+    x, gate, up, down = numbers(64, 32), numbers(32, 32 * n) / 8, numbers(32, 32 * n)[::-1] / 8, numbers(32 * n, 96) / 8
+    run = swiglu.on(mesh, x, gate, up, down)
+    run.cut("x", x.shape, x.shape)
+    run.cut("gate and up", gate.shape, (32, 32))
+    run.cut("down", down.shape, (32, 96))
+
+    def part(gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
+        turned = x @ gate
+        return (turned / (1 + np.exp(-turned)) * (x @ up)) @ down
+
+    _partial(run, mesh, [part(*cut) for cut in zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)])
+    run.equals([part(gate, up, down)] * n, 1e-3)
+    _one_sum(run)
+    run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), ((64, 32), (32, 96)))
+    return f"three matrices, one sum; {run.given(x.shape, (32, 32), (32, 32), (32, 96))}"
+
+
+@exercise("07.backward")
+@asks("backward(mesh, dy, w)", (1, 4), (1, 3), fabric=True)
+def _backward(backward: Answer, mesh: Any) -> str:
+    rows, n = mesh.shape
+    require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
+    dy, w = numbers(64, 32 * n), numbers(96, 32 * n)
+    run = backward.on(mesh, dy, w)
+    run.cut("dy", dy.shape, (64, 32))
+    run.cut("w", w.shape, (96, 32))
+    _partial(run, mesh, [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)])
+    run.equals([dy @ w.T] * n, 1e-4)
+    _one_sum(run)
+    run.multiplied(((64, 32), (96, 32)))
+    return f"the gradient of x on each of {n} devices; {run.given((64, 32), (96, 32))}"
