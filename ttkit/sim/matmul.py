@@ -21,9 +21,9 @@ from ttkit.sim.threads import together
 from ttkit.sim.unary import activation
 
 PIECES = 8  # of one big product, taken by the threads as they get free
-THREADS_PAY_FROM = 1 << 26  # multiply-adds of all products
-CUT_PAYS_FROM = 1 << 28  # multiply-adds: about 2 ms
+THREADS_PAY_FROM = 1 << 24  # multiply-adds of all products: about 0.3 ms of one thread
 LOOP_PAYS_FROM = 1 << 20  # multiply-adds of one product from which a loop of 2-D products beats a stacked one
+BLAS_SPREADS_FROM = 1 << 17  # multiply-adds of one product that OpenBLAS gives to one thread, with some to spare
 
 
 def product(a: Any, b: Any, lead: int) -> np.ndarray:
@@ -41,12 +41,13 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
         right = b.reshape(b.shape[-2:])
         return _one(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), right).reshape(a.shape[:-1] + right.shape[-1:])
-    if a.shape[-2] * a.shape[-1] * b.shape[-1] < LOOP_PAYS_FROM:
+    each, batch = a.shape[-2] * a.shape[-1] * b.shape[-1], np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if each < BLAS_SPREADS_FROM:
         return np.matmul(a, b)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     out = recycle.empty(batch + (a.shape[-2], b.shape[-1]))
     left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
-    jobs = (partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(batch))
+    outer = batch if each >= LOOP_PAYS_FROM else batch[:-1]
+    jobs = (partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(outer))
     together(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
     return out
 
@@ -54,14 +55,16 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
 def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a @ b; a big product is cut into pieces of rows or columns."""
     rows, columns = a.shape[0], b.shape[1]
-    if rows * a.shape[1] * columns < CUT_PAYS_FROM:
+    work = rows * a.shape[1] * columns
+    if work < BLAS_SPREADS_FROM:
         return a @ b
     out = recycle.empty((rows, columns))
-    step = -(-max(rows, columns) // PIECES)
+    step = -(-max(rows, columns) // (PIECES if work >= THREADS_PAY_FROM else 1))
     if rows > columns:
-        together(partial(np.matmul, a[i : i + step], b, out=out[i : i + step]) for i in range(0, rows, step))
+        jobs = (partial(np.matmul, a[i : i + step], b, out=out[i : i + step]) for i in range(0, rows, step))
     else:
-        together(partial(np.matmul, a, b[:, i : i + step], out=out[:, i : i + step]) for i in range(0, columns, step))
+        jobs = (partial(np.matmul, a, b[:, i : i + step], out=out[:, i : i + step]) for i in range(0, columns, step))
+    together(jobs, pays=work >= THREADS_PAY_FROM)
     return out
 
 

@@ -2,7 +2,9 @@
 
 A product that BLAS spreads over its own threads makes them wait for each other many times; when anything else runs on the
 machine, each wait costs a turn of the scheduler. Products taken from one list wait once, at the end. On an idle machine
-both are equally fast; with one other process on two cores the list was two to three times faster.
+both are equally fast; with one other process on two cores the list was two to three times faster. And BLAS's own threads go on
+looking for work for some 25 ms after each product, on a core that ours would use: so BLAS never gets more than one here, not even
+for a product that is too small for us to share out.
 
 Where NumPy's BLAS has no switch for its threads, jobs run one after the other, and BLAS does as it likes.
 """
@@ -81,11 +83,13 @@ def together(jobs: Iterable[Callable[[], object]], products: bool = True, pays: 
         [1, 2]
     """
     rest = list(jobs)[::-1]
-    switch = _switch() if products and pays else None
-    threads = 1 if not pays or getattr(_inside, "busy", False) or (products and switch is None) else min(_threads(), len(rest))
+    busy = getattr(_inside, "busy", False)
+    switch = _switch() if products and not busy else None
+    threads = 1 if not pays or busy or (products and switch is None) else min(_threads(), len(rest))
     if threads == 1:
-        while rest:
-            rest.pop()()
+        with _one_blas_thread(switch) if switch is not None else nullcontext():
+            while rest:
+                rest.pop()()
         return
 
     def work() -> None:
