@@ -1,0 +1,50 @@
+"""Lesson 10, hierarchical training. The answers are roles, bytes and the better of two ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ttkit.exercises.answers import asks
+from ttkit.lessons import as_number, exercise, require
+
+
+@exercise("10.roles")
+@asks("role(rank, world, num_workers)")
+def _roles(answer: Any) -> str:
+    names = {2: ("aggregator_optimizer",), 3: ("aggregator", "optimizer")}
+    for workers in (1, 2, 3, 5):
+        for tiers in (2, 3):
+            wanted = ["worker"] * workers + list(names[tiers])
+            for rank, name in enumerate(wanted):
+                given = answer(rank, len(wanted), workers)
+                require(given == name, f"role({rank}, {len(wanted)}, {workers}) gives {given!r}; in {tiers}-tier mode rank {rank} is {name!r}")
+    return "every rank has its role, in two tiers and in three"
+
+
+@exercise("10.bytes")
+@asks("aggregator_bytes(num_workers, model_bytes)")
+def _bytes(answer: Any) -> str:
+    for workers, size in ((1, 100), (2, 4096), (3, 1 << 20), (7, 12)):
+        call = f"aggregator_bytes({workers}, {size})"
+        pair = answer(workers, size)
+        require(isinstance(pair, (tuple, list)) and len(pair) == 2, f"{call} should be a pair: bytes that come in, bytes that go out")
+        fact = (workers + 1) * size
+        for what, given in zip(("come in", "go out"), pair, strict=True):
+            found = as_number(given)
+            require(found != workers * size, f"{call} says that {workers * size:,} bytes {what}; the optimizer is a neighbour, too")
+            require(found == fact, f"{call} says that {given} bytes {what}; it is {fact:,}")
+    return "gradients of all workers and weights of the optimizer come in, and as much goes out"
+
+
+@exercise("10.all_reduce")
+@asks("all_reduce_bytes(num_workers, model_bytes)")
+def _all_reduce(answer: Any) -> str:
+    for workers, size in ((2, 4096), (4, 1024), (3, 3 << 20), (8, 800)):
+        call, given = f"all_reduce_bytes({workers}, {size})", as_number(answer(workers, size))
+        require(given != 2 * size, f"{call} gives {given}; a rank never sends the part that it has finished itself")
+        fact = 2 * (workers - 1) * size // workers
+        require(
+            given == fact or given != (workers - 1) * size, f"{call} gives {given}, what passing whole arrays round would send; a chunk is 1/{workers} of them"
+        )
+        require(given == fact, f"{call} gives {given}; each worker of a ring sends {fact:,} bytes")
+    return "a ring sends nearly twice the model from each worker, however many there are"
