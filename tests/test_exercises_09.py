@@ -31,7 +31,6 @@ RIGHT = [
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2 F3 B3")),
     ("10.roles", role),
     ("10.bytes", lambda n, size: ((n + 1) * size, (n + 1) * size)),
-    ("10.all_reduce", lambda n, size: 2 * (n - 1) * size / n),
 ]
 
 # (exercise, wrong answer, what the feedback must name)
@@ -53,9 +52,6 @@ WRONG = [
     ("10.bytes", lambda n, size: (n * size, n * size), "the optimizer is a neighbour, too"),
     ("10.bytes", lambda n, size: (n + 1) * size, "should be a pair"),
     ("10.bytes", lambda n, size: ((n + 1) * size, size), r"says that 100 bytes go out"),
-    ("10.all_reduce", lambda n, size: 2 * size, "the part that it has finished itself"),
-    ("10.all_reduce", lambda n, size: (n - 1) * size, "passing whole arrays round"),
-    ("10.all_reduce", lambda n, size: (n - 1) * size / n, "each worker of a ring sends 4,096 bytes"),
 ]
 
 

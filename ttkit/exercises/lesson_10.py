@@ -1,4 +1,4 @@
-"""Lesson 10, hierarchical training. The answers are roles, bytes and the better of two ways."""
+"""Lesson 10, hierarchical training. The answers are roles and bytes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,3 @@ def _bytes(answer: Any) -> str:
             require(found != workers * size, f"{call} says that {workers * size:,} bytes {what}; the optimizer is a neighbour, too")
             require(found == fact, f"{call} says that {given} bytes {what}; it is {fact:,}")
     return "gradients of all workers and weights of the optimizer come in, and as much goes out"
-
-
-@exercise("10.all_reduce")
-@asks("all_reduce_bytes(num_workers, model_bytes)")
-def _all_reduce(answer: Any) -> str:
-    for workers, size in ((2, 4096), (4, 1024), (3, 3 << 20), (8, 800)):
-        call, given = f"all_reduce_bytes({workers}, {size})", as_number(answer(workers, size))
-        require(given != 2 * size, f"{call} gives {given}; a rank never sends the part that it has finished itself")
-        fact = 2 * (workers - 1) * size // workers
-        require(
-            given == fact or given != (workers - 1) * size, f"{call} gives {given}, what passing whole arrays round would send; a chunk is 1/{workers} of them"
-        )
-        require(given == fact, f"{call} gives {given}; each worker of a ring sends {fact:,} bytes")
-    return "a ring sends nearly twice the model from each worker, however many there are"
