@@ -45,6 +45,7 @@ class Notebook:
     def __init__(self):
         self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
         self.pid = self.manager.provisioner.process.pid
+        self.page = None  # a second client that looks on
 
     def run(self, cell, timeout=60):
         """What a cell puts out: (text of stdout and of stderr, data of displays, error or "")."""
@@ -64,7 +65,8 @@ class Notebook:
         return [each for each in psutil.Process(self.pid).children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
 
     def end(self):
-        self.client.stop_channels()
+        for client in filter(None, (self.page, self.client)):
+            client.stop_channels()
         self.manager.shutdown_kernel(now=True)
 
 
@@ -133,7 +135,7 @@ def state_in(shown):
 
 
 def test_a_status_is_refreshed_while_a_cell_runs(notebook):
-    page = notebook.manager.client()
+    page = notebook.page = notebook.manager.client()  # open to the end: the file numbers of sockets that close are taken by those that wait
     page.start_channels(shell=False, stdin=False, hb=False, control=False)  # it only looks on
     while not page.iopub_channel.msg_ready():
         notebook.run("pass")
@@ -147,7 +149,6 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
         message = page.get_iopub_msg(timeout=20)
         if message["msg_type"] == "update_display_data" and "last error" in message["content"]["data"]["text/plain"]:
             states.append(state_in(message["content"]["data"]))
-    page.stop_channels()
     changes = [state for i, state in enumerate(states) if i == 0 or state != states[i - 1]]
     once_more = changes[2] == "idle"  # where a refresh fell between the end of the wait and the restart
     assert changes == ["idle", "busy", *["idle"] * once_more, "stopped", "idle", "stopped"]
