@@ -4,6 +4,7 @@ ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c co
 """
 
 import argparse
+import signal
 import sys
 
 import trainer
@@ -26,6 +27,8 @@ def main():
     ranks = context.get_distributed_context()
     role = role_of(ranks.rank(), ranks.size(), settings.multihost_config.num_workers)
     context.set_seed(settings.training_config.seed + ranks.rank())
+    if "optimizer" not in role:  # that rank ends all at Ctrl-C, after the step at hand
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     open_layout(settings)
     context.initialize_socket_manager(SocketType(settings.multihost_config.socket_type))
     getattr(trainer, asked.worker_type or role)(settings)

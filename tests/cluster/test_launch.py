@@ -186,8 +186,47 @@ def test_interruption_stops_all(start, tmp_path, number, expected):
     since = time.monotonic()
     process.send_signal(number)
     code, _, err = finish(process)
-    assert code == expected and f"interrupted by {number.name}; all 4 ranks are stopped" in err
+    assert code == expected and f"interrupted by {number.name}; all 4 ranks have ended" in err, err
+    assert err.count("KeyboardInterrupt") == 4
     assert time.monotonic() - since < 15 and not marked(tmp_path)
+
+
+def test_an_interruption_lets_the_ranks_end_in_their_own_way(start):
+    save = "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
+    process = start(RANK + "from mpi4py import MPI\nprint('ready', flush=True)\n" + save)
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130 and sorted(out.splitlines()) == [f"[Rank {rank}/4] saved" for rank in range(4)], err
+
+
+def test_a_second_interruption_stops_ranks_that_do_not_hear_the_first(start, tmp_path):
+    process = start(RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    assert "the ranks have 30 s to end" in process.stderr.readline()
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130 and "all 4 ranks have ended" in err
+    assert time.monotonic() - since < 15 and not marked(tmp_path)
+
+
+def test_what_a_killed_mpirun_leaves_does_not_stop_the_next_one(tmp_path):
+    """mpirun's files carry its process id, and in a new container the numbers begin anew."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("no process ids of our own here: needs root and unshare")
+    (tmp_path / "rb.yaml").write_text(FOUR)
+    (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
+    run = f"{sys.executable} -m ttkit run --rank-binding rb.yaml "
+    kill = run + f"{sys.executable} -c 'import os, signal; os.kill(os.getppid(), signal.SIGKILL)'"
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    for command, expected in ((kill, "137"), (run + "hostname", "0")):
+        words = [*unshare, "bash", "-c", f"{command} >out 2>err; echo $?"]
+        done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60)
+        assert done.stdout.split()[-1] == expected, (tmp_path / "err").read_text()
+    assert not list(tmp_path.glob("ttkit-run-*"))
 
 
 def test_ctrl_c_on_a_terminal_reaches_mpirun_too(start, tmp_path):

@@ -58,6 +58,7 @@ ACROSS_HOSTS = {
     "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
     "PRTE_MCA_oob_tcp_keepalive_probes": "4",
 }
+LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"  # where mpirun and its ranks on this host keep their files
 RANKFILE_OPTIONS = ("--rankfile", "-rankfile", "-rf")
 HOST_OPTIONS = ("--host", "-host", "-H", "--hostfile", "-hostfile", "--default-hostfile", "--machinefile", "-machinefile")
 

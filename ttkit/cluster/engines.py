@@ -26,7 +26,7 @@ from typing import Any
 import ipyparallel
 
 from ttkit.cluster import ssh, waiting
-from ttkit.cluster.command import blas_threads, find_mpirun, mpirun_command, mpirun_environment
+from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, find_mpirun, mpirun_command, mpirun_environment
 from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
@@ -269,7 +269,7 @@ class Cluster:
         environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
         if self._place:
             environment[OWNER] = socket.gethostname()
-            way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
+            way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo", LOCAL_FOLDER: str(folder)}
         else:  # all ranks are here: messages need no network
             way = {
                 "OMPI_MCA_btl": "self,sm",

@@ -1,4 +1,5 @@
-"""The process that sees to it that no rank outlives its launch: `python guard.py PID_OF_MPIRUN`, with a pipe from the launcher as input.
+"""The process that sees to it that no rank outlives its launch: `python guard.py PID_OF_MPIRUN ITS_FOLDER`, with a pipe from the launcher
+as input.
 
 mpirun stops its ranks when it is asked to, but not when it is killed, and not always when its launcher is killed (in two of
 twelve tries they stayed). So this process notes every second who is below mpirun. A word in the pipe says that all ended well. The
@@ -12,6 +13,7 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
 import sys
 import time
@@ -107,3 +109,4 @@ def stop(family: Family, number: int | None, seconds: float) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     watch(int(sys.argv[1]))
+    shutil.rmtree(sys.argv[2], ignore_errors=True)  # nobody else does where mpirun was killed

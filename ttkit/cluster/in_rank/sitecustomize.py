@@ -1,11 +1,13 @@
 """An exception that ends one rank ends all, at once: Python's exit would wait in MPI_Finalize for ranks that wait for this one.
+And SIGUSR1 interrupts, as Ctrl-C does: of the two, mpirun passes on only that one.
 
-What `python -m mpi4py` is for, but for a program that is started as it is. Imports nothing of ttkit: the program may never do so.
+The first is what `python -m mpi4py` is for, but for a program that is started as it is. Imports nothing of ttkit: the program may never do so.
 """
 
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 
 
@@ -38,4 +40,5 @@ def run_the_one_behind():
 
 if __name__ == "sitecustomize":  # not where somebody looks at it as a part of ttkit
     sys.excepthook = end_the_world
+    signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
     run_the_one_behind()

@@ -1,0 +1,61 @@
+"""Ctrl-C of `ttkit run`: training on ranks ends after the step at hand, with a checkpoint."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+
+import pytest
+from train.pipelines import TEXT, Run
+
+from ttkit.cluster.settings import Distributed, MultihostConfig
+from ttkit.train import checkpoint
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMALL = Run(micro_batches=2, batch=8)
+
+
+def replicas():
+    settings = SMALL.settings()
+    return replace(settings, multihost_config=MultihostConfig(), distributed=Distributed(enabled=True, hosts=str(ROOT / "configs/3nodes/hosts.json")))
+
+
+def hierarchy():
+    return replace(SMALL.settings(), multihost_config=MultihostConfig(True, 2, "fabric"))
+
+
+FORMS = {
+    "replicas": (2, replicas, ["-m", "ttkit", "train", "--config"]),
+    "stages": (2, SMALL.settings, ["-m", "mpi4py", ROOT / "examples/pipeline_parallel_training/training.py", "-c"]),
+    "tiers": (4, hierarchy, ["-m", "mpi4py", ROOT / "examples/hierarchical_parallel/training.py", "-c"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    ranks, make, program = FORMS[form]
+    settings, kept = make(), tmp_path / "checkpoints"
+    (tmp_path / "text.txt").write_text(TEXT)
+    endless = {"max_steps": 10**6, "num_epochs": 10**6, "checkpoint_dir": str(kept), "data_path": str(tmp_path / "text.txt"), "model_save_interval": 0}
+    settings = replace(settings, training_config=replace(settings.training_config, **endless))
+    (tmp_path / "config.yaml").write_text(json.dumps(asdict(settings)))
+    words = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", ranks, sys.executable, *program, tmp_path / "config.yaml"]
+    with open(tmp_path / "said", "wb") as said:
+        process = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ)
+    log, until = kept / "log.jsonl", time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") > 3) and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    code = process.wait(60)
+    text = (tmp_path / "said").read_text()
+    assert code == 130 and "Stopped after step" in text and "Traceback" not in text, text
+    _, meta = checkpoint.load(checkpoint.latest(kept))
+    steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert steps == list(range(1, meta["step"] + 1)) and len(meta["history"]) == meta["step"] > 3
