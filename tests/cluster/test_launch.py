@@ -192,8 +192,8 @@ def test_interruption_stops_all(start, tmp_path, number, expected):
 
 
 def test_an_interruption_lets_the_ranks_end_in_their_own_way(start):
-    save = "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
-    process = start(RANK + "from mpi4py import MPI\nprint('ready', flush=True)\n" + save)
+    save = "try:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
+    process = start(RANK + "from mpi4py import MPI\n" + save)
     [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
