@@ -11,14 +11,28 @@ import signal
 import sys
 
 
+interrupted = False
+
+
+def interrupt(number, frame):
+    """Do what Ctrl-C does."""
+    global interrupted
+    interrupted = True
+    signal.raise_signal(signal.SIGINT)
+
+
 def end_the_world(kind, error, trace):
     """Python's own message, then an end without MPI_Finalize where MPI is in use: mpirun stops the other ranks and says which one it was.
 
     Not MPI_Abort, which does the same with ten lines of its own amid the traceback.
     """
     sys.__excepthook__(kind, error, trace)
+    if issubclass(kind, KeyboardInterrupt):
+        if interrupted:
+            raise SystemExit(0)  # not a failure: at the first one mpirun would stop the ranks that are still saving
+        return
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
-    if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized() or issubclass(kind, KeyboardInterrupt):
+    if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
         return
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -40,5 +54,5 @@ def run_the_one_behind():
 
 if __name__ == "sitecustomize":  # not where somebody looks at it as a part of ttkit
     sys.excepthook = end_the_world
-    signal.signal(signal.SIGUSR1, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGUSR1, interrupt)
     run_the_one_behind()
