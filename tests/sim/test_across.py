@@ -64,3 +64,7 @@ def test_without_checks(run):
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
 def test_all_without_checks(run, hosts):
     passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 7 * hosts[0] * hosts[1])
+
+
+def test_without_shared_memory(run):
+    passed(run((2, 4), (2, 2), "together.py", "2x4", "without_shared_memory"), 4)

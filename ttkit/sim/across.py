@@ -15,6 +15,7 @@ import numpy as np
 
 from ttkit.sim import exchange, fabric, recycle
 from ttkit.sim.arguments import describe
+from ttkit.sim.board import Board, board
 from ttkit.sim.mesh import Coordinate, Grid, grid_over, restricted
 from ttkit.sim.tensor import Tensor
 
@@ -60,6 +61,7 @@ class Line(NamedTuple):
     team: Team
     ranks: list[int]
     comm: Any
+    board: Board | None  # where they add up, if they are on one host
 
 
 def _line(grid: Grid, axes: tuple[int, ...]) -> Line:
@@ -68,7 +70,8 @@ def _line(grid: Grid, axes: tuple[int, ...]) -> Line:
     if line is None:
         found = team(grid, axes)
         ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
-        line = here.lines[grid, axes] = Line(found, ranks, here.group(ranks))  # type: ignore[arg-type]
+        comm = here.group(ranks)
+        line = here.lines[grid, axes] = Line(found, ranks, comm, board(comm))  # type: ignore[arg-type]
     return line  # type: ignore[no-any-return]
 
 
@@ -134,7 +137,7 @@ def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
 
 def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, Team]:
     """The arrays of all blocks of the team along mesh `axes`, which are at the length of a block: the blocks along each axis lead."""
-    found, ranks, comm = _line(tensor.grid, tuple(axes))
+    found, ranks, comm, _ = _line(tensor.grid, tuple(axes))
     mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
     parts = _empty(found.blocks + mine.shape, mine.dtype)
     fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
@@ -184,7 +187,7 @@ def _full(array: Array, tensor: Tensor, axes: list[int]) -> Array:
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """As `exchange.summed`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
+    """As `exchange.summed`; above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the order."""
     way = _way(tensor, axes)
     if way == "here":
         return exchange.summed(tensor, axes)
@@ -192,10 +195,14 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
         return _anywhere(tensor, lambda array: exchange.added(array, axes, _lengths(tensor, axes)))
     if _small(tensor, axes):
         return exchange.added(_along(tensor, axes), axes, _lengths(tensor, axes))
-    found, ranks, comm = _line(tensor.grid, tuple(axes))
+    found, ranks, comm, shared = _line(tensor.grid, tuple(axes))
+    here = fabric.world()
     mine = np.ascontiguousarray(tensor.array if found.one_chip else exchange.summed(tensor, axes))
     total = _empty(mine.shape, mine.dtype)
-    fabric.world().run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
+    if shared:
+        shared.add_up(mine, total, functools.partial(here.run, comm, "Barrier", (), "all_reduce", ranks))
+    else:
+        here.run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
     return total
 
 
@@ -214,7 +221,7 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     if way == "anywhere":
         lead = len(tensor.grid.mesh_shape)
         return _anywhere(tensor, lambda array: exchange.scattered(exchange.added(array, axes, sizes), lead, axes, sizes, dim))
-    found, ranks, comm = _line(tensor.grid, tuple(axes))
+    found, ranks, comm, _ = _line(tensor.grid, tuple(axes))
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
         total = exchange.added(_along(tensor, axes), axes, sizes)
@@ -263,7 +270,7 @@ def one_of(tensor: Tensor, over: int, at: int) -> Array:
     length = tensor.grid.shape[over]
     if way == "here":
         return exchange.one_of(tensor, over, at)
-    found, ranks, comm = _line(tensor.grid, (over,))
+    found, ranks, comm, _ = _line(tensor.grid, (over,))
     root = at // length
     mine = exchange.one_of(tensor, over, at % length)
     values = np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
