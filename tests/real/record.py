@@ -24,14 +24,18 @@ def lesson(path: pathlib.Path) -> list[dict]:
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     cells = itertools.takewhile(lambda cell: not any(end in "".join(cell["source"]) for end in ENDS), cells)
     names: dict = {"__name__": "__lesson__"}
+    os.chdir(path.parent)  # as Jupyter does; a lesson may go elsewhere
     with ttkit.tape() as calls, contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:
             meant = "raises-exception" in cell["metadata"].get("tags", ())
             with contextlib.suppress(Exception) if meant else contextlib.nullcontext():
                 exec(compile("".join(cell["source"]), f"{path.name}", "exec"), names)
+    from ttkit.sim.mesh import opened_meshes
     from ttkit.train import AutoContext
 
-    AutoContext.get_instance().close_device()  # which a lesson would have closed further on
+    AutoContext.get_instance().close_device()  # what the lesson would have closed further on
+    for mesh in list(opened_meshes):
+        mesh.close()
     return list(calls)
 
 
