@@ -16,7 +16,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab lessons test test-long test-numpy1 test-real bench bench-engines check format clean
+.PHONY: help lab lessons test test-long test-numpy1 test-real bench bench-engines bench-scaling check format clean
 
 help:
 	@echo 'make lab        JupyterLab on the lessons            LAB_ARGS="--no-browser --port 8899"'
@@ -27,6 +27,7 @@ help:
 	@echo 'make test-real  against the real ttnn, on its mock cluster'
 	@echo 'make bench      side by side with the peers          BENCH_ARGS=...'
 	@echo 'make bench-engines  all_reduce over 4 engines against mpi4py'
+	@echo 'make bench-scaling  training over 1, 2 and 3 ranks, measured beside modelled'
 	@echo 'make check      format, lint, types (make format mends what can be mended)'
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
@@ -55,6 +56,9 @@ bench: .venv/with-bench
 
 bench-engines: $(READY)
 	$(PY) benchmarks/engines.py $(BENCH_ARGS)
+
+bench-scaling: $(READY)
+	$(PY) benchmarks/scaling.py
 
 check: $(READY)
 	$(PY) -m ruff format --check .
