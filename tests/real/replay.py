@@ -220,7 +220,7 @@ def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
         if call["operation"] != "open_mesh_device":
             continue
         number = call["result"]["mesh"] if call["result"] else None
-        own = [c for c in calls[place + 1 :] if of_meshes(c) and number is not None and c["args"][0].get("mesh") == number]
+        own = [c for c in calls[place + 1 :] if of_meshes(c) and number is not None and c["args"] and c["args"][0].get("mesh") == number]
         if call["system"] != "t3000 2x4":
             elsewhere += 1 + len(own)
             continue

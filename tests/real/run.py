@@ -39,19 +39,20 @@ def main() -> int:
         if python_for_ttnn() is None:
             print("skipped: the real ttnn needs CPython 3.12 or 3.10, and neither is here")
             return 0
-        subprocess.run([sys.executable, HERE / "setup_mock.py", REAL], check=True)
-    tapes = REAL / "tapes.json"
+        subprocess.run([sys.executable, HERE / "setup_mock.py", REAL, "--torch"], check=True)
+    tapes, kept = REAL / "tapes.json", REAL / "report.json"
+    kept.unlink(missing_ok=True)  # of an earlier run
     subprocess.run([sys.executable, HERE / "record.py", tapes], check=True, cwd=ROOT)
     lines = [line.removeprefix("export ") for line in (REAL / "env.sh").read_text().splitlines()]
     settings = dict(word.split("=", 1) for word in lines[0].split())
     environment = {**os.environ, **settings, "PYTHONPATH": ""}
     done = subprocess.run(
-        [REAL / "venv/bin/python", HERE / "replay.py", tapes, REAL / "report.json"], env=environment, cwd=REAL, capture_output=True, text=True
+        [REAL / "venv/bin/python", HERE / "replay.py", tapes, kept], env=environment, cwd=REAL, capture_output=True, text=True
     )
-    if not (REAL / "report.json").exists():
+    if not kept.exists():
         print(done.stdout[-3000:], done.stderr[-3000:])
         return 1
-    report = json.loads((REAL / "report.json").read_text())
+    report = json.loads(kept.read_text())
     for line in report["lines"]:
         print(line)
     return 1 if report["failed"] + check_descriptors() + check_tt_run() + check_engines() else 0
