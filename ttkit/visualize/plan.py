@@ -47,7 +47,7 @@ def style_of(picture: StepPicture, small: bool) -> Style:
         numbers = shares = False
     else:
         numbers, shares = most <= 64, sums and most <= 8 and picture.plan.group_size < 100
-        columns, w, h = (4, 27.0, 31.0 if shares else 24.0) if most <= 8 else (8, 16.0, 15.0) if most <= 64 else (20, 6.0, 6.0)
+        columns, w, h = (4, 27.0, 31.0 if shares else 24.0) if most <= 8 else (8, 18.0, 15.0) if most <= 64 else (20, 6.0, 6.0)
     columns = min(columns, most)
     name = max(width_of(_name(picture, i, small), NUMBER + 1, bold=True) for i in range(len(picture.mesh.devices)))
     width = max(columns * w, name, 0 if small else 100) + (8 if small else 14)
