@@ -101,7 +101,7 @@ def draw_graph(descriptor: Any) -> Drawing:
     spots = [(r, c if r % 2 == 0 else columns - 1 - c) for r, c in itertools.product(range(rows), range(columns))]
     place = {mesh.mesh_id: spot for mesh, spot in zip(meshes, spots)}
     arcs = any(place[a][0] == place[b][0] == 0 and abs(place[a][1] - place[b][1]) > 1 for a, b in joined)
-    top = 60 if arcs else 30
+    top = 60.0 if arcs else 30.0
     corner = {mesh_id: (10.0 + c * (BOX_W + GAP), top + r * (BOX_H + GAP)) for mesh_id, (r, c) in place.items()}
     title = f"{len(meshes)} mesh{'es' * (len(meshes) > 1)}, {descriptor.total_devices} chips, {descriptor.total_hosts} hosts"
     note = "A number on a line: ethernet links between the two meshes." if joined else "No links between the meshes: they cannot send to one another."
