@@ -16,6 +16,7 @@ from jupyter_server.serverapp import list_running_servers
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: .venv/bin/pip install -e '.[test]'")
 ui = pytest.importorskip("selenium.webdriver.support.ui")
+exceptions = pytest.importorskip("selenium.common.exceptions")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CSS = "css selector"
@@ -24,10 +25,10 @@ START_S, PAGE_S, LESSON_S, STOP_S = 90, 60, 240, 30  # limits, many times what t
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1400,1000")
 # Scripts see the notebook in front as `panel`; what is out of sight is in its model, not in the page.
 PANEL = "const panel = window.jupyterapp?.shell.currentWidget, kernel = panel?.sessionContext?.session?.kernel;"
-CELLS = """return [...panel.content.model.cells].map((cell, index) => ({
+STATE = """return {idle: kernel?.status === 'idle', cells: [...panel.content.model.cells].map((cell, index) => ({
     index, type: cell.type, source: cell.sharedModel.getSource(), tags: cell.getMetadata('tags') ?? [], count: cell.executionCount,
     outputs: (cell.outputs?.toJSON() ?? []).map(out => ({
-        type: out.output_type, name: out.name ?? out.ename ?? '', text: out.evalue ?? String(out.text ?? ''), kinds: Object.keys(out.data ?? {})}))}));"""
+        type: out.output_type, name: out.name ?? out.ename ?? '', text: out.evalue ?? String(out.text ?? ''), kinds: Object.keys(out.data ?? {})}))}))};"""
 
 
 @contextlib.contextmanager
@@ -117,8 +118,9 @@ class Lab:
         self.driver, self.address = driver, address
 
     def until(self, ready, limit_s=PAGE_S, what=""):
-        """Ask until the answer is true; that answer."""
-        return ui.WebDriverWait(self.driver, limit_s, poll_frequency=0.1).until(lambda _: ready(), what)
+        """Ask until the answer is true; that answer. What is drawn anew or lies under something else just then, is asked again."""
+        passing = (exceptions.StaleElementReferenceException, exceptions.ElementClickInterceptedException)
+        return ui.WebDriverWait(self.driver, limit_s, poll_frequency=0.1, ignored_exceptions=passing).until(lambda _: ready(), what)
 
     def ask(self, script, *args):
         """What a script says of the notebook in front."""
@@ -151,13 +153,13 @@ class Lab:
 
     def finished(self):
         """The cells, once each has run, or once there is an error that stopped the rest."""
-        cells = self.cells()
-        code = [cell for cell in cells if cell["type"] == "code"]
-        return self.ask("return kernel?.status") == "idle" and (all(cell["count"] for cell in code) or any(map(faults, code))) and cells
+        state = self.ask(STATE)  # at once: the kernel is idle for a moment between two cells, too
+        code = [cell for cell in state["cells"] if cell["type"] == "code"]
+        return state["idle"] and (all(cell["count"] for cell in code) or any(map(faults, code))) and state["cells"]
 
     def cells(self):
         """Every cell's source, tags, number and outputs."""
-        return self.ask(CELLS)
+        return self.ask(STATE)["cells"]
 
     def node(self, index):
         """A cell on the page, scrolled to."""
