@@ -21,7 +21,7 @@ exceptions = pytest.importorskip("selenium.common.exceptions")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CSS = "css selector"
 MARK = "JUPYTER_RUNTIME_DIR"  # in the environment of every process below the server and the browser, also of those that lost their parent
-START_S, PAGE_S, LESSON_S, STOP_S = 90, 60, 240, 30  # limits, many times what they take on two cores
+START_S, PAGE_S, LESSON_S, STOP_S = 60, 45, 120, 30  # limits, several times what these take on two cores; together less than faulthandler_timeout
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1400,1000")
 # Scripts see the notebook in front as `panel`; what is out of sight is in its model, not in the page.
 PANEL = "const panel = window.jupyterapp?.shell.currentWidget, kernel = panel?.sessionContext?.session?.kernel;"
