@@ -32,7 +32,9 @@ help:
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
 
+# JupyterLab shows the pictures of a notebook that it does not trust as a heap of their words.
 lab: $(READY)
+	@$(PY) -m jupyter trust notebooks/[0-9][0-9]_*.ipynb >/dev/null
 	$(PY) -m jupyterlab $(ALLOW_ROOT) --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/$(LESSON_00) $(LAB_ARGS)
 
 lessons: $(READY)

@@ -1,4 +1,4 @@
-"""Start `make lab` on a free port, ask it for JupyterLab and for lesson 00, stop it. Exit status 1 when it does not answer."""
+"""Start `make lab` on a free port, ask it for JupyterLab and for lesson 00, which must be trusted, stop it. Exit status 1 when it does not answer."""
 
 import json
 import os
@@ -53,6 +53,9 @@ def main() -> int:
         finally:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(timeout=30)
+    if not all(cell["metadata"].get("trusted") for cell in notebook["content"]["cells"] if cell["cell_type"] == "code"):
+        print(f"make lab does not trust {lesson}: its saved pictures are not shown", file=sys.stderr)
+        return 1
     if b"jupyter-config-data" not in page or not cells or not opens_lesson:
         print(f"make lab answers, but not with JupyterLab on {lesson}", file=sys.stderr)
         return 1

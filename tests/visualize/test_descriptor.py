@@ -44,6 +44,10 @@ def test_several_meshes_and_their_links():
     assert [w for w in shown if w.startswith("mesh ")] == [f"mesh {i}" for i in range(4)]
     assert sorted(w for w in shown if w.isdigit()) == ["1", "2", "3", "4"]
     assert any("Like it: mesh 1, 2, 3." in w for w in words(one))
+    lines = [line for line in ET.fromstring(graph.svg()) if line.tag.endswith("line")]
+    downwards = {float(line.get("x1")) for line in lines if line.get("x1") == line.get("x2")}
+    numbers = [float(word.get("x")) for word in ET.fromstring(graph.svg()) if (word.text or "").isdigit()]
+    assert downwards and not downwards & set(numbers)  # a number on a line that goes down would be crossed out
     alone, _ = draw_descriptor(replace(FOUR, connections=()))
     assert "No links between the meshes" in " ".join(words(alone))
 

@@ -113,6 +113,15 @@ def test_sums_fill_up_and_keep_their_colour():
     assert ">4/4<" in draw_picture(pictures[-1]).svg() and ">4/4<" not in draw_picture(pictures[1]).svg()
 
 
+@pytest.mark.parametrize("small", [False, True])
+def test_a_rim_stands_off_its_box(small):
+    svg = draw_picture(step_pictures(all_gather(topology("n300"), 64))[1], small).svg()
+    ((outside, line),) = re.findall(r'h([\d.]+)v[^v]*fill="none" stroke="var\(--ink\)" stroke-width="([\d.]+)"', svg)
+    inside = float(outside) - float(line)
+    widths = {float(width) for width in re.findall(r"h([\d.]+)v", svg)}
+    assert inside in widths and any(2 <= inside - width < 3 for width in widths)  # of the box that was there before, and of the new one
+
+
 def test_many_steps_are_a_choice_that_says_what_is_left_out():
     plan = all_gather(topology("galaxy"), 1024, algorithm="snake", axis=None)
     assert chosen(plan) == sorted(set(chosen(plan))) and {0, 1, 2, len(plan.steps)} < set(chosen(plan))

@@ -11,7 +11,8 @@ from ttkit.visualize.drawing import Drawing, Point, width_of, wrap
 LEFT, PLOT, RIGHT = 64, 612, 36
 HEIGHT, BOTTOM = 220, 44  # of the plot, and below it
 TITLE, ROW, SAMPLE = 18, 20, 28  # heights of a line of the title and of a row of the legend; room for a piece of a curve in it
-COLOURS = ("var(--wire)", "var(--wrap)", "#2a9163", "#a85cc4", "#85893a", "#cc5780")  # each can be told from the page, light and dark
+# Each can be told from the page, light and dark, and the third, whose dots are small, from the first two, which it may lie on.
+COLOURS = ("var(--wire)", "var(--wrap)", "var(--ink)", "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("", "7 4", "2 3")  # so that curves that lie on one another can be told apart
 DOTS = 20  # up to so many points, each has a dot
 Points = Sequence[tuple[float, float]]

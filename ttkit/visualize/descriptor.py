@@ -97,13 +97,16 @@ def draw_graph(descriptor: Any) -> Drawing:
         joined[min(connection.meshes), max(connection.meshes)] += connection.channels
     columns = len(meshes) if len(meshes) <= 3 else math.ceil(math.sqrt(len(meshes)))
     rows = -(-len(meshes) // columns)
-    # Back and forth, so that a chain of meshes is drawn as one; three in a row need room for the arc that joins the outer two.
+    # Back and forth, so that a chain of meshes is drawn as one.
     spots = [(r, c if r % 2 == 0 else columns - 1 - c) for r, c in itertools.product(range(rows), range(columns))]
-    corner = {mesh.mesh_id: (10.0 + c * (BOX_W + GAP), 60.0 + r * (BOX_H + GAP)) for mesh, (r, c) in zip(meshes, spots)}
+    place = {mesh.mesh_id: spot for mesh, spot in zip(meshes, spots)}
+    arcs = any(place[a][0] == place[b][0] == 0 and abs(place[a][1] - place[b][1]) > 1 for a, b in joined)
+    top = 60.0 if arcs else 30.0
+    corner = {mesh_id: (10.0 + c * (BOX_W + GAP), top + r * (BOX_H + GAP)) for mesh_id, (r, c) in place.items()}
     title = f"{len(meshes)} mesh{'es' * (len(meshes) > 1)}, {descriptor.total_devices} chips, {descriptor.total_hosts} hosts"
     note = "A number on a line: ethernet links between the two meshes." if joined else "No links between the meshes: they cannot send to one another."
     width = max(20.0 + columns * (BOX_W + GAP) - GAP, width_of(note, 11) + 12)
-    drawing = Drawing(width, 60 + rows * (BOX_H + GAP), title, title)
+    drawing = Drawing(width, top + rows * (BOX_H + GAP), title, title)
     drawing.words(3, 16, title, size=13, anchor="start", bold=True)
     labels = []
     for (a, b), links in sorted(joined.items()):
@@ -114,7 +117,7 @@ def draw_graph(descriptor: Any) -> Drawing:
             labels.append(((x1 + x2) / 2, y1 - BOX_H / 2 - 22, links))
         else:
             drawing.line(x1, y1, x2, y2, colour="var(--wrap)" if far else "var(--wire)")
-            labels.append(((x1 + x2) / 2, (y1 + y2) / 2 - 3, links))
+            labels.append(((x1 + x2) / 2 + 8 * (x1 == x2), (y1 + y2) / 2 + (4 if x1 == x2 else -3), links))  # beside a line, not on it
     for mesh in meshes:
         x, y = corner[mesh.mesh_id]
         drawing.box(x, y, BOX_W, BOX_H, fill=tone(mesh.mesh_id))
@@ -123,6 +126,6 @@ def draw_graph(descriptor: Any) -> Drawing:
         drawing.words(x + BOX_W / 2, y + 43, f"{mesh.size_text}, {hosts}", size=12, colour=INK)
     if len(labels) <= 40:
         for x, y, links in labels:
-            drawing.words(x, y, str(links), size=11)
-    drawing.words(3, 60 + rows * (BOX_H + GAP) - 16, note, size=11, colour="var(--soft)", anchor="start")
+            drawing.words(x, y, str(links), size=11, halo=True)
+    drawing.words(3, top + rows * (BOX_H + GAP) - 16, note, size=11, colour="var(--soft)", anchor="start")
     return drawing

@@ -47,7 +47,7 @@ def style_of(picture: StepPicture, small: bool) -> Style:
         numbers = shares = False
     else:
         numbers, shares = most <= 64, sums and most <= 8 and picture.plan.group_size < 100
-        columns, w, h = (4, 27.0, 31.0 if shares else 24.0) if most <= 8 else (8, 16.0, 15.0) if most <= 64 else (20, 6.0, 6.0)
+        columns, w, h = (4, 27.0, 31.0 if shares else 24.0) if most <= 8 else (8, 18.0, 15.0) if most <= 64 else (20, 6.0, 6.0)
     columns = min(columns, most)
     name = max(width_of(_name(picture, i, small), NUMBER + 1, bold=True) for i in range(len(picture.mesh.devices)))
     width = max(columns * w, name, 0 if small else 100) + (8 if small else 14)
@@ -138,6 +138,7 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
     numbers = []
     pad = 1.5 if style.box_w > 8 else 0.5
     w, h = style.box_w - 2 * pad, style.box_h - 2 * pad
+    gap = min(1.2, style.box_w / 10)  # in which the chip is seen between a rim and what it surrounds: on dark pages both are light
     for index, chip in enumerate(picture.mesh.devices):
         left, top = frame.corner(picture.mesh.place(index))
         left += (frame.w - style.columns * style.box_w) / 2
@@ -149,10 +150,12 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             if one is None:
                 empty.append((x, y, w, h))
                 continue
-            full = h * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
+            g = gap if one.new else 0
+            tall = h - 2 * g
+            full = tall * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
             if one.parts < one.of:
-                paper.append((x, y, w, h))
-            fills.setdefault(tone(owner(picture.plan, chunk)), []).append((x, y + h - full, w, full))
+                paper.append((x + g, y + g, w - 2 * g, tall))
+            fills.setdefault(tone(owner(picture.plan, chunk)), []).append((x + g, y + g + tall - full, w - 2 * g, full))
             if one.new:
                 rims.append((x, y, w, h))
             numbers.append((x + w / 2, y + h / 2 + 3.5, one))
