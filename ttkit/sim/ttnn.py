@@ -5,30 +5,12 @@ from types import SimpleNamespace as _SimpleNamespace
 
 from ttkit.sim import attention as _attention
 from ttkit.sim import backward as _backward
-from ttkit.sim import backward_table as _backward_table
 from ttkit.sim import binary as _binary
-from ttkit.sim import decode as _decode
 from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim import quotients as _quotients
 from ttkit.sim import unary as _unary
-from ttkit.sim.backward import (
-    add_bw,
-    clamp_bw,
-    concat_bw,
-    div_bw,
-    elu_bw,
-    embedding_bw,
-    gelu_bw,
-    leaky_relu_bw,
-    mul_bw,
-    pow_bw,
-    rsub_bw,
-    softplus_bw,
-    sub_bw,
-    where_bw,
-)
-from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
+from ttkit.sim.backward import clamp_bw, concat_bw, div_bw, elu_bw, embedding_bw, gelu_bw, leaky_relu_bw, pow_bw, rsub_bw, softplus_bw, where_bw
 from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, get_usable_topology, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.context import (
     Rank,
@@ -213,7 +195,7 @@ from ttkit.sim.types import (
 from ttkit.sim.unary import elu, gelu, hardtanh, leaky_relu, sigmoid, softplus
 from ttkit.sim.unary import round_ as round
 
-globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _quotients.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
+globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _quotients.IN_PLACE | _backward.TABLE)
 sub, mul, div = globals()["subtract"], globals()["multiply"], divide
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
@@ -222,7 +204,6 @@ transformer = _SimpleNamespace(
     attention_softmax_=_attention.attention_softmax_,
     concatenate_heads=_attention.concatenate_heads,
     scaled_dot_product_attention=_attention.scaled_dot_product_attention,
-    scaled_dot_product_attention_decode=_decode.scaled_dot_product_attention_decode,
     split_query_key_value_and_split_heads=_attention.split_query_key_value_and_split_heads,
 )
 experimental = _SimpleNamespace(

@@ -168,7 +168,7 @@ def _enter_fast(name: str, function: Callable[[Array], Array]) -> Callable[..., 
     return named(name, call, f"{name} of each element; the fast mode is as accurate as the other here.")
 
 
-def named(name: str, function: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
+def named(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return operation(name)(function)
