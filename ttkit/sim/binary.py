@@ -177,9 +177,7 @@ def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bo
     return named(name, call, DOC.format(name))
 
 
-def enter_small(name: str, function: Callable[[Array, Array], Array], doc: str = DOC, second: str = "Tensor | float") -> Callable[..., Tensor]:
-    """Enter an operation of two operands with few options; `second` says what the second operand may be."""
-
+def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
     def call(
         input_tensor_a: Tensor,
         input_tensor_b: Tensor | float,
@@ -196,8 +194,7 @@ def enter_small(name: str, function: Callable[[Array, Array], Array], doc: str =
             input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
-    call.__annotations__["input_tensor_b"] = second
-    return named(name, call, doc.format(name))
+    return named(name, call, DOC.format(name))
 
 
 def _enter_bitwise(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
@@ -230,7 +227,7 @@ def _enter_pair(name: str, function: Callable[[Array, Array], Array]) -> Callabl
 
 NUMBER_FIRST = ("add", "subtract", "multiply")
 BINARY = {name: _enter_binary(name, f, fast=name in ("add", "subtract")) for name, f in FUNCTIONS.items()}
-BINARY |= {name: enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
+BINARY |= {name: _enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
 BINARY |= {name: _enter_pair(name, f) for name, f in PAIRS.items()}
 
 

@@ -138,7 +138,7 @@ from ttkit.sim.opening import (
     synchronize_device,
 )
 from ttkit.sim.printing import set_printoptions
-from ttkit.sim.quotients import addalpha, div_no_nan, divide, floor_div, fmod, gcd, isclose, lcm, nextafter, outer, polyval, prelu, subalpha
+from ttkit.sim.quotients import divide, floor_div, fmod, isclose, outer
 from ttkit.sim.quotients import pow_ as pow
 from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
 from ttkit.sim.reductions import max_ as max
