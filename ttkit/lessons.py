@@ -289,7 +289,7 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
     if callable(learners):
         learners = learners(stages, micro_batches)
     if learners is None or learners is Ellipsis:
-        raise NotDone(f"a schedule of {stages} stages and {micro_batches} micro-batches")
+        raise NotDone(f"a schedule of {counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')}")
     try:
         schedule = learners if isinstance(learners, Schedule) else Schedule("yours", stages, micro_batches, learners, chunks)
         for what, asked in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
@@ -305,5 +305,6 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
         length, stage, action = max(waits, key=lambda wait: wait[:2])
         found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
         raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
-    size = f"{stages} stages, {micro_batches} micro-batches" + (f", {chunks} chunks a stage" if chunks > 1 else "")
-    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {max(peaks):.4g} micro-batches on a stage")
+    size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (f", {chunks} chunks a stage" if chunks > 1 else "")
+    held = counted(max(peaks), "micro-batch")
+    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {held} on a stage")
