@@ -16,7 +16,7 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import TTKitError, counted, fail
 
 
 class CheckFailed(AssertionError):
@@ -258,12 +258,12 @@ def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_
     pair, busiest = max(plan.bytes_per_link.items(), key=lambda item: item[1], default=((None, None), 0))
     extra = plan.peak_extra_bytes
     if max_steps is not None and len(plan.steps) > max_steps:
-        raise CheckFailed(f"it is right, but takes {len(plan.steps)} steps; the budget is {max_steps}")
+        raise CheckFailed(f"it is right, but takes {counted(len(plan.steps), 'step')}; the budget is {max_steps}")
     if max_bytes_per_link is not None and busiest > max_bytes_per_link:
         raise CheckFailed(f"it is right, but chip {pair[0]} sends {busiest:,} bytes to chip {pair[1]}; the budget is {max_bytes_per_link:,}")
     if max_extra_bytes is not None and extra > max_extra_bytes:
         raise CheckFailed(f"it is right, but a chip holds {extra:,} bytes beside its shard; the budget is {max_extra_bytes:,}")
-    print(f"yes: {goal} in {len(plan.steps)} steps, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
+    print(f"yes: {goal} in {counted(len(plan.steps), 'step')}, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
 
 
 def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: Any = None, bubble: float | None = None, chunks: int = 1) -> None:
@@ -306,5 +306,5 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
         found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
         raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
     size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (f", {chunks} chunks a stage" if chunks > 1 else "")
-    held = counted(max(peaks), "micro-batch")
+    held = f"{max(peaks):.4g} micro-batch" + "es" * (max(peaks) != 1)
     print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {held} on a stage")
