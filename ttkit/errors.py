@@ -68,16 +68,6 @@ def _plain(kind: type[Exception]) -> type[Exception]:
 PLAIN: dict[type[Exception], type[Exception]] = {kind: _plain(kind) for kind in (TypeError, ValueError, IndexError)}
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things in words.
-
-    Example:
-        >>> counted(1, "stage"), counted(2, "stage"), counted(3, "micro-batch")
-        ('1 stage', '2 stages', '3 micro-batches')
-    """
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
-
-
 def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
     """Raise `kind` with a message of the one form that the kit uses.
 

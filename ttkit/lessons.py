@@ -16,7 +16,8 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.errors import TTKitError, counted, fail
+from ttkit.errors import TTKitError, fail
+from ttkit.words import counted
 
 
 class CheckFailed(AssertionError):

@@ -19,8 +19,9 @@ from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, flops, known_fidelity, roofline
-from ttkit.visualize.report import Report, short
+from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
+from ttkit.words import short
 
 COLLECTIVES = ("all_gather", "all_broadcast", "reduce_scatter", "all_reduce", "broadcast", "point_to_point")
 HOST = "host"

@@ -34,7 +34,7 @@ def live(monkeypatch):
 def test_what_is_not_known_is_a_dash():
     head, first, second = Status("Cluster(2)", rows()).cells()
     assert dict(zip(head, first)) == {
-        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0 B", "memory": "50 MB", "state": "idle",
+        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0", "memory": "50 MB", "state": "idle",
         "last error": "",
     }  # fmt: skip
     assert second == ["1", "-", "-", "-", "id 3", "-", "-", "-", "idle", ""]

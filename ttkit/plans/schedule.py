@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ttkit.errors import counted, fail
+from ttkit.errors import fail
+from ttkit.words import counted
 
 if TYPE_CHECKING:
     from ttkit.plans.timetable import Timetable

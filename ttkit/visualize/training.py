@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any
 
-from ttkit.errors import counted
 from ttkit.visualize.curves import Curves
+from ttkit.words import counted
 
 EVERY_S = 0.5  # between two pictures: drawing must not cost what training should have
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
