@@ -95,7 +95,7 @@ def main() -> None:
     stacks = stack_file(folder, int(rank)).open("w")
     # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
-    keep_reporting(folder, int(rank))
+    keep_reporting(folder, int(rank), far=folder != Path(os.environ[FOLDER]))
     join_the_world()
     from ipyparallel.engine.app import IPEngine
 
