@@ -15,7 +15,6 @@ from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.filling import full_like, ones_like
 from ttkit.sim.shaping import reshape
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import named
 
 Array = np.ndarray
 ROUNDED: Any = {None: np.divide, "floor": lambda a, b: np.floor(np.divide(a, b)), "trunc": lambda a, b: np.trunc(np.divide(a, b))}
@@ -52,7 +51,8 @@ def divide(
     )  # fmt: skip
 
 
-def _divide_(
+@operation("divide_")
+def divide_(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor | float,
     *,
@@ -62,6 +62,7 @@ def _divide_(
     sub_core_grids: Any = None,
     fast_and_approximate_mode: bool = False,
 ) -> Tensor:
+    """`divide` whose result replaces the first tensor's values."""
     if input_tensor_a.dtype is DataType.INT32:
         rule = "For integer division, supported output dtype is FLOAT32, which the first tensor cannot hold"
         fail(describe("divide_", (input_tensor_a, input_tensor_b)), rule, "ttnn.divide")
@@ -69,9 +70,6 @@ def _divide_(
         "divide_", input_tensor_a, input_tensor_b, np.divide, None, None, input_tensor_a,
         input_tensor_a_activations, input_tensor_b_activations, activations,
     )  # fmt: skip
-
-
-IN_PLACE = {"divide_": named("divide_", _divide_, "divide whose result replaces the first tensor's values.")}
 
 
 @operation("floor_div")
