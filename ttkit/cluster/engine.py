@@ -15,6 +15,7 @@ from pathlib import Path
 from ttkit.cluster.keeper import pid_file
 from ttkit.cluster.lease import hold
 from ttkit.cluster.report import keep_reporting
+from ttkit.files import write_whole
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
 OWNER = "TTKIT_CLUSTER_OWNER"  # the host where that folder is, set only where ranks run on others too
@@ -89,9 +90,7 @@ def main() -> None:
     hold()
     rank = os.environ["OMPI_COMM_WORLD_RANK"]
     folder = own_folder(rank)
-    half = folder / f"{pid_file(rank)}.half"
-    half.write_text(str(os.getpid()))
-    half.rename(folder / pid_file(rank))  # there only when it is whole
+    write_whole(folder / pid_file(rank), str(os.getpid()), "engine")
     stacks = stack_file(folder, int(rank)).open("w")
     # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)

@@ -19,6 +19,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ttkit.errors import TTKitError
+from ttkit.files import write_whole
+
 EVERY_S = 0.5
 MARK = "TTKIT-REPORT "  # begins the line of a rank on another host
 
@@ -70,10 +73,8 @@ def keep_reporting(folder: str | os.PathLike[str], rank: int, far: bool = False)
     def write(text: str) -> None:
         if far:
             os.write(output, f"{MARK}{text}\n".encode())
-            return
-        half = report_file(folder, rank).with_suffix(".half")
-        half.write_text(text)
-        half.replace(report_file(folder, rank))  # there only when it is whole
+        else:
+            write_whole(report_file(folder, rank), text, "report")
 
     threading.Thread(target=_report, args=(write,), name="report", daemon=True).start()
 
@@ -86,7 +87,7 @@ def _report(write: Callable[[str], None]) -> None:
             if now != said:
                 try:
                     write(now)
-                except OSError:
+                except (OSError, TTKitError):
                     return  # the cluster's folder is gone, and this process will be
                 said = now
         time.sleep(EVERY_S)
