@@ -267,21 +267,6 @@ def div_bw(
     return _pair("div_bw", grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, (input_grad, other_grad))
 
 
-@operation("rsub_bw")
-def rsub_bw(
-    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
-    input_grad: Tensor | None = None, other_grad: Tensor | None = None,
-) -> Grads:  # fmt: skip
-    """[gradient of a, gradient of b] of b - a; both have the shape of the gradient."""
-    operands = (grad_tensor, input_tensor_a, input_tensor_b)
-    on_mesh("rsub_bw", *operands)
-    made: Grads = []
-    for sign, asked_for, target in zip((F(-1), F(1)), are_required_outputs, (input_grad, other_grad), strict=True):
-        slope = lambda x, sign=sign: sign  # noqa: E731
-        made += _through("rsub_bw", grad_tensor, grad_tensor, slope, memory_config, target) if asked_for else [None]
-    return made
-
-
 @operation("concat_bw")
 def concat_bw(
     grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, dim: int = 0, *, are_required_outputs: Any = [True, True],  # noqa: B006
