@@ -140,11 +140,8 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 @contextmanager
 def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
     """`open_mesh_device` for a `with` block."""
-    mesh = open_mesh_device(*args, **kwargs)
-    try:
+    with open_mesh_device(*args, **kwargs) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 @checked("open_device")
@@ -168,11 +165,8 @@ def close_device(device: MeshDevice) -> None:
 @contextmanager
 def manage_device(device_id: int) -> Iterator[MeshDevice]:
     """`open_device` for a `with` block."""
-    device = open_device(device_id)
-    try:
+    with open_device(device_id) as device:
         yield device
-    finally:
-        device.close()
 
 
 @checked("synchronize_device")
