@@ -1,6 +1,8 @@
-"""Numbers in words: quantities with a prefix, and counts."""
+"""What all rooms show: numbers in words, and whether a notebook shows it."""
 
 from __future__ import annotations
+
+import sys
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
@@ -26,3 +28,9 @@ def counted(number: int, what: str) -> str:
         ('1 stage', '2 stages', '3 micro-batches')
     """
     return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ttkit.cluster.report import EVERY_S, Report
-from ttkit.cluster.waiting import in_notebook, shows_progress
-from ttkit.words import short
+from ttkit.cluster.waiting import shows_progress
+from ttkit.words import in_notebook, short
 
 COLOURS = {"busy": "#c77700", "failed": "#e03131"}  # readable on light and on dark
 
