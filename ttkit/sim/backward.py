@@ -23,6 +23,7 @@ F = np.float32
 Array = np.ndarray
 Grads = list[Tensor | None]
 ROOT = F(math.sqrt(2 / math.pi))
+BOTH = [True, True]  # ttnn's own default for what is wanted; never written to
 
 
 def _gelu_slope(x: Array) -> Array:
@@ -240,7 +241,7 @@ def _folded(values: Array, lead: int, shape: tuple[int, ...]) -> Array:
 
 def _enter_pair(name: str, doc: str, *slopes: Callable[[Array, Array], Any], folds: bool = False) -> Callable[..., Grads]:
     def call(
-        grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
+        grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = BOTH, memory_config: Any = None,
         input_grad: Tensor | None = None, other_grad: Tensor | None = None,
     ) -> Grads:  # fmt: skip
         return _pair(name, grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, (input_grad, other_grad), folds)
@@ -257,7 +258,7 @@ TABLE |= {
 
 @operation("div_bw")
 def div_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, rounding_mode: str | None = None, are_required_outputs: Any = [True, True],  # noqa: B006
+    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, rounding_mode: str | None = None, are_required_outputs: Any = BOTH,
     memory_config: Any = None, input_grad: Tensor | None = None, other_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of a, gradient of b] of a / b; a rounded quotient has no slope."""
@@ -269,7 +270,7 @@ def div_bw(
 
 @operation("concat_bw")
 def concat_bw(
-    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, dim: int = 0, *, are_required_outputs: Any = [True, True],  # noqa: B006
+    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, dim: int = 0, *, are_required_outputs: Any = BOTH,
     memory_config: Any = None, input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of a, gradient of b] of their concatenation along `dim`: the gradient cut in two; all have rank 4."""
@@ -296,14 +297,9 @@ def concat_bw(
 
 @operation("embedding_bw")
 def embedding_bw(
-    input_tensor: Tensor,
-    weight_tensor: Tensor,
-    output_gradient_tensor: Tensor,
-    *,
-    dtype: Any = None,
-    memory_config: Any = None,
+    input_tensor: Tensor, weight_tensor: Tensor, output_gradient_tensor: Tensor, *, dtype: Any = None, memory_config: Any = None,
     output_tensor: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The gradient of an embedding table, [1, 1, vocabulary, n]: each row of the gradient added to the row of its index."""
     operands = (input_tensor, weight_tensor, output_gradient_tensor)
     on_mesh("embedding_bw", *operands)
@@ -339,7 +335,7 @@ def embedding_bw(
 @operation("where_bw")
 def where_bw(
     grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, input_tensor_c: Tensor, *, memory_config: Any = None,
-    are_required_outputs: Any = [True, True], input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,  # noqa: B006
+    are_required_outputs: Any = BOTH, input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of b, gradient of c] of where(a, b, c); both have the shape of the gradient."""
     operands = (grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c)

@@ -9,7 +9,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.binary import F, binary
+from ttkit.sim.binary import NONE, F, binary
 from ttkit.sim.dispatch import operation
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.filling import full_like, ones_like
@@ -22,20 +22,10 @@ ROUNDED: Any = {None: np.divide, "floor": lambda a, b: np.floor(np.divide(a, b))
 
 @operation("divide")
 def divide(
-    input_tensor_a: Tensor | float,
-    input_tensor_b: Tensor | float,
-    *,
-    fast_and_approximate_mode: bool = False,
-    rounding_mode: str | None = None,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-    sub_core_grids: Any = None,
-    sub_device_id: Any = None,
-) -> Tensor:
+    input_tensor_a: Tensor | float, input_tensor_b: Tensor | float, *, fast_and_approximate_mode: bool = False, rounding_mode: str | None = None,
+    dtype: DataType | None = None, memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE,
+    input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
+) -> Tensor:  # fmt: skip
     """a / b; rounding_mode "floor" or "trunc" makes it whole. Integers give float32 when no rounding is asked for."""
     if rounding_mode not in ROUNDED:
         fail(describe("divide", (input_tensor_a, input_tensor_b)), f"Incorrect rounding mode {rounding_mode!r} (expected None, 'trunc', or 'floor')")
@@ -53,15 +43,9 @@ def divide(
 
 @operation("divide_")
 def divide_(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor | float,
-    *,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-    sub_core_grids: Any = None,
-    fast_and_approximate_mode: bool = False,
-) -> Tensor:
+    input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
+    input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
+) -> Tensor:  # fmt: skip
     """`divide` whose result replaces the first tensor's values."""
     if input_tensor_a.dtype is DataType.INT32:
         rule = "For integer division, supported output dtype is FLOAT32, which the first tensor cannot hold"
@@ -89,16 +73,9 @@ def fmod(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_confi
 
 @operation("pow")
 def pow_(
-    input_tensor: Tensor | float,
-    exponent: Tensor | float,
-    *,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-) -> Tensor:
+    input_tensor: Tensor | float, exponent: Tensor | float, *, dtype: DataType | None = None, memory_config: Any = None,
+    output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE,
+) -> Tensor:  # fmt: skip
     """Each element raised to a number or to another tensor's element; or a number raised to each element."""
     if dtype is not None and not isinstance(exponent, Tensor):
         fail(describe("pow", (input_tensor, exponent)), "incompatible function arguments: dtype goes with an exponent that is a tensor", kind=TypeError)

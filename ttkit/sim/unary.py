@@ -156,13 +156,9 @@ def _enter_plain(name: str, function: Callable[[Array], Array]) -> Callable[...,
 
 def _enter_fast(name: str, function: Callable[[Array], Array]) -> Callable[..., Tensor]:
     def call(
-        input_tensor: Tensor,
-        *,
-        fast_and_approximate_mode: bool = False,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
+        input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, memory_config: Any = None, output_tensor: Tensor | None = None,
         sub_core_grids: Any = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return unary(name, input_tensor, function, memory_config, output_tensor)
 
     return named(name, call, f"{name} of each element; the fast mode is as accurate as the other here.")
@@ -179,14 +175,9 @@ UNARY = {name: _enter_plain(name, f) for name, f in PLAIN.items()} | {name: _ent
 
 @operation("gelu")
 def gelu(
-    input_tensor: Tensor,
-    *,
-    fast_and_approximate_mode: bool = False,
-    variant: GeluVariant = GeluVariant.Accurate,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    sub_core_grids: Any = None,
-) -> Tensor:
+    input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, variant: GeluVariant = GeluVariant.Accurate, memory_config: Any = None,
+    output_tensor: Tensor | None = None, sub_core_grids: Any = None,
+) -> Tensor:  # fmt: skip
     """x * Phi(x): by the error function, or by tanh in the fast mode."""
     function = gelu_tanh if fast_and_approximate_mode or variant is not GeluVariant.Accurate else gelu_erf
     return unary("gelu", input_tensor, function, memory_config, output_tensor)
@@ -194,28 +185,18 @@ def gelu(
 
 @operation("sigmoid")
 def sigmoid(
-    input_tensor: Tensor,
-    *,
-    vector_mode: int = 4,
-    mode: SigmoidMode = SigmoidMode.Accurate,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, vector_mode: int = 4, mode: SigmoidMode = SigmoidMode.Accurate, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """1 / (1 + exp(-x)) of each element."""
     return unary("sigmoid", input_tensor, sigmoid_of, memory_config, output_tensor)
 
 
 @operation("softplus")
 def softplus(
-    input_tensor: Tensor,
-    *,
-    beta: float = 1.0,
-    threshold: float = 20.0,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, beta: float = 1.0, threshold: float = 20.0, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """log(1 + exp(beta x)) / beta; x itself where beta x passes the threshold."""
     return unary("softplus", input_tensor, lambda x: _softplus(x, beta, threshold), memory_config, output_tensor)
 
@@ -236,14 +217,9 @@ def elu(input_tensor: Tensor, *, alpha: float = 1.0, memory_config: Any = None, 
 
 @operation("hardtanh")
 def hardtanh(
-    input_tensor: Tensor,
-    *,
-    min_val: float = -1.0,
-    max_val: float = 1.0,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, min_val: float = -1.0, max_val: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """x kept between min_val and max_val."""
     return unary("hardtanh", input_tensor, lambda x: np.clip(x, F(min_val), F(max_val)), memory_config, output_tensor)
 
