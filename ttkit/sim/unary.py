@@ -84,10 +84,6 @@ def _ufunc(function: Callable[..., Array]) -> Callable[[Array], Array]:
     return lambda x: blocks.elementwise(lambda values, out, _: function(values, out=out), x)
 
 
-def _elu(x: Array, alpha: float = 1.0) -> Array:
-    return np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))
-
-
 gelu_tanh, gelu_erf, sigmoid_of = _kernel(_gelu_tanh), _kernel(_gelu_erf), _kernel(_sigmoid)
 silu_of, erf_of = _kernel(_silu), _kernel(_erf)
 
@@ -98,10 +94,6 @@ def _test(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 def _bitwise_not(x: Array) -> Array:
     return ~x if x.dtype.kind != "f" else (~x.view(np.int32)).view(F)
-
-
-def _mish(x: Array) -> Array:
-    return x * np.tanh(_softplus(x))
 
 
 # name -> function of the values; these take only memory_config, output_tensor and sub_core_grids
@@ -121,7 +113,7 @@ PLAIN: dict[str, Callable[[Array], Array]] = {
 # the same with a choice between a fast and an accurate form, which differ on a card but not here
 FAST_OR_ACCURATE: dict[str, Callable[[Array], Array]] = {
     "exp": _ufunc(np.exp), "log": _ufunc(np.log), "sqrt": _ufunc(np.sqrt), "rsqrt": lambda x: np.reciprocal(np.sqrt(x)), "erf": erf_of,
-    "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": _mish, "tanh": _ufunc(np.tanh),
+    "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": lambda x: x * np.tanh(_softplus(x)), "tanh": _ufunc(np.tanh),
 }  # fmt: skip
 
 ANY_TYPE = {"abs", "relu", "relu6", "identity"}
@@ -212,7 +204,7 @@ def leaky_relu(
 @operation("elu")
 def elu(input_tensor: Tensor, *, alpha: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None) -> Tensor:
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
-    return unary("elu", input_tensor, lambda x: _elu(x, alpha), memory_config, output_tensor)
+    return unary("elu", input_tensor, lambda x: np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0))), memory_config, output_tensor)
 
 
 @operation("hardtanh")
