@@ -119,7 +119,9 @@ def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_a
     total = _reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
     picked = _reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
-    each = ttnn.typecast(ttnn.subtract(ttnn.log(total), picked), ttnn.float32)  # of bfloat16, the sum would keep 8 bits
+    each = ttnn.subtract(ttnn.log(total), picked)
+    if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
+        each = ttnn.typecast(each, ttnn.float32)
     loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
 
     def backward(grad: Value) -> list[Value]:
