@@ -11,11 +11,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit import ttnn` counts as backend.
-FOUNDATION = {"errors", "dialect", "files"}  # may be imported by all, and import nothing of ttkit but the first
+FOUNDATION = {"errors", "dialect", "files", "words"}  # may be imported by all, and import nothing of ttkit but the first
 MAY_IMPORT = {
     "errors": set(),
     "dialect": set(),
     "files": {"errors"},
+    "words": set(),
     "hardware": set(),
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},

@@ -18,29 +18,20 @@ from ttkit.errors import CollectiveMismatch, OutOfMemoryError, TTKitError
 
 __version__ = "0.1.0"
 
-# What is loaded when it is first asked for: name -> module that holds it.
-_LATER = {
-    "Cluster": "ttkit.cluster.engines",
-    "about": "ttkit.backend",
-    "assert_with_pcc": "ttkit.convert",
-    "from_numpy": "ttkit.convert",
-    "last_plan": "ttkit.plans.recorded",
-    "memory": "ttkit.visualize",
-    "pcc": "ttkit.convert",
-    "profile": "ttkit.profiler",
-    "rank_checks": "ttkit.sim.fabric",
-    "step_through": "ttkit.visualize",
-    "tape": "ttkit.calltape",
-    "to_numpy": "ttkit.convert",
-    "use_system": "ttkit.hardware",
-    "visualize_descriptor": "ttkit.visualize",
-    "visualize_memory": "ttkit.visualize",
-    "visualize_mesh_device": "ttkit.visualize",
-    "visualize_plan": "ttkit.visualize",
-    "visualize_schedule": "ttkit.visualize",
-    "visualize_system_mesh": "ttkit.visualize",
-    "visualize_tensor": "ttkit.visualize",
+# What is loaded when it is first asked for: module -> the names that it holds.
+_NAMES = {
+    "backend": "about",
+    "calltape": "tape",
+    "cluster.engines": "Cluster",
+    "convert": "assert_with_pcc from_numpy pcc to_numpy",
+    "hardware": "use_system",
+    "plans.recorded": "last_plan",
+    "profiler": "profile",
+    "sim.fabric": "rank_checks",
+    "visualize": "memory step_through visualize_descriptor visualize_memory visualize_mesh_device visualize_plan visualize_schedule "
+    "visualize_system_mesh visualize_tensor",
 }
+_LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "CollectiveMismatch", "DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "train", "ttnn", *_LATER
 ]  # fmt: skip
@@ -52,7 +43,7 @@ def __getattr__(name: str) -> _Any:
     elif name in ("cluster", "lessons", "plans", "train"):
         value = _import_module(f"ttkit.{name}")
     elif name in _LATER:
-        value = getattr(_import_module(_LATER[name]), name)
+        value = getattr(_import_module(f"ttkit.{_LATER[name]}"), name)
     else:
         raise AttributeError(f"module 'ttkit' has no attribute {name!r}")
     globals()[name] = value

@@ -17,6 +17,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import to_numpy
 from ttkit.errors import TTKitError, fail
+from ttkit.words import counted
 
 
 class CheckFailed(AssertionError):
@@ -258,12 +259,12 @@ def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_
     pair, busiest = max(plan.bytes_per_link.items(), key=lambda item: item[1], default=((None, None), 0))
     extra = plan.peak_extra_bytes
     if max_steps is not None and len(plan.steps) > max_steps:
-        raise CheckFailed(f"it is right, but takes {len(plan.steps)} steps; the budget is {max_steps}")
+        raise CheckFailed(f"it is right, but takes {counted(len(plan.steps), 'step')}; the budget is {max_steps}")
     if max_bytes_per_link is not None and busiest > max_bytes_per_link:
         raise CheckFailed(f"it is right, but chip {pair[0]} sends {busiest:,} bytes to chip {pair[1]}; the budget is {max_bytes_per_link:,}")
     if max_extra_bytes is not None and extra > max_extra_bytes:
         raise CheckFailed(f"it is right, but a chip holds {extra:,} bytes beside its shard; the budget is {max_extra_bytes:,}")
-    print(f"yes: {goal} in {len(plan.steps)} steps, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
+    print(f"yes: {goal} in {counted(len(plan.steps), 'step')}, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
 
 
 def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: Any = None, bubble: float | None = None, chunks: int = 1) -> None:
@@ -289,7 +290,7 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
     if callable(learners):
         learners = learners(stages, micro_batches)
     if learners is None or learners is Ellipsis:
-        raise NotDone(f"a schedule of {stages} stages and {micro_batches} micro-batches")
+        raise NotDone(f"a schedule of {counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')}")
     try:
         schedule = learners if isinstance(learners, Schedule) else Schedule("yours", stages, micro_batches, learners, chunks)
         for what, asked in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
@@ -305,5 +306,6 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
         length, stage, action = max(waits, key=lambda wait: wait[:2])
         found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
         raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
-    size = f"{stages} stages, {micro_batches} micro-batches" + (f", {chunks} chunks a stage" if chunks > 1 else "")
-    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {max(peaks):.4g} micro-batches on a stage")
+    size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (f", {chunks} chunks a stage" if chunks > 1 else "")
+    held = f"{max(peaks):.4g} micro-batch" + "es" * (max(peaks) != 1)
+    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {held} on a stage")

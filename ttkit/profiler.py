@@ -19,8 +19,9 @@ from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, flops, known_fidelity, roofline
-from ttkit.visualize.report import Report, short
+from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
+from ttkit.words import short
 
 COLLECTIVES = ("all_gather", "all_broadcast", "reduce_scatter", "all_reduce", "broadcast", "point_to_point")
 HOST = "host"
@@ -91,12 +92,12 @@ class Profile:
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Record a call, unless it concerns the host alone."""
         from ttkit.sim.dispatch import OPERATIONS
-        from ttkit.sim.trace import READS, WRITES
+        from ttkit.sim.trace import READS, WRITES, tensors_in
 
         bound = _signature(OPERATIONS[name]).bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
-        results, operands = _tensors(result), _tensors(list(given.values()))
+        results, operands = tensors_in(result), tensors_in(list(given.values()))
         there = [t for t in (*results, *operands) if t.mesh is not None]
         if not there:
             return
@@ -271,15 +272,6 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
 @functools.lru_cache(maxsize=512)
 def _signature(function: Any) -> inspect.Signature:
     return inspect.signature(function)
-
-
-def _tensors(value: Any) -> list[Any]:
-    """The tensors in an argument or a result, in order."""
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _tensors(v)]
-    if isinstance(value, dict):
-        return _tensors(list(value.values()))
-    return [value] if hasattr(value, "shard_shape") else []
 
 
 def _piece(tensor: Any) -> Piece:

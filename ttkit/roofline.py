@@ -40,17 +40,10 @@ def _attention(given: Mapping[str, Any], results: Sequence[Any], shape: Callable
     return 4 * batch * heads * pairs * size
 
 
-def _decode(given: Mapping[str, Any], results: Sequence[Any], shape: Callable[[Any], Shape]) -> int:
-    """One query a head and the whole cache, however far it is filled."""
-    _, batch, heads, size = shape(given["input_tensor_q"])
-    return 4 * batch * heads * shape(given["input_tensor_k"])[2] * size
-
-
 COUNTED: dict[str, Count] = {
     "matmul": _product("input_tensor_a", "transpose_a"),
     "linear": _product("input_tensor_a", "transpose_a"),
     "transformer.scaled_dot_product_attention": _attention,
-    "transformer.scaled_dot_product_attention_decode": _decode,
 }
 # For each element of the first operand: an addition, a product or a function is one flop.
 OF_INPUT = dict.fromkeys(("sum", "mean", "max", "min", "prod", "argmax", "cumsum"), 1)

@@ -305,6 +305,8 @@ except TTKitError:
     cluster.interrupt()
 cluster.timeout_s = None
 print(cluster.run(where))
+while "-" in [cell for row in cluster.status().cells()[1:] for cell in (row[1], row[2], row[7])]:
+    time.sleep(0.1)  # host, pid, memory: of the ranks on other hosts by way of mpirun's log
 print([row.host for row in cluster.status().rows])
 listening = os.popen("ss -Hltn").read().split()[3::5]
 print(sum(place.startswith("10.77.0.1:") for place in listening) >= 10)

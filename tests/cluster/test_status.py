@@ -1,9 +1,13 @@
 """The table of a cluster's ranks: what it says, and that what is shown in a notebook is kept up to date and never in the way."""
 
+import os
+import sys
 import threading
+import time
 
 import pytest
 
+from ttkit.cluster.processes import Ended, Processes
 from ttkit.cluster.report import Report, look, read_report, report_file
 from ttkit.cluster.status import Live, Row, Status
 
@@ -34,7 +38,7 @@ def live(monkeypatch):
 def test_what_is_not_known_is_a_dash():
     head, first, second = Status("Cluster(2)", rows()).cells()
     assert dict(zip(head, first)) == {
-        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0 B", "memory": "50 MB", "state": "idle",
+        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0", "memory": "50 MB", "state": "idle",
         "last error": "",
     }  # fmt: skip
     assert second == ["1", "-", "-", "-", "id 3", "-", "-", "-", "idle", ""]
@@ -82,6 +86,21 @@ def test_a_report_is_read_whole_or_not_at_all(tmp_path):
     assert read_report(tmp_path, 0) == Report()
     report_file(tmp_path, 0).write_text('{"host": "he')
     assert read_report(tmp_path, 0) == Report()
+
+
+def test_the_report_of_another_host_comes_through_mpiruns_log():
+    lines = ['[1,1]<stdout>: TTKIT-REPORT {"host": "a"}', "[1,1]<stdout>: its own words", '[1,1]<stdout>: TTKIT-REPORT {"host": "b"}', "[1,0]<stderr>: oh"]
+    program = f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: TTKIT-REPORT', end='', flush=True); time.sleep(60)"
+    processes = Processes(lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()), lambda ended: None, ("here", "b"))
+    try:
+        until = time.monotonic() + 30
+        while processes.report(1).host != "b" and time.monotonic() < until:
+            time.sleep(0.05)
+        assert processes.report(1) == Report("b") and processes.report(0) == Report()
+    finally:
+        processes.stop()
+    why = Ended("mpirun", 1, "\n".join(lines)).why(2)
+    assert why.splitlines()[1:] == ["  rank 1: its own words", "  rank 0: oh"]
 
 
 def test_a_process_reports_what_it_has_open():

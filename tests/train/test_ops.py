@@ -181,6 +181,16 @@ def test_cross_entropy_of_logits_whose_powers_overflow(one):
     np.testing.assert_allclose(ttkit.to_numpy(logits.get_grad()), operand.grad.numpy(), atol=1e-6)
 
 
+def test_cross_entropy_of_bfloat16_is_summed_in_float32(one):
+    """The mean of 1,024 tokens is nearer to the exact one than a bfloat16, with its 8 bits, could be."""
+    mine, theirs = ids(one, 37, (32, 1, 1, 32))
+    logits = Tensor.from_numpy(np.random.default_rng(0).normal(0, 2, (32, 1, 32, 37)).astype(np.float32), new_type=ttnn.bfloat16, device=one)
+    loss = cross_entropy_loss(logits, mine, columns(one, 37))
+    right = F.cross_entropy(torch.tensor(logits.to_numpy()).double().flatten(0, 2), theirs.flatten()).item()
+    assert loss.get_value().dtype == ttnn.float32
+    assert float(loss.to_numpy().squeeze()) == pytest.approx(right, rel=5e-4)
+
+
 def test_padding_takes_no_part(one):
     """Logits of numbers past the vocabulary neither change the loss nor get a gradient."""
     mine, theirs = ids(one, 37)

@@ -100,7 +100,7 @@ def test_bfloat16_learns_what_float32_learns():
     full = np.array(losses(30, learning_rate=1e-3))
     narrow = np.array(losses(30, learning_rate=1e-3, precision="bfloat16"))
     assert full[-5:].mean() < full[:5].mean() - 0.5
-    np.testing.assert_allclose(narrow, full, rtol=0.02)  # a bfloat16 has 8 bits: 0.4 %, and so has the loss that is read
+    np.testing.assert_allclose(narrow, full, rtol=0.02)  # a bfloat16 has 8 bits: 0.4 %
     np.testing.assert_allclose(losses(5, "DP2xTP2", learning_rate=1e-3, precision="bfloat16"), full[:5], rtol=0.02)
 
 

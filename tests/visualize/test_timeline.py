@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from ttkit.visualize.report import Report, short
+from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline, draw_timeline, lanes_of, ticks
+from ttkit.words import short
 
 
 def test_exposed_is_what_no_computing_hides():

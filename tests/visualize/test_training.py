@@ -76,4 +76,4 @@ def test_curves_in_a_notebook(monkeypatch):
     view.drawn -= training.EVERY_S
     view.update(record(1))
     view.close()
-    assert len(shown) == 3 and repr(shown[-1]) == "stories: 1 steps\n  training loss: 6 at step 1"
+    assert len(shown) == 3 and repr(shown[-1]) == "stories: 1 step\n  training loss: 6 at step 1"

@@ -11,42 +11,27 @@ Example:
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-# What is loaded when it is first asked for: name -> module that holds it. A rank that reads its settings need not load protobuf.
-_LATER = {
-    "Bindings": "ttkit.cluster.bindings",
-    "Config": "ttkit.cluster.config",
-    "Connection": "ttkit.hardware.descriptor",
-    "Finding": "ttkit.hardware.findings",
-    "Host": "ttkit.cluster.hosts",
-    "MeshGraphDescriptor": "ttkit.hardware.descriptor",
-    "MeshInstance": "ttkit.hardware.descriptor",
-    "RankBinding": "ttkit.cluster.bindings",
-    "RankSlot": "ttkit.cluster.hosts",
-    "Settings": "ttkit.cluster.settings",
-    "check_descriptor": "ttkit.hardware.descriptor",
-    "descriptor_for": "ttkit.hardware.descriptor",
-    "descriptor_path": "ttkit.hardware.descriptor",
-    "examine": "ttkit.cluster.doctor",
-    "find_config": "ttkit.cluster.config",
-    "lint_path": "ttkit.cluster.lint",
-    "mpirun_command": "ttkit.cluster.command",
-    "plain_ranks": "ttkit.cluster.bindings",
-    "rank_environment": "ttkit.cluster.command",
-    "read_bindings": "ttkit.cluster.bindings",
-    "read_descriptor": "ttkit.hardware.descriptor",
-    "read_hosts": "ttkit.cluster.hosts",
-    "read_mapping": "ttkit.cluster.bindings",
-    "read_rankfile": "ttkit.cluster.hosts",
-    "read_settings": "ttkit.cluster.settings",
-    "write_descriptor": "ttkit.hardware.mgd_write",
+# What is loaded when it is first asked for: module -> the names that it holds. A rank that reads its settings need not load protobuf.
+_NAMES = {
+    "cluster.bindings": "Bindings RankBinding plain_ranks read_bindings read_mapping",
+    "cluster.command": "mpirun_command rank_environment",
+    "cluster.config": "Config find_config",
+    "cluster.doctor": "examine",
+    "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
+    "cluster.lint": "lint_path",
+    "cluster.settings": "Settings read_settings",
+    "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for descriptor_path read_descriptor",
+    "hardware.findings": "Finding",
+    "hardware.mgd_write": "write_descriptor",
 }
+_LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_LATER)
 
 
 def __getattr__(name: str) -> _Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ttkit.cluster' has no attribute {name!r}")
-    value = getattr(_import_module(_LATER[name]), name)
+    value = getattr(_import_module(f"ttkit.{_LATER[name]}"), name)
     globals()[name] = value
     return value
 

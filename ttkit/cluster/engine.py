@@ -15,10 +15,12 @@ from pathlib import Path
 from ttkit.cluster.keeper import pid_file
 from ttkit.cluster.lease import hold
 from ttkit.cluster.report import keep_reporting
+from ttkit.files import write_whole
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
 OWNER = "TTKIT_CLUSTER_OWNER"  # the host where that folder is, set only where ranks run on others too
 CONNECTION = Path("security/ipcontroller-engine.json")
+ALIVE_S = 60.0  # for the controller to say where it is
 
 
 def stack_file(folder: str | os.PathLike[str], rank: int) -> Path:
@@ -26,9 +28,9 @@ def stack_file(folder: str | os.PathLike[str], rank: int) -> Path:
     return Path(folder) / f"rank{rank}.stack"
 
 
-def connection(folder: Path, name: Path = CONNECTION, alive_s: float = 60.0) -> str:
+def connection(folder: Path, name: Path = CONNECTION) -> str:
     """What the controller says about where to connect, as soon as it has said all of it."""
-    until = time.monotonic() + alive_s
+    until = time.monotonic() + ALIVE_S
     while time.monotonic() < until:
         try:
             text = (folder / name).read_text()
@@ -36,7 +38,7 @@ def connection(folder: Path, name: Path = CONNECTION, alive_s: float = 60.0) -> 
             return text
         except (OSError, ValueError):
             time.sleep(0.05)
-    raise SystemExit(f"the controller did not say within {alive_s:g} s where to connect")
+    raise SystemExit(f"the controller did not say within {ALIVE_S:g} s where to connect")
 
 
 def far_folder(folder: Path, rank: int) -> Path:
@@ -89,13 +91,11 @@ def main() -> None:
     hold()
     rank = os.environ["OMPI_COMM_WORLD_RANK"]
     folder = own_folder(rank)
-    half = folder / f"{pid_file(rank)}.half"
-    half.write_text(str(os.getpid()))
-    half.rename(folder / pid_file(rank))  # there only when it is whole
+    write_whole(folder / pid_file(rank), str(os.getpid()), "engine")
     stacks = stack_file(folder, int(rank)).open("w")
     # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
-    keep_reporting(folder, int(rank))
+    keep_reporting(folder, int(rank), far=folder != Path(os.environ[FOLDER]))
     join_the_world()
     from ipyparallel.engine.app import IPEngine
 

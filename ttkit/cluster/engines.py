@@ -31,7 +31,7 @@ from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
 from ttkit.cluster.ranks import check_fit, places_of, ranks_of, visible_devices
-from ttkit.cluster.report import Report, read_report
+from ttkit.cluster.report import Report
 from ttkit.cluster.status import Live, Row, Status
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
@@ -204,8 +204,8 @@ class Cluster:
         rows = []
         for binding in self.bindings.rank_bindings:
             rank = binding.rank
-            report = read_report(processes.folder, rank) if processes else Report()
-            report = replace(report, host=report.host or self.hosts[rank])  # another host's reports stay there
+            report = processes.report(rank) if processes else Report()
+            report = replace(report, host=report.host or self.hosts[rank])  # before the first one
             report = report if state == "running" else Report(report.host)  # where it was; the rest is gone
             pid = self._pids[rank] if rank < len(self._pids) else None
             now = state if state != "running" else "busy" if rank in busy else "idle"

@@ -14,12 +14,12 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's <sys/prctl.h>
 LOOK_EVERY_S = 0.5
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> Callable[[], None] | None:
-    """What to run in a child before its program starts, so that Linux sends it a signal when the thread that started it ends."""
+def die_with_parent() -> Callable[[], None] | None:
+    """What to run in a child before its program starts, so that Linux kills it when the thread that started it ends."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up here: nothing may be loaded between fork and exec
-    return lambda: prctl(PR_SET_PDEATHSIG, number)
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

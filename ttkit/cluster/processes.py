@@ -18,10 +18,12 @@ from typing import IO
 
 from ttkit.cluster.keeper import ORDER, remove
 from ttkit.cluster.launch import CLOSED, EPITAPHS, LOST, TAG, ended_first, ranks_on
+from ttkit.cluster.report import MARK, Report, parsed, read_report
 
 STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
 LAST_LINES = 8
 CHATTER = re.compile(rb"[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)")  # about their own comings and goings
+REPORT = re.compile(TAG.pattern + MARK.encode() + rb"(.*)\n")
 ROOT = Path(__file__).resolve().parents[2]  # where `import ttkit` is found
 
 
@@ -80,7 +82,7 @@ def _last_lines(said: bytes, rank: int | None) -> list[str]:
     for line in said.splitlines():
         match = TAG.search(line)
         text = line[match.end() :] if match else line
-        if not text.strip() or CHATTER.match(text) or (rank is not None and (match is None or int(match[1]) != rank)):
+        if not text.strip() or CHATTER.match(text) or text.startswith(MARK.encode()) or (rank is not None and (match is None or int(match[1]) != rank)):
             continue
         lines.append((f"rank {int(match[1])}: " if match and rank is None else "") + text.decode(errors="replace").rstrip())
     return lines[-LAST_LINES:]
@@ -108,6 +110,8 @@ class Processes:
         self.folder = Path(tempfile.mkdtemp(prefix="ttkit-cluster-"))  # readable by nobody else: the keys are in it
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
+        self._reports: dict[int, bytes] = {}  # the last ones of ranks on other hosts
+        self._read = 0  # of mpirun's log, in which they are
         self._stopping = False
         self._lease, at_keeper = os.pipe()[::-1]
         try:
@@ -141,6 +145,20 @@ class Processes:
         if not self._stopping:
             self.ended.append(ended)
             self._on_end(ended)
+
+    def report(self, rank: int) -> Report:
+        """What a rank last said of itself; an empty report where it has not yet."""
+        if not self._hosts:
+            return read_report(self.folder, rank)
+        with contextlib.suppress(OSError), open(self.folder / "mpirun.log", "rb") as log:
+            place = log.seek(self._read)
+            for line in log:
+                if line.endswith(b"\n"):  # whole
+                    place += len(line)
+                    if found := REPORT.search(line):
+                        self._reports[int(found[1])] = found[2]
+            self._read = place
+        return parsed(self._reports[rank]) if rank in self._reports else read_report(self.folder, rank)
 
     def stop(self) -> None:
         """Stop all of them and remove the folder; done when this returns."""

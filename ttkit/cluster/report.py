@@ -1,5 +1,6 @@
 """What a rank says of itself every half second: its open meshes and the memory in use. Nobody has to ask it, so that it is known of a rank
-that is busy, too: a thread of the engine writes it into a file, which the notebook reads.
+that is busy, too: a thread of the engine writes it into a file, which the notebook reads; on another host it writes a line to its
+standard output, which mpirun brings into its log here.
 
 A rank that runs Python, NumPy or waits in MPI lets the thread run. Only on the simulator: ttnn on a card does not count its bytes, and
 calling it from a second thread would disturb the first.
@@ -14,10 +15,15 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ttkit.errors import TTKitError
+from ttkit.files import write_whole
+
 EVERY_S = 0.5
+MARK = "TTKIT-REPORT "  # begins the line of a rank on another host
 
 
 @dataclass(frozen=True)
@@ -47,27 +53,41 @@ def report_file(folder: str | os.PathLike[str], rank: int) -> Path:
 def read_report(folder: str | os.PathLike[str], rank: int) -> Report:
     """The last report of a rank; an empty one where there is none."""
     try:
-        return Report(**json.loads(report_file(folder, rank).read_text()))
-    except (OSError, ValueError, TypeError):  # not there, on another host, or of a cluster that is being removed
+        return parsed(report_file(folder, rank).read_text())
+    except OSError:  # not there, on another host, or of a cluster that is being removed
         return Report()
 
 
-def keep_reporting(folder: str | os.PathLike[str], rank: int) -> None:
-    """Report from a thread until the process ends."""
-    threading.Thread(target=_report, args=(report_file(folder, rank),), name="report", daemon=True).start()
+def parsed(text: str | bytes) -> Report:
+    """A report as it was written; an empty one where it is not whole."""
+    try:
+        return Report(**json.loads(text))
+    except (ValueError, TypeError):
+        return Report()
 
 
-def _report(file: Path) -> None:
+def keep_reporting(folder: str | os.PathLike[str], rank: int, far: bool = False) -> None:
+    """Report from a thread until the process ends: into a file of the folder, or where nobody who asks can read that, to standard output."""
+    output = os.dup(1) if far else -1  # a copy: the kernel will take 1 for what cells print
+
+    def write(text: str) -> None:
+        if far:
+            os.write(output, f"{MARK}{text}\n".encode())
+        else:
+            write_whole(report_file(folder, rank), text, "report")
+
+    threading.Thread(target=_report, args=(write,), name="report", daemon=True).start()
+
+
+def _report(write: Callable[[str], None]) -> None:
     said = None
     while True:
         with contextlib.suppress(RuntimeError):  # a mesh or a tensor came while we counted: half a second later
             now = json.dumps(asdict(look()))
             if now != said:
-                half = file.with_suffix(".half")
                 try:
-                    half.write_text(now)
-                    half.replace(file)  # there only when it is whole
-                except OSError:
+                    write(now)
+                except (OSError, TTKitError):
                     return  # the cluster's folder is gone, and this process will be
                 said = now
         time.sleep(EVERY_S)

@@ -78,6 +78,11 @@ class TransformerConfig:
     num_groups: int = 3
     rope_scaling: RopeScaling | None = None
 
+    @property
+    def is_tied(self) -> bool:
+        """Whether the token table is the head's weight too."""
+        return str(self.weight_tying).lower() in ("enabled", "true")
+
 
 @dataclass(frozen=True)
 class TrainingConfig:

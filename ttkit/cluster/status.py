@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ttkit.cluster.report import EVERY_S, Report
-from ttkit.cluster.waiting import in_notebook, shows_progress
+from ttkit.cluster.waiting import shows_progress
+from ttkit.words import in_notebook, short
 
 COLOURS = {"busy": "#c77700", "failed": "#e03131"}  # readable on light and on dark
 
@@ -36,19 +37,8 @@ class Row:
         shapes = ", ".join("x".join(map(str, shape)) for shape in report.meshes)
         mesh = " ".join(part for part in ("" if mesh_id is None else f"id {mesh_id}", shapes) if part)
         ids = [*map(str, report.devices[:8]), *(["..."] if len(report.devices) > 8 else [])]
-        return cls(rank, report.host, pid, boards, mesh, ", ".join(ids), _bytes(report.dram_bytes), _bytes(report.process_bytes), state, last_error)
-
-
-def _bytes(number: int | None) -> str:
-    """
-    Example:
-        >>> _bytes(None), _bytes(2000), _bytes(61_000_000), _bytes(12_800_000_000)
-        ('', '2 kB', '61 MB', '12.8 GB')
-    """
-    if number is None:
-        return ""
-    size, unit = next((pair for pair in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if number >= 0.9995 * pair[0]), (1, "B"))
-    return f"{number / size:.3g} {unit}"
+        used, memory = ("" if number is None else short(number, "B") for number in (report.dram_bytes, report.process_bytes))
+        return cls(rank, report.host, pid, boards, mesh, ", ".join(ids), used, memory, state, last_error)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from ttkit.cluster import ssh
 from ttkit.cluster.hosts import Host
 from ttkit.errors import fail
+from ttkit.words import counted
 
 # Each machine's own, or too big: names of files and folders, wherever they are in the project.
 EXCLUDED = (
@@ -54,7 +55,8 @@ class Synced:
               changed  y.py
         """
         copied = sum(what != "delete" for what, _ in self.changes)
-        counts = [f"{number} file{'s' * (number != 1)} {word}" for number, word in self._counts(copied, applied) if number]
+        words = ("copied", "deleted") if applied else ("to copy", "to delete")
+        counts = [f"{counted(number, 'file')} {word}" for number, word in zip((copied, len(self.changes) - copied), words) if number]
         shown = self.changes if every else self.changes[:SHOWN]
         lines = [f"{self.host}: {', '.join(counts) or 'up to date'}{'; environment set up' if self.installed else ''}"]
         if self.wrong:
@@ -62,9 +64,6 @@ class Synced:
             lines = [f"{self.host}: FAILED: {head}", *rest.splitlines()]
         lines += [f"  {what:<7}  {file}" for what, file in shown]
         return lines + ([f"  ... and {len(self.changes) - len(shown)} more; --verbose shows all"] if len(shown) < len(self.changes) else [])
-
-    def _counts(self, copied: int, applied: bool) -> list[tuple[int, str]]:
-        return [(copied, "copied" if applied else "to copy"), (len(self.changes) - copied, "deleted" if applied else "to delete")]
 
 
 def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = False, exclude: Sequence[str] = ()) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ttkit.cluster import ssh
 from ttkit.cluster.engine import far_folder, stack_file, who
 from ttkit.errors import fail
+from ttkit.words import in_notebook
 
 if TYPE_CHECKING:
     from ttkit.cluster.engines import Cluster
@@ -293,9 +294,3 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 def shows_progress() -> bool:
     """Whether what goes on may be shown while it goes on: not where outputs are compared, since no two runs are the same."""
     return os.environ.get("TTKIT_PROGRESS") != "0"
-
-
-def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return getattr(shell, "kernel", None) is not None

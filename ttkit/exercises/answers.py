@@ -18,7 +18,7 @@ from ttkit.lessons import Check, CheckFailed, NotDone, as_number, device_differe
 Shape = Sequence[int]
 Call = dict[str, Any]
 
-PRODUCTS = {"matmul", "linear", "moreh_matmul", "moreh_linear"}
+PRODUCTS = {"matmul", "linear"}
 COLLECTIVES = {"all_reduce", "reduce_scatter", "all_gather", "all_broadcast", "broadcast", "point_to_point"}
 # What puts values somewhere, or in another form, and computes nothing.
 MOVES = {"from_torch", "to_device", "from_device", "to_layout", "to_memory_config", "to_dtype", "typecast", "clone", "copy", "assign", "tilize", "untilize"}

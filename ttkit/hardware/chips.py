@@ -88,7 +88,6 @@ class Chip:
     sram_per_core: Fact
     dram: Fact
     dram_bandwidth: Fact
-    dram_grid: tuple[int, int]  # DRAM banks as ttnn numbers them, x and y
     core_grid: tuple[int, int]  # cores that programs may use, x and y
     link: Link
 
@@ -145,7 +144,7 @@ def _wormhole(name: str, cores: int, core_grid: tuple[int, int], link: Link) -> 
     return Chip(
         name=name, arch="WORMHOLE_B0", cores=Fact(cores, "cores", page), clock=Fact(1.0e9, "Hz", page), flop_per_cycle=_ENGINE,
         sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(12, "GB", page), dram_bandwidth=Fact(288, "GB/s", page),
-        dram_grid=(12, 1), core_grid=core_grid, link=link,
+        core_grid=core_grid, link=link,
     )  # fmt: skip
 
 
@@ -154,7 +153,7 @@ def _blackhole(name: str, cores: int, link: Link) -> Chip:
     return Chip(
         name=name, arch="BLACKHOLE", cores=Fact(cores, "cores", page), clock=Fact(1.35e9, "Hz", page), flop_per_cycle=_ENGINE,
         sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(32, "GB", page), dram_bandwidth=Fact(512, "GB/s", page),
-        dram_grid=(8, 1), core_grid=(13, 10), link=link,
+        core_grid=(13, 10), link=link,
     )  # fmt: skip
 
 

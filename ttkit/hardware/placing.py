@@ -10,28 +10,17 @@ from typing import NoReturn
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150
 from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance
-from ttkit.hardware.systems import SYSTEMS, System
+from ttkit.hardware.systems import SYSTEMS, Place, System, grid_links, winding
 
 Graph = dict[int, set[int]]
-Place = tuple[int, int]
 STEPS = 20_000  # of the search, before it takes a snake through the grid instead
 TRAYS_FROM = 32  # chips of a machine whose boards are trays, which pinnings name: a Galaxy
 LARGEST = 1024  # chips in one process; the largest Galaxy clusters have that many
 
 
 def mesh_links(shape: Place, dim_types: Iterable[str]) -> Iterator[tuple[Place, Place, int]]:
-    """Pairs of places of a mesh that a link joins, with the axis; a ring of more than two also joins its ends.
-
-    Example:
-        >>> [(a, b) for a, b, axis in mesh_links((1, 3), ("LINE", "RING"))]
-        [((0, 0), (0, 1)), ((0, 1), (0, 2)), ((0, 2), (0, 0))]
-    """
-    rings = tuple(kind == "RING" for kind in dim_types)
-    for r, c in itertools.product(*map(range, shape)):
-        for axis, (r2, c2) in enumerate(((r + 1, c), (r, c + 1))):
-            inside = (r2, c2)[axis] < shape[axis]
-            if inside or (rings[axis] and shape[axis] > 2):
-                yield (r, c), ((r2, c2) if inside else ((0, c) if axis == 0 else (r, 0))), axis
+    """Pairs of places of a mesh that a link joins, with the axis: see `grid_links`."""
+    return grid_links(shape, [kind == "RING" for kind in dim_types])
 
 
 def placed(machine: System, mesh: MeshInstance, pinned: bool = False) -> System:
@@ -150,21 +139,8 @@ def _embedding(cables: Graph, shape: Place, joins: list[tuple[Place, Place]], ra
 
 def _snake(machine: System, shape: Place, joins: list[tuple[Place, Place]]) -> dict[Place, int] | None:
     """All chips of a grid as one line, back and forth; as one ring where the ends have to meet."""
-    if 1 not in shape:
-        return None
-    rows, columns = machine.shape
-    closed = len(joins) == machine.num_devices
-    if not closed:
-        walk = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
-    elif rows % 2 == 0:  # column 0 is kept for the way back
-        walk = [(r, c if r % 2 == 0 else columns - c) for r in range(rows) for c in range(1, columns)]
-        walk = [(0, 0), *walk, *((r, 0) for r in range(rows - 1, 0, -1))]
-    elif columns % 2 == 0:
-        walk = [(r if c % 2 == 0 else rows - r, c) for c in range(columns) for r in range(1, rows)]
-        walk = [(0, 0), *walk, *((0, c) for c in range(columns - 1, 0, -1))]
-    else:
-        return None
-    return {(i, 0) if shape[1] == 1 else (0, i): machine.ids[r][c] for i, (r, c) in enumerate(walk)}
+    line = winding(machine.ids, ring=len(joins) == machine.num_devices) if 1 in shape else None
+    return None if line is None else {(i, 0) if shape[1] == 1 else (0, i): device for i, device in enumerate(line)}
 
 
 def the_mesh(descriptor: MeshGraphDescriptor, asked: str) -> MeshInstance:

@@ -6,10 +6,11 @@ T3000 was read from the library itself.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150, Chip
@@ -18,6 +19,41 @@ if TYPE_CHECKING:
     from ttkit.hardware.descriptor import MeshGraphDescriptor
 
 Coordinate = tuple[int, ...]
+Place = tuple[int, int]
+Item = TypeVar("Item")
+
+
+def grid_links(shape: Place, rings: Sequence[bool]) -> Iterator[tuple[Place, Place, int]]:
+    """Pairs of neighbours in a grid, with the axis; a ring of more than two also joins its ends.
+
+    Example:
+        >>> [(a, b) for a, b, axis in grid_links((1, 3), (False, True))]
+        [((0, 0), (0, 1)), ((0, 1), (0, 2)), ((0, 2), (0, 0))]
+    """
+    for r, c in itertools.product(*map(range, shape)):
+        for axis, (r2, c2) in enumerate(((r + 1, c), (r, c + 1))):
+            inside = (r2, c2)[axis] < shape[axis]
+            if inside or (rings[axis] and shape[axis] > 2):
+                yield (r, c), ((r2, c2) if inside else ((0, c) if axis == 0 else (r, 0))), axis
+
+
+def winding(grid: Sequence[Sequence[Item]], ring: bool) -> list[Item] | None:
+    """All of a grid as one line of neighbours, back and forth; where it has to close, None for a grid that has no such ring.
+
+    Example:
+        >>> winding([[0, 1, 2], [3, 4, 5]], ring=False), winding([[0, 1, 2], [3, 4, 5]], ring=True)
+        ([0, 1, 2, 5, 4, 3], [0, 1, 2, 5, 4, 3])
+    """
+    if not ring:
+        return [item for r, row in enumerate(grid) for item in (row[::-1] if r % 2 else row)]
+    if len(grid) % 2:  # then through the columns
+        grid = list(zip(*grid, strict=True))
+    if len(grid) % 2 or min(len(grid), len(grid[0])) < 2:
+        return None
+    line = [grid[0][0]]
+    for r, row in enumerate(grid):
+        line += row[:0:-1] if r % 2 else row[1:]
+    return line + [row[0] for row in grid[:0:-1]]  # the first column is the way back
 
 
 @dataclass(frozen=True)
@@ -65,15 +101,7 @@ class System:
 
     def links(self) -> Iterator[tuple[int, int]]:
         """Pairs of device ids that are cabled, each pair once."""
-        coordinates = self.coordinate_of
-        for device, (r, c) in coordinates.items():
-            for axis, (dr, dc) in enumerate(((1, 0), (0, 1))):
-                other = [r + dr, c + dc]
-                if other[axis] == self.shape[axis]:
-                    if not self.wraps[axis] or self.shape[axis] < 3:
-                        continue
-                    other[axis] = 0
-                yield device, self.ids[other[0]][other[1]]
+        return ((self.ids[r][c], self.ids[r2][c2]) for (r, c), (r2, c2), _ in grid_links(self.shape, self.wraps))
 
     def linked(self, a: int, b: int) -> bool:
         """True where a cable joins devices `a` and `b`."""

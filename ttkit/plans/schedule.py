@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.words import counted
 
 if TYPE_CHECKING:
     from ttkit.plans.timetable import Timetable
@@ -128,7 +129,7 @@ class Schedule:
         rows = None if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
         if rows is None or len(rows) != self.stages or not all(isinstance(row, Iterable) for row in rows):
             have = repr(self.actions) if rows is None else f"{len(rows)} of them" if len(rows) != self.stages else repr(rows)
-            fail(repr(self), f"actions are {_count(self.stages, 'list')}, one for each stage, this is {have}", 'actions=["F0 B0", ...]')
+            fail(repr(self), f"actions are {counted(self.stages, 'list')}, one for each stage, this is {have}", 'actions=["F0 B0", ...]')
         object.__setattr__(self, "actions", tuple(tuple(self._read(stage, row)) for stage, row in enumerate(rows)))
 
     def _read(self, stage: int, row: Iterable[Action | str]) -> Iterator[Action]:
@@ -142,7 +143,7 @@ class Schedule:
     def title(self) -> str:
         """Its name and how big it is."""
         chunks = f", {self.chunks} chunks a stage" if self.chunks > 1 else ""
-        return f"{self.name}: {_count(self.stages, 'stage')}, {_count(self.micro_batches, 'micro-batch')}{chunks}"
+        return f"{self.name}: {counted(self.stages, 'stage')}, {counted(self.micro_batches, 'micro-batch')}{chunks}"
 
     def __repr__(self) -> str:
         return f"Schedule({self.title})"
@@ -294,7 +295,3 @@ def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
     if len(values) != schedule.stages or not all(isinstance(v, numbers) and math.isfinite(v) and v >= 0 for v in values):
         fail(f"{name}={value!r} for {schedule!r}", f"it must be a number of at least 0, or {schedule.stages} of them, one for each stage")
     return values
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" + ("" if n == 1 else "es" if what.endswith("ch") else "s")

@@ -9,7 +9,7 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
 from ttkit.hardware.seats import seats
-from ttkit.hardware.systems import system_named
+from ttkit.hardware.systems import system_named, winding
 
 LINE, RING = "LINE", "RING"
 
@@ -116,16 +116,9 @@ class Topology:
             >>> topology("t3000").snake()
             (4, 0, 2, 6, 7, 3, 1, 5)
         """
-        rows, columns = self.shape
-        grid = [list(self.chips[r * columns : (r + 1) * columns]) for r in range(rows)]
-        if rows > 1 and columns > 1 and rows % 2 and columns % 2 == 0:  # an even number of columns: snake through them
-            grid = [list(line) for line in zip(*grid, strict=True)]
-        if min(len(grid), len(grid[0])) > 1 and len(grid) % 2 == 0:  # the first column is the way back
-            line = [grid[0][0]]
-            for r, row in enumerate(grid):
-                line += row[:0:-1] if r % 2 else row[1:]
-            return tuple(line + [row[0] for row in grid[:0:-1]])
-        return tuple(chip for r, row in enumerate(grid) for chip in (row[::-1] if r % 2 else row))
+        columns = self.shape[1]
+        grid = [self.chips[first : first + columns] for first in range(0, len(self.chips), columns)]
+        return tuple(winding(grid, ring=True) or winding(grid, ring=False) or ())
 
 
 def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,16 @@ from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import GeluVariant, Layout
 from ttkit.sim.promotion import check_types
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import erf_of, sigmoid_of
+from ttkit.sim.unary import erf_of, named, sigmoid_of
 
 F = np.float32
 Array = np.ndarray
 Grads = list[Tensor | None]
 ROOT = F(math.sqrt(2 / math.pi))
+BOTH = [True, True]  # ttnn's own default for what is wanted; never written to
 
 
-def gelu_slope(x: Array) -> Array:
+def _gelu_slope(x: Array) -> Array:
     """The derivative of GELU."""
     return F(0.5) * (1 + erf_of(x * F(math.sqrt(0.5)))) + x * np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
 
@@ -71,14 +72,40 @@ SLOPES: dict[str, Callable[[Array], Array]] = {
 
 TAKE_INPUT_GRAD = {"silu", "tanh", "exp", "sqrt", "rsqrt", "neg"}  # ttnn has an input_grad= for these and not for the others
 
+LN2, LN10 = F(math.log(2)), F(math.log(10))
+
+
+def _between(low: float, high: float, x: Array) -> Array:
+    return ((x > F(low)) & (x < F(high))).astype(F)
+
+
+# the same for those that ttnn makes of other operations: the types of both must go together, and the result has the gradient's
+COMPOSED: dict[str, Callable[[Array], Array]] = {
+    "acos": lambda x: -1 / np.sqrt(1 - _square(x)), "asin": lambda x: 1 / np.sqrt(1 - _square(x)), "atan": lambda x: 1 / (1 + _square(x)),
+    "tan": lambda x: 1 + _square(np.tan(x)), "sinh": np.cosh, "cosh": np.sinh, "exp2": lambda x: np.exp2(x) * LN2,
+    "erfc": lambda x: F(-2 / math.sqrt(math.pi)) * np.exp(-_square(x)), "log2": lambda x: 1 / (x * LN2), "log10": lambda x: 1 / (x * LN10),
+    "relu6": lambda x: _between(0, 6, x), "hardsigmoid": lambda x: _between(-3, 3, x) / 6, "log_sigmoid": lambda x: sigmoid_of(-x),
+    "hardswish": lambda x: np.where(x <= -3, F(0), np.where(x < 3, x / 3 + F(0.5), F(1))),
+    "softsign": lambda x: 1 / _square(1 + np.abs(x)), "tanhshrink": lambda x: _square(np.tanh(x)),
+}  # fmt: skip
+
+NEED_TILES = {"acos", "asin", "hardswish", "log2", "log10"}  # ttnn chooses between branches with a kernel that takes only tiles
+
 
 def _through(name: str, grad: Tensor, tensor: Tensor, slope: Callable[[Array], Array], memory_config: Any, into: Tensor | None) -> list[Any]:
     on_mesh(name, grad, tensor)
     asked = lambda: describe(name, (grad, tensor))  # noqa: E731
     check_broadcast(grad.shard_shape, tensor.shard_shape, asked())
+    dtype, operand = tensor.dtype, name.removesuffix("_bw")
+    if operand in COMPOSED:
+        check_types(name, grad, tensor)
+        dtype = grad.dtype
+    if operand in NEED_TILES and tensor.layout is not Layout.TILE:
+        rule = "Ternary operation requires tensor to be in Tile layout when working with non-sharded input tensor"
+        fail(asked(), rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     like, (g, x) = aligned((grad, tensor), asked)
     topology = merged(like.mesh.grid, grad.topology, tensor.topology)
-    return [result(like, g * slope(x), dtype=tensor.dtype, topology=topology, memory_config=memory_config, output=into)]
+    return [result(like, g * slope(x), dtype=dtype, topology=topology, memory_config=memory_config, output=into)]
 
 
 def _enter(name: str, slope: Callable[[Array], Array]) -> Callable[..., Any]:
@@ -92,12 +119,10 @@ def _enter(name: str, slope: Callable[[Array], Array]) -> Callable[..., Any]:
         def call(grad_tensor: Tensor, input_tensor: Tensor, *, memory_config: Any = None) -> list[Any]:  # type: ignore[misc]
             return _through(f"{name}_bw", grad_tensor, input_tensor, slope, memory_config, None)
 
-    call.__name__ = call.__qualname__ = f"{name}_bw"
-    call.__doc__ = f"[gradient of {name}'s input]."
-    return operation(f"{name}_bw")(call)
+    return named(f"{name}_bw", call, f"[gradient of {name}'s input].")
 
 
-UNARY = {f"{name}_bw": _enter(name, slope) for name, slope in SLOPES.items()}
+TABLE = {f"{name}_bw": _enter(name, slope) for name, slope in (SLOPES | COMPOSED).items()}
 
 
 @operation("gelu_bw")
@@ -122,7 +147,7 @@ def gelu_bw(
     if isinstance(grad_tensor, Tensor) and isinstance(input_tensor, Tensor) and grad_tensor.shard_shape != input_tensor.shard_shape:
         shapes = f"{list(grad_tensor.shard_shape)} and {list(input_tensor.shard_shape)}"
         fail(asked, f"GELU_BW operation requires grad_output and input to have the same logical shape, but got {shapes}")
-    slope = gelu_slope if variant is GeluVariant.Accurate else gelu_tanh_slope
+    slope = _gelu_slope if variant is GeluVariant.Accurate else gelu_tanh_slope
     return _through("gelu_bw", grad_tensor, input_tensor, slope, memory_config, input_grad)
 
 
@@ -178,7 +203,7 @@ def clamp_bw(grad_tensor: Tensor, input_tensor: Tensor, min: Any = None, max: An
 
 
 def _pair(
-    name: str, grad: Tensor, a: Tensor, b: Any, slopes: tuple[Callable[[Array, Array], Any], Callable[[Array, Array], Any]], wanted: Any, memory_config: Any,
+    name: str, grad: Tensor, a: Tensor, b: Any, slopes: Sequence[Callable[[Array, Array], Any]], wanted: Any, memory_config: Any,
     into: tuple[Tensor | None, Tensor | None], folds: bool = False,
 ) -> Grads:  # fmt: skip
     """Gradients of an operation of two tensors, or of a tensor and a number (one gradient then).
@@ -214,40 +239,26 @@ def _folded(values: Array, lead: int, shape: tuple[int, ...]) -> Array:
     return values.sum(repeated, keepdims=True) if repeated else values
 
 
-@operation("add_bw")
-def add_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
-    input_grad: Tensor | None = None, other_grad: Tensor | None = None,
-) -> Grads:  # fmt: skip
-    """[gradient of a, gradient of b] of a + b; shapes must be equal, as for all of these but mul_bw."""
-    one = lambda x, y: F(1)  # noqa: E731
-    return _pair("add_bw", grad_tensor, input_tensor, other_tensor, (one, one), are_required_outputs, memory_config, (input_grad, other_grad))
+def _enter_pair(name: str, doc: str, *slopes: Callable[[Array, Array], Any], folds: bool = False) -> Callable[..., Grads]:
+    def call(
+        grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = BOTH, memory_config: Any = None,
+        input_grad: Tensor | None = None, other_grad: Tensor | None = None,
+    ) -> Grads:  # fmt: skip
+        return _pair(name, grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, (input_grad, other_grad), folds)
+
+    return named(name, call, f"[gradient of a, gradient of b] of {doc}")
 
 
-@operation("sub_bw")
-def sub_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
-    input_grad: Tensor | None = None, other_grad: Tensor | None = None,
-) -> Grads:  # fmt: skip
-    """[gradient of a, gradient of b] of a - b."""
-    slopes = (lambda x, y: F(1), lambda x, y: F(-1))
-    return _pair("sub_bw", grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, (input_grad, other_grad))
-
-
-@operation("mul_bw")
-def mul_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
-    input_grad: Tensor | None = None, other_grad: Tensor | None = None,
-) -> Grads:  # fmt: skip
-    """[gradient of a, gradient of b] of a * b; an operand that was repeated gets the sum."""
-    slopes = (lambda x, y: y, lambda x, y: x)
-    into = (input_grad, other_grad)
-    return _pair("mul_bw", grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, into, True)
+TABLE |= {
+    "add_bw": _enter_pair("add_bw", "a + b; shapes must be equal, as for all of these but mul_bw.", lambda x, y: F(1), lambda x, y: F(1)),
+    "sub_bw": _enter_pair("sub_bw", "a - b.", lambda x, y: F(1), lambda x, y: F(-1)),
+    "mul_bw": _enter_pair("mul_bw", "a * b; an operand that was repeated gets the sum.", lambda x, y: y, lambda x, y: x, folds=True),
+}
 
 
 @operation("div_bw")
 def div_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, rounding_mode: str | None = None, are_required_outputs: Any = [True, True],  # noqa: B006
+    grad_tensor: Tensor, input_tensor: Tensor, other_tensor: Any, *, rounding_mode: str | None = None, are_required_outputs: Any = BOTH,
     memory_config: Any = None, input_grad: Tensor | None = None, other_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of a, gradient of b] of a / b; a rounded quotient has no slope."""
@@ -257,24 +268,9 @@ def div_bw(
     return _pair("div_bw", grad_tensor, input_tensor, other_tensor, slopes, are_required_outputs, memory_config, (input_grad, other_grad))
 
 
-@operation("rsub_bw")
-def rsub_bw(
-    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, *, are_required_outputs: Any = [True, True], memory_config: Any = None,  # noqa: B006
-    input_grad: Tensor | None = None, other_grad: Tensor | None = None,
-) -> Grads:  # fmt: skip
-    """[gradient of a, gradient of b] of b - a; both have the shape of the gradient."""
-    operands = (grad_tensor, input_tensor_a, input_tensor_b)
-    on_mesh("rsub_bw", *operands)
-    made: Grads = []
-    for sign, asked_for, target in zip((F(-1), F(1)), are_required_outputs, (input_grad, other_grad), strict=True):
-        slope = lambda x, sign=sign: sign  # noqa: E731
-        made += _through("rsub_bw", grad_tensor, grad_tensor, slope, memory_config, target) if asked_for else [None]
-    return made
-
-
 @operation("concat_bw")
 def concat_bw(
-    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, dim: int = 0, *, are_required_outputs: Any = [True, True],  # noqa: B006
+    grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, dim: int = 0, *, are_required_outputs: Any = BOTH,
     memory_config: Any = None, input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of a, gradient of b] of their concatenation along `dim`: the gradient cut in two; all have rank 4."""
@@ -301,14 +297,9 @@ def concat_bw(
 
 @operation("embedding_bw")
 def embedding_bw(
-    input_tensor: Tensor,
-    weight_tensor: Tensor,
-    output_gradient_tensor: Tensor,
-    *,
-    dtype: Any = None,
-    memory_config: Any = None,
+    input_tensor: Tensor, weight_tensor: Tensor, output_gradient_tensor: Tensor, *, dtype: Any = None, memory_config: Any = None,
     output_tensor: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The gradient of an embedding table, [1, 1, vocabulary, n]: each row of the gradient added to the row of its index."""
     operands = (input_tensor, weight_tensor, output_gradient_tensor)
     on_mesh("embedding_bw", *operands)
@@ -344,7 +335,7 @@ def embedding_bw(
 @operation("where_bw")
 def where_bw(
     grad_tensor: Tensor, input_tensor_a: Tensor, input_tensor_b: Tensor, input_tensor_c: Tensor, *, memory_config: Any = None,
-    are_required_outputs: Any = [True, True], input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,  # noqa: B006
+    are_required_outputs: Any = BOTH, input_a_grad: Tensor | None = None, input_b_grad: Tensor | None = None,
 ) -> Grads:  # fmt: skip
     """[gradient of b, gradient of c] of where(a, b, c); both have the shape of the gradient."""
     operands = (grad_tensor, input_tensor_a, input_tensor_b, input_tensor_c)

@@ -18,6 +18,7 @@ from ttkit.sim.unary import activation, gelu_erf, named
 
 Array = np.ndarray
 F = np.float32
+NONE: list[Any] = []  # ttnn's own default for activations; never written to
 
 
 def _truth(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
@@ -96,17 +97,9 @@ def is_number(value: Any) -> bool:
 
 
 def binary(
-    name: str,
-    a: Any,
-    b: Any,
-    function: Callable[[Array, Array], Array],
-    dtype: DataType | None,
-    memory_config: Any,
-    output: Tensor | None,
-    before_a: Any = (),
-    before_b: Any = (),
-    after: Any = (),
-) -> Tensor:
+    name: str, a: Any, b: Any, function: Callable[[Array, Array], Array], dtype: DataType | None, memory_config: Any, output: Tensor | None,
+    before_a: Any = (), before_b: Any = (), after: Any = (),
+) -> Tensor:  # fmt: skip
     """The body of every operation of two operands, one of which may be a number."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on_mesh(name, a, b)
@@ -154,19 +147,10 @@ DOC = "{} of two tensors, or of a tensor and a number; sizes of 1 repeat."
 
 def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bool = False) -> Callable[..., Tensor]:
     def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor | float,
-        *,
-        fast_and_approximate_mode: bool = fast,
-        dtype: DataType | None = None,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
-        activations: Any = [],  # noqa: B006  (ttnn's own default; never written to)
-        input_tensor_a_activations: Any = [],  # noqa: B006
-        input_tensor_b_activations: Any = [],  # noqa: B006
-        sub_core_grids: Any = None,
-        sub_device_id: Any = None,
-    ) -> Tensor:
+        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, fast_and_approximate_mode: bool = fast, dtype: DataType | None = None,
+        memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
+        input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
+    ) -> Tensor:  # fmt: skip
         return binary(
             name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
             input_tensor_a_activations, input_tensor_b_activations, activations,
@@ -177,42 +161,24 @@ def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bo
     return named(name, call, DOC.format(name))
 
 
-def enter_small(name: str, function: Callable[[Array, Array], Array], doc: str = DOC, second: str = "Tensor | float") -> Callable[..., Tensor]:
-    """Enter an operation of two operands with few options; `second` says what the second operand may be."""
-
+def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
     def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor | float,
-        *,
-        dtype: DataType | None = None,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
-        activations: Any = [],  # noqa: B006
-        input_tensor_a_activations: Any = [],  # noqa: B006
-        input_tensor_b_activations: Any = [],  # noqa: B006
-    ) -> Tensor:
+        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, dtype: DataType | None = None, memory_config: Any = None,
+        output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE,
+    ) -> Tensor:  # fmt: skip
         return binary(
             name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
             input_tensor_a_activations, input_tensor_b_activations, activations,
         )  # fmt: skip
 
-    call.__annotations__["input_tensor_b"] = second
-    return named(name, call, doc.format(name))
+    return named(name, call, DOC.format(name))
 
 
 def _enter_bitwise(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
     def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor | int,
-        *,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
-        activations: Any = [],  # noqa: B006
-        input_tensor_a_activations: Any = [],  # noqa: B006
-        input_tensor_b_activations: Any = [],  # noqa: B006
-        sub_core_grids: Any = None,
-        sub_device_id: Any = None,
-    ) -> Tensor:
+        input_tensor_a: Tensor, input_tensor_b: Tensor | int, *, memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE,
+        input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
+    ) -> Tensor:  # fmt: skip
         return binary(
             name, input_tensor_a, input_tensor_b, function, None, memory_config, output_tensor,
             input_tensor_a_activations, input_tensor_b_activations, activations,
@@ -230,21 +196,15 @@ def _enter_pair(name: str, function: Callable[[Array, Array], Array]) -> Callabl
 
 NUMBER_FIRST = ("add", "subtract", "multiply")
 BINARY = {name: _enter_binary(name, f, fast=name in ("add", "subtract")) for name, f in FUNCTIONS.items()}
-BINARY |= {name: enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
+BINARY |= {name: _enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
 BINARY |= {name: _enter_pair(name, f) for name, f in PAIRS.items()}
 
 
 def _enter_in_place(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
     def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor | float,
-        *,
-        activations: Any = [],  # noqa: B006
-        input_tensor_a_activations: Any = [],  # noqa: B006
-        input_tensor_b_activations: Any = [],  # noqa: B006
-        sub_core_grids: Any = None,
-        fast_and_approximate_mode: bool = False,
-    ) -> Tensor:
+        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
+        input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
+    ) -> Tensor:  # fmt: skip
         return binary(
             name, input_tensor_a, input_tensor_b, function, None, None, input_tensor_a, input_tensor_a_activations, input_tensor_b_activations, activations
         )  # fmt: skip

@@ -51,15 +51,9 @@ def _host_array(data: Any, asked: object) -> tuple[np.ndarray, str]:
 
 
 def tensor_from(
-    data: Any,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = None,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-    mesh_mapper: Any = None,
-    asked: object = "from_torch",
-) -> Tensor:
+    data: Any, dtype: DataType | None = None, *, layout: Layout | None = None, device: MeshDevice | None = None, memory_config: MemoryConfig | None = None,
+    mesh_mapper: Any = None, asked: object = "from_torch",
+) -> Tensor:  # fmt: skip
     """The road of every host array into a tensor: choose the type, cut it over the mesh, round it, put it on the device."""
     array, name = _host_array(data, asked)
     for value, kind, what in (
@@ -128,21 +122,10 @@ def moved_over(array: np.ndarray, have: Grid, want: Grid, asked: object) -> np.n
 
 @operation("from_torch")
 def from_torch(
-    tensor: Any,
-    dtype: DataType | None = None,
-    *,
-    spec: Any = None,
-    tile: Any = None,
-    pad_value: float | None = None,
-    layout: Layout | None = None,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-    mesh_mapper: Any = None,
-    cq_id: int | None = None,
-    preserve_nan_values: bool = False,
-    col_tilize: bool = False,
-    enable_bfloat_opt: bool = False,
-) -> Tensor | None:
+    tensor: Any, dtype: DataType | None = None, *, spec: Any = None, tile: Any = None, pad_value: float | None = None, layout: Layout | None = None,
+    device: MeshDevice | None = None, memory_config: MemoryConfig | None = None, mesh_mapper: Any = None, cq_id: int | None = None,
+    preserve_nan_values: bool = False, col_tilize: bool = False, enable_bfloat_opt: bool = False,
+) -> Tensor | None:  # fmt: skip
     """A tensor with a copy of the values of a torch tensor (or of a NumPy array); None gives None.
 
     Args:
@@ -182,14 +165,9 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
 
 
 def to_torch(
-    tensor: Tensor,
-    dtype: Any = None,
-    *,
-    torch_rank: int | None = None,
-    mesh_composer: Any = None,
-    device: MeshDevice | None = None,
+    tensor: Tensor, dtype: Any = None, *, torch_rank: int | None = None, mesh_composer: Any = None, device: MeshDevice | None = None,
     cq_id: int | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """A torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
@@ -214,16 +192,9 @@ def to_torch(
 
 @checked("as_tensor")
 def as_tensor(
-    tensor: Any,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = Layout.ROW_MAJOR,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
-    cache_file_name: Any = None,
-    preprocess: Any = None,
-    mesh_mapper: Any = None,
-) -> Tensor | None:
+    tensor: Any, dtype: DataType | None = None, *, layout: Layout | None = Layout.ROW_MAJOR, device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None, cache_file_name: Any = None, preprocess: Any = None, mesh_mapper: Any = None,
+) -> Tensor | None:  # fmt: skip
     """`from_torch` after an optional `preprocess`; cache files are not kept by the simulator."""
     if cache_file_name is not None:
         fail("as_tensor", "the simulator keeps no cache files", "leave cache_file_name out")

@@ -87,12 +87,9 @@ def _into(target: Tensor, value: float, name: str) -> Tensor:
 
 @operation("empty")
 def empty(
-    shape: Sequence[int],
-    dtype: DataType = DataType.BFLOAT16,
-    layout: Layout = Layout.ROW_MAJOR,
-    device: Any = None,
+    shape: Sequence[int], dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.ROW_MAJOR, device: Any = None,
     memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A tensor whose values mean nothing; the simulator gives zeros."""
     asked = f"empty({shape})"
     if not isinstance(device, MeshDevice):
@@ -172,47 +169,27 @@ def _random(shape: Any, device: Any, dtype: DataType, layout: Layout, memory_con
 
 @operation("rand")
 def rand(
-    shape: Sequence[int],
-    device: MeshDevice,
-    *,
-    dtype: DataType = DataType.BFLOAT16,
-    layout: Layout = Layout.TILE,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
-    low: float = 0.0,
-    high: float = 1.0,
-    seed: int = 0,
-    mesh_mapper: Any = None,
-) -> Tensor:
+    shape: Sequence[int], device: MeshDevice, *, dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.TILE,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, low: float = 0.0, high: float = 1.0, seed: int = 0, mesh_mapper: Any = None,
+) -> Tensor:  # fmt: skip
     """Uniform random numbers from `low` to `high`, the same on every device unless a mapper cuts them; seed 0 draws anew."""
     return _random(shape, device, dtype, layout, memory_config, seed, mesh_mapper, lambda g, s: g.uniform(low, high, s), f"rand({shape})")
 
 
 @operation("randn")
 def randn(
-    shape: Sequence[int],
-    device: MeshDevice,
-    *,
-    dtype: DataType = DataType.BFLOAT16,
-    layout: Layout = Layout.TILE,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
-    compute_kernel_config: Any = None,
-    seed: int | None = None,
-) -> Tensor:
+    shape: Sequence[int], device: MeshDevice, *, dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.TILE,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, compute_kernel_config: Any = None, seed: int | None = None,
+) -> Tensor:  # fmt: skip
     """Normal random numbers, the same on every device; no seed draws anew."""
     return _random(shape, device, dtype, layout, memory_config, seed, None, lambda g, s: g.standard_normal(s), f"randn({shape})")
 
 
 @operation("arange")
 def arange(
-    start: int,
-    end: int | None = None,
-    step: int = 1,
-    *,
-    dtype: DataType = DataType.BFLOAT16,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
-    layout: Layout = Layout.ROW_MAJOR,
-) -> Tensor:
+    start: int, end: int | None = None, step: int = 1, *, dtype: DataType = DataType.BFLOAT16, device: MeshDevice | None = None,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, layout: Layout = Layout.ROW_MAJOR,
+) -> Tensor:  # fmt: skip
     """Whole numbers from `start` up to `end`, in steps; one argument counts from 0.
 
     Example:

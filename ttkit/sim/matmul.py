@@ -92,17 +92,9 @@ def _check(name: str, a: Tensor, b: Tensor, shape_a: tuple[int, ...], shape_b: t
 
 
 def _matmul(
-    name: str,
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None,
-    transpose_a: bool,
-    transpose_b: bool,
-    memory_config: Any,
-    dtype: DataType | None,
-    act: Any,
+    name: str, a: Tensor, b: Tensor, bias: Tensor | None, transpose_a: bool, transpose_b: bool, memory_config: Any, dtype: DataType | None, act: Any,
     output: Any,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     operands = (a, b) if bias is None else (a, b, bias)
     for tensor in operands:
         if not isinstance(tensor, Tensor):
@@ -182,22 +174,10 @@ def _check_bias(name: str, operands: tuple[Tensor, ...], bias: Tensor, shape: tu
 
 @operation("matmul")
 def matmul(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    memory_config: Any = None,
-    dtype: DataType | None = None,
-    program_config: Any = None,
-    activation: Any = None,
-    compute_kernel_config: Any = None,
-    core_grid: Any = None,
-    output_tile: Any = None,
-    optional_output_tensor: Tensor | None = None,
-    global_cb: Any = None,
-    sub_device_id: Any = None,
-) -> Tensor:
+    input_tensor_a: Tensor, input_tensor_b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False, memory_config: Any = None,
+    dtype: DataType | None = None, program_config: Any = None, activation: Any = None, compute_kernel_config: Any = None, core_grid: Any = None,
+    output_tile: Any = None, optional_output_tensor: Tensor | None = None, global_cb: Any = None, sub_device_id: Any = None,
+) -> Tensor:  # fmt: skip
     """The matrix product on each chip of its own shards: [..., m, k] times [..., k, n] gives [..., m, n].
 
     Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, for `all_reduce` to add.
@@ -212,23 +192,10 @@ def matmul(
 
 @operation("linear")
 def linear(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor,
-    *,
-    bias: Tensor | None = None,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-    memory_config: Any = None,
-    dtype: DataType | None = None,
-    program_config: Any = None,
-    activation: Any = None,
-    compute_kernel_config: Any = None,
-    core_grid: Any = None,
-    output_tile: Any = None,
-    optional_output_tensor: Tensor | None = None,
-    global_cb: Any = None,
-    sub_device_id: Any = None,
-) -> Tensor:
+    input_tensor_a: Tensor, input_tensor_b: Tensor, *, bias: Tensor | None = None, transpose_a: bool = False, transpose_b: bool = False,
+    memory_config: Any = None, dtype: DataType | None = None, program_config: Any = None, activation: Any = None, compute_kernel_config: Any = None,
+    core_grid: Any = None, output_tile: Any = None, optional_output_tensor: Tensor | None = None, global_cb: Any = None, sub_device_id: Any = None,
+) -> Tensor:  # fmt: skip
     """`matmul`, plus a bias of shape [n] or [1, n], through an activation such as "gelu"."""
     return _matmul(
         "linear", input_tensor_a, input_tensor_b, bias, transpose_a, transpose_b, memory_config, dtype, activation, optional_output_tensor

@@ -90,14 +90,9 @@ def _same_place(tensor: Tensor, dtype: DataType, layout: Layout, memory_config: 
 
 @operation("typecast")
 def typecast(
-    input_tensor: Tensor,
-    dtype: DataType,
-    output_dtype: DataType | None = None,
-    *,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, dtype: DataType, output_dtype: DataType | None = None, *, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The same values in another element type."""
     wanted = output_dtype or dtype
     if not isinstance(wanted, DataType):
@@ -177,14 +172,9 @@ def to_memory_config(tensor: Tensor, memory_config: Any, dtype: DataType | None 
 
 @operation("tilize")
 def tilize(
-    input_tensor: Tensor,
-    *,
-    memory_config: Any = None,
-    dtype: DataType | None = None,
-    use_multicore: bool = True,
-    use_low_perf: bool = False,
+    input_tensor: Tensor, *, memory_config: Any = None, dtype: DataType | None = None, use_multicore: bool = True, use_low_perf: bool = False,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """A row-major tensor in tiles; its last two sizes must be multiples of 32."""
     on_mesh("tilize", input_tensor)
     asked = describe("tilize", (input_tensor,))

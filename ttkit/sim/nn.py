@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ttkit.sim.binary import aligned
 from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import DataType, EmbeddingsType, GeluVariant, Layout
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import gelu_erf, gelu_tanh, sigmoid_of, silu_of
+from ttkit.sim.unary import gelu_erf, gelu_tanh, named, sigmoid_of, silu_of
 
 F = np.float32
 Array = np.ndarray
@@ -292,28 +293,22 @@ def _gated(name: str, tensor: Tensor, dim: int, gate: Any, memory_config: Any) -
     return result(tensor, tensor.array[..., :half] * gate(tensor.array[..., half:]), memory_config=memory_config)
 
 
-@operation("glu")
-def glu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
-    """The first half of the last dimension times the sigmoid of the second."""
-    return _gated("glu", input_tensor, dim, sigmoid_of, memory_config)
+def _enter_gated(name: str, gate: Callable[[Array], Array], what: str) -> None:
+    def call(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
+        return _gated(name, input_tensor, dim, gate, memory_config)
+
+    named(name, call, f"The first half of the last dimension times the {what} of the second.")
+
+
+_enter_gated("glu", sigmoid_of, "sigmoid")
+_enter_gated("reglu", lambda x: np.maximum(x, 0), "ReLU")
+_enter_gated("swiglu", silu_of, "SiLU")
 
 
 @operation("geglu")
 def geglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None, variant: GeluVariant = GeluVariant.Accurate) -> Tensor:
     """The first half of the last dimension times the GELU of the second."""
     return _gated("geglu", input_tensor, dim, gelu_erf if variant is GeluVariant.Accurate else gelu_tanh, memory_config)
-
-
-@operation("reglu")
-def reglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
-    """The first half of the last dimension times the ReLU of the second."""
-    return _gated("reglu", input_tensor, dim, lambda x: np.maximum(x, 0), memory_config)
-
-
-@operation("swiglu")
-def swiglu(input_tensor: Tensor, dim: int = -1, *, memory_config: Any = None) -> Tensor:
-    """The first half of the last dimension times the SiLU of the second."""
-    return _gated("swiglu", input_tensor, dim, silu_of, memory_config)
 
 
 @operation("experimental.dropout")

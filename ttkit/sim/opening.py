@@ -57,15 +57,10 @@ def _local_ids(system: System) -> list[int]:
 
 @checked("open_mesh_device", note=True)
 def open_mesh_device(
-    mesh_shape: MeshShape | None = None,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    num_command_queues: int = 1,
-    dispatch_core_config: Any = None,
-    offset: MeshCoordinate | None = None,
-    physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
+    mesh_shape: MeshShape | None = None, l1_small_size: int = 0, trace_region_size: int = 0, num_command_queues: int = 1, dispatch_core_config: Any = None,
+    offset: MeshCoordinate | None = None, physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
     worker_l1_size: int = 0,
-) -> MeshDevice:
+) -> MeshDevice:  # fmt: skip
     """Open chips of the system as a mesh.
 
     A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens as a line around the rim.
@@ -140,21 +135,14 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 @contextmanager
 def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
     """`open_mesh_device` for a `with` block."""
-    mesh = open_mesh_device(*args, **kwargs)
-    try:
+    with open_mesh_device(*args, **kwargs) as mesh:
         yield mesh
-    finally:
-        mesh.close()
 
 
 @checked("open_device")
 def open_device(
-    device_id: int,
-    l1_small_size: int = 0,
-    trace_region_size: int = 0,
-    dispatch_core_config: Any = None,
-    worker_l1_size: int = 0,
-) -> MeshDevice:
+    device_id: int, l1_small_size: int = 0, trace_region_size: int = 0, dispatch_core_config: Any = None, worker_l1_size: int = 0,
+) -> MeshDevice:  # fmt: skip
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(MeshShape(1, 1), l1_small_size, trace_region_size, physical_device_ids=[integer(device_id, "open_device")])
 
@@ -168,11 +156,8 @@ def close_device(device: MeshDevice) -> None:
 @contextmanager
 def manage_device(device_id: int) -> Iterator[MeshDevice]:
     """`open_device` for a `with` block."""
-    device = open_device(device_id)
-    try:
+    with open_device(device_id) as device:
         yield device
-    finally:
-        device.close()
 
 
 @checked("synchronize_device")
@@ -199,14 +184,11 @@ def get_num_pcie_devices() -> int:
 
 
 def set_fabric_config(
-    config: FabricConfig,
-    reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
-    num_planes: int | None = None,
-    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
-    fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
+    config: FabricConfig, reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT, num_planes: int | None = None,
+    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED, fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
     fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
     router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
-) -> None:
+) -> None:  # fmt: skip
     """Choose how links forward, for the meshes opened next; closing the last mesh goes back to DISABLED.
 
     Raises:

@@ -33,19 +33,16 @@ COMPARES = ("eq", "ne", "gt", "ge", "lt", "le")
 SHIFTS_AND_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "logical_left_shift")
 
 # operation -> the pairs of types that it takes, with the type of the result
-TAKES: dict[str, Pairs] = dict.fromkeys(
-    ("add", "subtract", "rsub", "squared_difference", "logical_and", "logical_or", "logical_xor", "addalpha", "subalpha"), ARITHMETIC
-)
+TAKES: dict[str, Pairs] = dict.fromkeys(("add", "subtract", "rsub", "squared_difference", "logical_and", "logical_or", "logical_xor"), ARITHMETIC)
 TAKES |= dict.fromkeys(COMPARES, COMPARISON) | dict.fromkeys(("divide", "floor_div"), DIVISION)
-TAKES |= {"multiply": ARITHMETIC | BY_WHOLE | WHOLE_BY, "fmod": _same(*FLOATS, INT32), "nextafter": _same(FLOAT32, BFLOAT16)}
-TAKES |= {"div_no_nan": _same(*FLOATS) | BY_WHOLE | {(w, f): f for w in LONG for f in (FLOAT32, BFLOAT16)} | {(INT32, INT32): FLOAT32}}
-TAKES |= {"isclose": CLOSE | _same(*FLOATS), "logical_right_shift": _same(*LONG), "prelu": MIXED}
-TAKES |= dict.fromkeys(("maximum", "minimum", "remainder"), _same(*FLOATS, *LONG)) | dict.fromkeys(("gcd", "lcm"), _same(INT32))
+TAKES |= {"multiply": ARITHMETIC | BY_WHOLE | WHOLE_BY, "fmod": _same(*FLOATS, INT32)}
+TAKES |= {"isclose": CLOSE | _same(*FLOATS), "logical_right_shift": _same(*LONG)}
+TAKES |= dict.fromkeys(("maximum", "minimum", "remainder"), _same(*FLOATS, *LONG))
 TAKES |= dict.fromkeys(("pow", "ldexp", "hypot", "xlogy", "atan2", "logaddexp", "logaddexp2", "bias_gelu"), _same(*FLOATS))
 TAKES |= dict.fromkeys(SHIFTS_AND_BITS, _same(*LONG, UINT16))
 
 # ttnn's name of the kernel, where it is not the function's in capitals
-KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "floor_div": "DIV", "div_no_nan": "DIV", "pow": "POWER", "addalpha": "ADD", "subalpha": "SUB"}
+KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "floor_div": "DIV", "pow": "POWER"}
 KERNELS |= {"bitwise_left_shift": "LEFT_SHIFT", "logical_left_shift": "LEFT_SHIFT", "bitwise_right_shift": "RIGHT_SHIFT"}
 POWER_OF_WHOLE = "is not supported for binary operation POWER: tensor exponents are not for whole numbers"
 
@@ -90,7 +87,7 @@ def _refuse(name: str, takes: Pairs, a: Tensor, b: Tensor) -> DataType:
 
 # Operations that hand a number to a kernel of one operand: the whole-number types that kernel takes, and its name.
 ONE_OPERAND: dict[str, tuple[tuple[DataType, ...], str]] = {"maximum": (LONG, "MAXIMUM"), "minimum": (LONG, "MINIMUM"), "fmod": ((INT32,), "FMOD")}
-ONE_OPERAND |= {"remainder": (LONG, "REMAINDER"), "prelu": ((), "PRELU_SFPU")} | {n: ((*LONG, UINT16), kernel(n)) for n in SHIFTS_AND_BITS}
+ONE_OPERAND |= {"remainder": (LONG, "REMAINDER")} | {n: ((*LONG, UINT16), kernel(n)) for n in SHIFTS_AND_BITS}
 # Where a fraction beside whole numbers makes the result float32; elsewhere it is refused or cut off.
 FRACTION_WIDENS = ("multiply", "divide", "fmod", "remainder")
 
@@ -108,8 +105,8 @@ def type_with_number(name: str, tensor: Tensor, value: float, tensor_first: bool
     whole = math.isfinite(value) and float(value).is_integer()
     if base == "pow":
         return _type_of_power(tensor, value, tensor_first, asked)
-    if base in ("floor_div", "div_no_nan"):
-        return _type_of_quotient(base, tensor, value, asked)
+    if base == "floor_div":
+        return _type_of_floor(tensor, value, asked)
     if base in ONE_OPERAND:
         return _type_of_one_operand(base, tensor, value, whole, asked)
     if kind in LONG and base not in FRACTION_WIDENS and not (whole and -(2**31) <= value < (2**31 if kind is INT32 else 2**32)):
@@ -151,14 +148,11 @@ def _type_of_power(tensor: Tensor, value: float, tensor_first: bool, asked: obje
     return kind
 
 
-def _type_of_quotient(name: str, tensor: Tensor, value: float, asked: object) -> DataType:
-    """Both are made of a product with the reciprocal, and of tests on zero, whose kernels decide."""
-    kind = tensor.dtype
-    if name == "div_no_nan" and (value == 0 or kind is UINT16):
-        return kind
-    if kind is UINT8:
+def _type_of_floor(tensor: Tensor, value: float, asked: object) -> DataType:
+    """Made of a product with the reciprocal, and of tests on zero, whose kernels decide."""
+    if tensor.dtype is UINT8:
         _refuse_with_number(tensor, asked, "UnaryOpType::EQZ" if value == 0 else "BinaryOpType::MUL")
-    if name == "floor_div" and (value == 0 or kind is UINT16):
+    if value == 0 or tensor.dtype is UINT16:
         _refuse_with_number(tensor, asked, "UnaryOpType::SIGN" if value == 0 else "UnaryOpType::FLOOR")
     return FLOAT32
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,12 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.binary import F, binary, enter_small
-from ttkit.sim.dispatch import on_mesh, operation, result
+from ttkit.sim.binary import NONE, F, binary
+from ttkit.sim.dispatch import operation
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.filling import full_like, ones_like, zeros_like
+from ttkit.sim.filling import full_like, ones_like
 from ttkit.sim.shaping import reshape
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import named
 
 Array = np.ndarray
 ROUNDED: Any = {None: np.divide, "floor": lambda a, b: np.floor(np.divide(a, b)), "trunc": lambda a, b: np.trunc(np.divide(a, b))}
@@ -24,20 +22,10 @@ ROUNDED: Any = {None: np.divide, "floor": lambda a, b: np.floor(np.divide(a, b))
 
 @operation("divide")
 def divide(
-    input_tensor_a: Tensor | float,
-    input_tensor_b: Tensor | float,
-    *,
-    fast_and_approximate_mode: bool = False,
-    rounding_mode: str | None = None,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-    sub_core_grids: Any = None,
-    sub_device_id: Any = None,
-) -> Tensor:
+    input_tensor_a: Tensor | float, input_tensor_b: Tensor | float, *, fast_and_approximate_mode: bool = False, rounding_mode: str | None = None,
+    dtype: DataType | None = None, memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE,
+    input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
+) -> Tensor:  # fmt: skip
     """a / b; rounding_mode "floor" or "trunc" makes it whole. Integers give float32 when no rounding is asked for."""
     if rounding_mode not in ROUNDED:
         fail(describe("divide", (input_tensor_a, input_tensor_b)), f"Incorrect rounding mode {rounding_mode!r} (expected None, 'trunc', or 'floor')")
@@ -53,16 +41,12 @@ def divide(
     )  # fmt: skip
 
 
-def _divide_(
-    input_tensor_a: Tensor,
-    input_tensor_b: Tensor | float,
-    *,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-    sub_core_grids: Any = None,
-    fast_and_approximate_mode: bool = False,
-) -> Tensor:
+@operation("divide_")
+def divide_(
+    input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
+    input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    """`divide` whose result replaces the first tensor's values."""
     if input_tensor_a.dtype is DataType.INT32:
         rule = "For integer division, supported output dtype is FLOAT32, which the first tensor cannot hold"
         fail(describe("divide_", (input_tensor_a, input_tensor_b)), rule, "ttnn.divide")
@@ -70,17 +54,6 @@ def _divide_(
         "divide_", input_tensor_a, input_tensor_b, np.divide, None, None, input_tensor_a,
         input_tensor_a_activations, input_tensor_b_activations, activations,
     )  # fmt: skip
-
-
-IN_PLACE = {"divide_": named("divide_", _divide_, "divide whose result replaces the first tensor's values.")}
-
-
-@operation("div_no_nan")
-def div_no_nan(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_config: Any = None) -> Tensor:
-    """a / b, and 0 where b is 0."""
-    if not isinstance(input_tensor_b, Tensor) and input_tensor_b == 0:
-        return zeros_like(input_tensor_a)
-    return binary("div_no_nan", input_tensor_a, input_tensor_b, lambda a, b: np.where(b == 0, a.dtype.type(0), a / b), None, memory_config, None)
 
 
 @operation("floor_div")
@@ -100,16 +73,9 @@ def fmod(input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, memory_confi
 
 @operation("pow")
 def pow_(
-    input_tensor: Tensor | float,
-    exponent: Tensor | float,
-    *,
-    dtype: DataType | None = None,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    activations: Any = [],  # noqa: B006
-    input_tensor_a_activations: Any = [],  # noqa: B006
-    input_tensor_b_activations: Any = [],  # noqa: B006
-) -> Tensor:
+    input_tensor: Tensor | float, exponent: Tensor | float, *, dtype: DataType | None = None, memory_config: Any = None,
+    output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE,
+) -> Tensor:  # fmt: skip
     """Each element raised to a number or to another tensor's element; or a number raised to each element."""
     if dtype is not None and not isinstance(exponent, Tensor):
         fail(describe("pow", (input_tensor, exponent)), "incompatible function arguments: dtype goes with an exponent that is a tensor", kind=TypeError)
@@ -134,43 +100,6 @@ def isclose(
     return binary("isclose", input_tensor_a, input_tensor_b, close, None, memory_config, None)
 
 
-@operation("nextafter")
-def nextafter(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any = None) -> Tensor:
-    """The next number of the tensor's type after a towards b."""
-
-    def step(a: Array, b: Array) -> Array:
-        if input_tensor_a.dtype is DataType.FLOAT32:
-            return np.nextafter(a, b)
-        a, b = np.broadcast_arrays(a, b)
-        near, smallest = np.nextafter(a, b), np.array(0x10000, np.uint32).view(F)  # bfloat16 is the upper half of a float32
-        away = np.abs(near) > np.abs(a)
-        half = (np.where(away, a, near).view(np.uint32) & np.uint32(0xFFFF_0000)) + np.where(away, np.uint32(0x10000), np.uint32(0))
-        return np.where(near == a, a, np.where(a == 0, np.copysign(smallest, near), half.view(F)))
-
-    return binary("nextafter", input_tensor_a, input_tensor_b, step, None, memory_config, None)
-
-
-gcd = enter_small("gcd", np.gcd, "The greatest common divisor of two tensors of int32.", "Tensor")
-lcm = enter_small("lcm", np.lcm, "The least common multiple of two tensors of int32.", "Tensor")
-
-
-def _scaled(name: str, a: Tensor, b: Tensor, alpha: float, memory_config: Any, output: Tensor | None) -> Tensor:
-    function = np.add if name == "addalpha" else np.subtract
-    return binary(name, a, b, lambda x, y: function(x, (y * F(alpha)).astype(x.dtype)), None, memory_config, output)
-
-
-@operation("addalpha")
-def addalpha(input_tensor_a: Tensor, input_tensor_b: Tensor, alpha: float, *, memory_config: Any = None, output_tensor: Tensor | None = None) -> Tensor:
-    """a + alpha * b."""
-    return _scaled("addalpha", input_tensor_a, input_tensor_b, alpha, memory_config, output_tensor)
-
-
-@operation("subalpha")
-def subalpha(input_tensor_a: Tensor, input_tensor_b: Tensor, alpha: float, *, memory_config: Any = None, output_tensor: Tensor | None = None) -> Tensor:
-    """a - alpha * b."""
-    return _scaled("subalpha", input_tensor_a, input_tensor_b, alpha, memory_config, output_tensor)
-
-
 @operation("outer")
 def outer(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any = None) -> Tensor:
     """Each element of a's last dimension times each of b's: [..., n] and [..., m] give [..., n, m]."""
@@ -186,39 +115,3 @@ def outer(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any 
     column = reshape(input_tensor_a, (*input_tensor_a.shard_shape, 1))
     row = reshape(input_tensor_b, (*input_tensor_b.shard_shape[:-1], 1, input_tensor_b.shard_shape[-1]))
     return binary("multiply", column, row, np.multiply, None, memory_config, None)
-
-
-@operation("prelu")
-def prelu(input_tensor_a: Tensor, weight: Tensor | float | list, *, memory_config: Any = None) -> Tensor:  # type: ignore[type-arg]
-    """x where positive, weight * x elsewhere; a tensor of weights has one for each channel, which is dimension 1."""
-    function = lambda x, w: np.where(x > 0, x, w * x)  # noqa: E731
-    shape = input_tensor_a.shard_shape
-    asked = describe("prelu", (input_tensor_a, weight))
-    if not isinstance(weight, Tensor):
-        if isinstance(weight, list):
-            if len(weight) != 1:
-                fail(asked, f"incompatible function arguments: {len(weight)} weights in a list, of which there may be one", "a tensor of weights", TypeError)
-            weight = float(weight[0])
-        return binary("prelu", input_tensor_a, weight, function, None, memory_config, None)
-    if len(shape) < 2:
-        fail(asked, f"the channels are dimension 1, an index out of range for rank {len(shape)}", "a tensor of rank 2 or more")
-    if weight.logical_volume() != shape[1]:
-        rule = f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.logical_volume()}"
-        fail(asked, f"{rule} and channel size = {shape[1]}", f"{shape[1]} weights")
-    weight = reshape(weight, (1, shape[1], *(1,) * (len(shape) - 2)))
-    return binary("prelu", input_tensor_a, weight, function, None, memory_config, None)
-
-
-@operation("polyval")
-def polyval(input_tensor_a: Tensor, coeffs: Sequence[float], *, memory_config: Any = None) -> Tensor:
-    """The polynomial with these coefficients, the highest power first, of each element."""
-    asked = describe("polyval", (input_tensor_a, coeffs))
-    on_mesh("polyval", input_tensor_a)
-    if not isinstance(coeffs, (list, tuple)) or not coeffs:
-        fail(asked, "incompatible function arguments: coeffs must be a list of at least one number", kind=TypeError)
-    x = input_tensor_a.array.astype(F, copy=False)
-    total: Array = np.full_like(x, coeffs[0])
-    for c in coeffs[1:]:
-        total = total * x + F(c)
-    dtype = input_tensor_a.dtype if input_tensor_a.dtype in dtypes.FLOATS else DataType.FLOAT32
-    return result(input_tensor_a, total, dtype=dtype, memory_config=memory_config)

@@ -51,16 +51,9 @@ def _shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int
 
 @operation("reshape")
 def reshape(
-    input_tensor: Tensor,
-    shape: Any,
-    padded_shape: Any = None,
-    *,
-    memory_config: Any = None,
-    pad_value: float | None = None,
-    reshape_tile_mode: Any = None,
-    sub_core_grids: Any = None,
-    skip_padding_fill: bool = False,
-) -> Tensor:
+    input_tensor: Tensor, shape: Any, padded_shape: Any = None, *, memory_config: Any = None, pad_value: float | None = None, reshape_tile_mode: Any = None,
+    sub_core_grids: Any = None, skip_padding_fill: bool = False,
+) -> Tensor:  # fmt: skip
     """The same elements, row by row, in another shape; one size may be -1.
 
     Raises:
@@ -160,19 +153,10 @@ def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
 
 @operation("slice")
 def slice_(
-    input_tensor: Tensor,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    steps: Sequence[int] | None = None,
-    *,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    pad_value: float | None = None,
-    sub_core_grids: Any = None,
-    slice_start: Any = None,
-    slice_end: Any = None,
+    input_tensor: Tensor, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None, *, memory_config: Any = None,
+    output_tensor: Tensor | None = None, pad_value: float | None = None, sub_core_grids: Any = None, slice_start: Any = None, slice_end: Any = None,
     slice_step: Sequence[int] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Elements from `starts` up to `ends` in each dimension of the shard, in `steps`.
 
     Raises:
@@ -270,15 +254,9 @@ def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
 
 @operation("pad")
 def pad(
-    input_tensor: Tensor,
-    padding: Sequence[Any],
-    value: Any = 0.0,
-    fill: float | None = None,
-    *,
-    use_multicore: bool = True,
-    memory_config: Any = None,
+    input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None, *, use_multicore: bool = True, memory_config: Any = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The shard with `value` around it: one (before, after) pair for each of the last dimensions, or a new shape and a start."""
     array, lead = _shards("pad", input_tensor)
     asked = describe("pad", (input_tensor, padding, value))

@@ -42,14 +42,9 @@ def clip(input_tensor: Tensor, min: Any = None, max: Any = None, *, memory_confi
 
 @operation("where")
 def where(
-    predicate: Tensor,
-    true_value: Tensor | float,
-    false_value: Tensor | float,
-    *,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    predicate: Tensor, true_value: Tensor | float, false_value: Tensor | float, *, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`true_value` where the predicate is not zero, `false_value` elsewhere; both may be numbers or tensors."""
     asked = lambda: describe("where", (predicate, true_value, false_value))  # noqa: E731
     for value in (true_value, false_value):

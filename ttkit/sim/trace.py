@@ -31,11 +31,12 @@ class MeshTraceId:
         return f"MeshTraceId({self._number})"
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in an argument or a result, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _tensors(v)]
+        return [t for v in value for t in tensors_in(v)]
     return []
 
 
@@ -56,7 +57,7 @@ class _Capture:
         if name not in WRITES | READS:
             return
         given = [*args, *kwargs.values()]
-        if any(isinstance(v, MeshDevice) for v in given) or any(t.mesh is not None for t in _tensors(given)):
+        if any(isinstance(v, MeshDevice) for v in given) or any(t.mesh is not None for t in tensors_in(given)):
             what = "Writes" if name in WRITES else "Reads"
             fail(
                 describe(name, args, kwargs),
@@ -65,11 +66,11 @@ class _Capture:
             )
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        self.calls.append((name, tuple(map(_kept, args)), {k: _kept(v) for k, v in kwargs.items()}, _tensors(result)))
+        self.calls.append((name, tuple(map(_kept, args)), {k: _kept(v) for k, v in kwargs.items()}, tensors_in(result)))
 
     def replay(self) -> None:
         for name, args, kwargs, outputs in self.calls:
-            again = _tensors(OPERATIONS[name](*args, **kwargs))
+            again = tensors_in(OPERATIONS[name](*args, **kwargs))
             for captured, fresh in zip(outputs, again, strict=True):
                 captured.rebind(fresh.array)
 

@@ -1,35 +1,26 @@
-"""The namespace: its public names are exactly ttnn's, for the part of ttnn that the simulator covers."""
+"""The namespace: its public names are exactly ttnn's, for the part of ttnn that the simulator covers.
+
+The operations come from the table in which each of these modules enters its own; the rest is imported name by name.
+"""
 
 # ruff: noqa: F401
 from types import SimpleNamespace as _SimpleNamespace
 
 from ttkit.sim import attention as _attention
 from ttkit.sim import backward as _backward
-from ttkit.sim import backward_table as _backward_table
 from ttkit.sim import binary as _binary
-from ttkit.sim import decode as _decode
+from ttkit.sim import ccl as _ccl
+from ttkit.sim import creation as _creation
+from ttkit.sim import filling as _filling
+from ttkit.sim import matmul as _matmul
+from ttkit.sim import movement as _movement
 from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim import quotients as _quotients
+from ttkit.sim import reductions as _reductions
+from ttkit.sim import shaping as _shaping
+from ttkit.sim import ternary as _ternary
 from ttkit.sim import unary as _unary
-from ttkit.sim.backward import (
-    add_bw,
-    clamp_bw,
-    concat_bw,
-    div_bw,
-    elu_bw,
-    embedding_bw,
-    gelu_bw,
-    leaky_relu_bw,
-    mul_bw,
-    pow_bw,
-    rsub_bw,
-    softplus_bw,
-    sub_bw,
-    where_bw,
-)
-from ttkit.sim.backward_table import addcdiv_bw, addcmul_bw, assign_bw, bias_gelu_bw, clip_bw, hardtanh_bw, rdiv_bw, repeat_bw
-from ttkit.sim.ccl import all_broadcast, all_gather, all_reduce, broadcast, get_usable_topology, mesh_partition, point_to_point, reduce_scatter
 from ttkit.sim.context import (
     Rank,
     distributed_context_allgather_int,
@@ -49,7 +40,8 @@ from ttkit.sim.context import (
     init_distributed_context,
     using_distributed_env,
 )
-from ttkit.sim.creation import as_tensor, from_torch, is_tensor_storage_on_device, to_torch
+from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
+from ttkit.sim.dispatch import OPERATIONS as _OPERATIONS
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -106,40 +98,8 @@ from ttkit.sim.enums import (
     uint16,
     uint32,
 )
-from ttkit.sim.filling import arange, empty, empty_like, full, full_like, ones, ones_like, rand, randn, zeros, zeros_like
-from ttkit.sim.matmul import linear, matmul
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.movement import (
-    assign,
-    clone,
-    copy,
-    copy_device_to_host_tensor,
-    copy_host_to_device_tensor,
-    deallocate,
-    from_device,
-    reallocate,
-    tilize,
-    to_device,
-    to_dtype,
-    to_layout,
-    to_memory_config,
-    typecast,
-    untilize,
-)
-from ttkit.sim.nn import (
-    embedding,
-    geglu,
-    glu,
-    layer_norm,
-    reglu,
-    rms_norm,
-    scale_mask_softmax,
-    scale_mask_softmax_in_place,
-    softmax,
-    softmax_in_place,
-    swiglu,
-)
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
     close_device,
@@ -156,33 +116,7 @@ from ttkit.sim.opening import (
     synchronize_device,
 )
 from ttkit.sim.printing import set_printoptions
-from ttkit.sim.quotients import addalpha, div_no_nan, divide, floor_div, fmod, gcd, isclose, lcm, nextafter, outer, polyval, prelu, subalpha
-from ttkit.sim.quotients import pow_ as pow
-from ttkit.sim.reductions import argmax, cumsum, mean, prod, std, topk, var
-from ttkit.sim.reductions import max_ as max
-from ttkit.sim.reductions import min_ as min
-from ttkit.sim.reductions import sum_ as sum
-from ttkit.sim.shaping import (
-    chunk,
-    concat,
-    expand,
-    pad,
-    permute,
-    repeat,
-    repeat_interleave,
-    reshape,
-    split,
-    squeeze,
-    stack,
-    transpose,
-    tril,
-    triu,
-    unsqueeze,
-    unsqueeze_to_4D,
-    view,
-)
 from ttkit.sim.shaping import get_item as _get_item
-from ttkit.sim.shaping import slice_ as slice
 from ttkit.sim.shards import combine_device_tensors, from_host_shards, get_device_tensors
 from ttkit.sim.sockets import (
     CoreCoord,
@@ -197,7 +131,6 @@ from ttkit.sim.sockets import (
 from ttkit.sim.sockets import recv_async as _recv_async
 from ttkit.sim.sockets import send_async as _send_async
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.ternary import addcdiv, addcmul, clamp, clip, where
 from ttkit.sim.trace import MeshTraceId, begin_trace_capture, end_trace_capture, execute_trace, release_trace
 from ttkit.sim.types import (
     MeshComposerConfig,
@@ -210,30 +143,20 @@ from ttkit.sim.types import (
     Shape,
     TensorTopology,
 )
-from ttkit.sim.unary import elu, gelu, hardtanh, leaky_relu, sigmoid, softplus
-from ttkit.sim.unary import round_ as round
 
-globals().update(_unary.UNARY | _binary.BINARY | _binary.IN_PLACE | _quotients.IN_PLACE | _backward.UNARY | _backward_table.TABLE)
-sub, mul, div = globals()["subtract"], globals()["multiply"], divide
+_ELSEWHERE = ("recv_async", "send_async", "to_numpy")  # under ttnn.experimental; ours, behind ttkit.to_numpy
+globals().update({name: call for name, call in _OPERATIONS.items() if "." not in name and name not in _ELSEWHERE})
+sub, mul, div = (_OPERATIONS[name] for name in ("subtract", "multiply", "divide"))
+
+
+def _within(prefix: str) -> dict[str, object]:
+    return {name.removeprefix(prefix): call for name, call in _OPERATIONS.items() if name.startswith(prefix)}
+
+
 _ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
 device = _SimpleNamespace(Arch=Arch)
-transformer = _SimpleNamespace(
-    attention_softmax=_attention.attention_softmax,
-    attention_softmax_=_attention.attention_softmax_,
-    concatenate_heads=_attention.concatenate_heads,
-    scaled_dot_product_attention=_attention.scaled_dot_product_attention,
-    scaled_dot_product_attention_decode=_decode.scaled_dot_product_attention_decode,
-    split_query_key_value_and_split_heads=_attention.split_query_key_value_and_split_heads,
-)
-experimental = _SimpleNamespace(
-    dropout=_nn.dropout,
-    nlp_concat_heads=_attention.nlp_concat_heads,
-    nlp_create_qkv_heads=_attention.nlp_create_qkv_heads,
-    recv_async=_recv_async,
-    rotary_embedding=_attention.rotary_embedding,
-    rotary_embedding_llama=_attention.rotary_embedding_llama,
-    send_async=_send_async,
-)
+transformer = _SimpleNamespace(**_within("transformer."))
+experimental = _SimpleNamespace(**_within("experimental."), recv_async=_recv_async, send_async=_send_async)
 model_preprocessing = _SimpleNamespace(
     ParameterDict=_preprocessing.ParameterDict,
     ParameterList=_preprocessing.ParameterList,
@@ -270,7 +193,7 @@ def visualize_tensor(tensor: Tensor) -> None:
 
 def _operators() -> None:
     """Let tensors be added, multiplied, compared and indexed with Python's operators, as ttnn's can."""
-    table = globals()
+    table = _OPERATIONS
     swap = lambda f: lambda a, b: f(b, a)  # noqa: E731
     pairs = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
     for word, name in pairs.items():
@@ -278,7 +201,7 @@ def _operators() -> None:
         setattr(Tensor, f"__r{word}__", swap(table[name]))
     for word in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(Tensor, f"__{word}__", lambda a, b, f=table[word]: f(a, b))
-    setattr(Tensor, "__matmul__", lambda a, b: matmul(a, b))  # noqa: B010
+    setattr(Tensor, "__matmul__", lambda a, b: table["matmul"](a, b))  # noqa: B010
     setattr(Tensor, "__getitem__", _get_item)  # noqa: B010
 
 

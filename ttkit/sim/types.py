@@ -6,6 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ttkit.dialect import older_form
@@ -209,19 +210,9 @@ class Shape:
         return Shape._of((1,) * extra + self._values if extra >= 0 else self._values[-extra:])
 
 
+@dataclass(frozen=True)
 class PlacementReplicate:
     """Every device along this mesh axis holds the same data."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlacementReplicate)
-
-    def __hash__(self) -> int:
-        return hash(PlacementReplicate)
-
-    def __repr__(self) -> str:
-        return "PlacementReplicate()"
 
 
 class PlacementShard:
@@ -251,6 +242,15 @@ def _optional(value: Any, kind: type, what: str) -> Any:
     return value
 
 
+def _by_name(what: str, first: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of both configurations by name: they begin with a list, or with one entry each for rows and columns."""
+    names = [first] if first in kwargs or (args and isinstance(args[0], (list, tuple))) else ["row_dim", "col_dim"]
+    names += ["mesh_shape_override", "mesh_offset_override"]
+    if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
+        fail(what, "incompatible function arguments", f"{what}({first}, mesh_shape_override, mesh_offset_override)", TypeError)
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
 class MeshMapperConfig:
     """How a mapper places a tensor: one placement for each axis of the mesh (or of `mesh_shape_override`).
 
@@ -261,14 +261,9 @@ class MeshMapperConfig:
 
     def __init__(self, *args: Any, **kwargs: Any):
         what = "MeshMapperConfig"
-        names = ["placements", "mesh_shape_override", "mesh_offset_override"]
-        if "placements" not in kwargs and not (args and isinstance(args[0], (list, tuple))):
-            names = ["row_dim", "col_dim", *names[1:]]
-        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
-            fail(what, "incompatible function arguments", "MeshMapperConfig(placements, mesh_shape_override, mesh_offset_override)", TypeError)
-        given = dict(zip(names, args, strict=False)) | kwargs
-        if "placements" in names:
-            if not isinstance(given.get("placements"), (list, tuple)) or not all(isinstance(p, Placement) for p in given["placements"]):
+        given = _by_name(what, "placements", args, kwargs)
+        if "placements" in given:
+            if not isinstance(given["placements"], (list, tuple)) or not all(isinstance(p, Placement) for p in given["placements"]):
                 fail(what, "incompatible function arguments: placements must be a list of PlacementReplicate and PlacementShard", kind=TypeError)
             self.placements = list(given["placements"])
         else:
@@ -291,11 +286,8 @@ class MeshComposerConfig:
 
     def __init__(self, *args: Any, **kwargs: Any):
         what = "MeshComposerConfig"
-        names = ["dims", "mesh_shape_override", "mesh_offset_override"]
-        if "dims" not in kwargs and not (args and isinstance(args[0], (list, tuple))):
-            names = ["row_dim", "col_dim", *names[1:]]
-        given = dict(zip(names, args, strict=False)) | kwargs
-        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]) or not set(names[:-2]) <= set(given):
+        given = _by_name(what, "dims", args, kwargs)
+        if "dims" not in given and not {"row_dim", "col_dim"} <= set(given):
             fail(what, "incompatible function arguments", "MeshComposerConfig([dims], mesh_shape_override)", TypeError)
         self._dims = integers(given["dims"] if "dims" in given else (given["row_dim"], given["col_dim"]), what)
         self._shape = _optional(given.get("mesh_shape_override"), MeshShape, what)

@@ -84,10 +84,6 @@ def _ufunc(function: Callable[..., Array]) -> Callable[[Array], Array]:
     return lambda x: blocks.elementwise(lambda values, out, _: function(values, out=out), x)
 
 
-def _elu(x: Array, alpha: float = 1.0) -> Array:
-    return np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))
-
-
 gelu_tanh, gelu_erf, sigmoid_of = _kernel(_gelu_tanh), _kernel(_gelu_erf), _kernel(_sigmoid)
 silu_of, erf_of = _kernel(_silu), _kernel(_erf)
 
@@ -98,10 +94,6 @@ def _test(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
 def _bitwise_not(x: Array) -> Array:
     return ~x if x.dtype.kind != "f" else (~x.view(np.int32)).view(F)
-
-
-def _mish(x: Array) -> Array:
-    return x * np.tanh(_softplus(x))
 
 
 # name -> function of the values; these take only memory_config, output_tensor and sub_core_grids
@@ -121,7 +113,7 @@ PLAIN: dict[str, Callable[[Array], Array]] = {
 # the same with a choice between a fast and an accurate form, which differ on a card but not here
 FAST_OR_ACCURATE: dict[str, Callable[[Array], Array]] = {
     "exp": _ufunc(np.exp), "log": _ufunc(np.log), "sqrt": _ufunc(np.sqrt), "rsqrt": lambda x: np.reciprocal(np.sqrt(x)), "erf": erf_of,
-    "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": _mish, "tanh": _ufunc(np.tanh),
+    "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": lambda x: x * np.tanh(_softplus(x)), "tanh": _ufunc(np.tanh),
 }  # fmt: skip
 
 ANY_TYPE = {"abs", "relu", "relu6", "identity"}
@@ -156,19 +148,15 @@ def _enter_plain(name: str, function: Callable[[Array], Array]) -> Callable[...,
 
 def _enter_fast(name: str, function: Callable[[Array], Array]) -> Callable[..., Tensor]:
     def call(
-        input_tensor: Tensor,
-        *,
-        fast_and_approximate_mode: bool = False,
-        memory_config: Any = None,
-        output_tensor: Tensor | None = None,
+        input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, memory_config: Any = None, output_tensor: Tensor | None = None,
         sub_core_grids: Any = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         return unary(name, input_tensor, function, memory_config, output_tensor)
 
     return named(name, call, f"{name} of each element; the fast mode is as accurate as the other here.")
 
 
-def named(name: str, function: Callable[..., Tensor], doc: str) -> Callable[..., Tensor]:
+def named(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return operation(name)(function)
@@ -179,14 +167,9 @@ UNARY = {name: _enter_plain(name, f) for name, f in PLAIN.items()} | {name: _ent
 
 @operation("gelu")
 def gelu(
-    input_tensor: Tensor,
-    *,
-    fast_and_approximate_mode: bool = False,
-    variant: GeluVariant = GeluVariant.Accurate,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
-    sub_core_grids: Any = None,
-) -> Tensor:
+    input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, variant: GeluVariant = GeluVariant.Accurate, memory_config: Any = None,
+    output_tensor: Tensor | None = None, sub_core_grids: Any = None,
+) -> Tensor:  # fmt: skip
     """x * Phi(x): by the error function, or by tanh in the fast mode."""
     function = gelu_tanh if fast_and_approximate_mode or variant is not GeluVariant.Accurate else gelu_erf
     return unary("gelu", input_tensor, function, memory_config, output_tensor)
@@ -194,28 +177,18 @@ def gelu(
 
 @operation("sigmoid")
 def sigmoid(
-    input_tensor: Tensor,
-    *,
-    vector_mode: int = 4,
-    mode: SigmoidMode = SigmoidMode.Accurate,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, vector_mode: int = 4, mode: SigmoidMode = SigmoidMode.Accurate, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """1 / (1 + exp(-x)) of each element."""
     return unary("sigmoid", input_tensor, sigmoid_of, memory_config, output_tensor)
 
 
 @operation("softplus")
 def softplus(
-    input_tensor: Tensor,
-    *,
-    beta: float = 1.0,
-    threshold: float = 20.0,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, beta: float = 1.0, threshold: float = 20.0, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """log(1 + exp(beta x)) / beta; x itself where beta x passes the threshold."""
     return unary("softplus", input_tensor, lambda x: _softplus(x, beta, threshold), memory_config, output_tensor)
 
@@ -231,19 +204,14 @@ def leaky_relu(
 @operation("elu")
 def elu(input_tensor: Tensor, *, alpha: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None) -> Tensor:
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
-    return unary("elu", input_tensor, lambda x: _elu(x, alpha), memory_config, output_tensor)
+    return unary("elu", input_tensor, lambda x: np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0))), memory_config, output_tensor)
 
 
 @operation("hardtanh")
 def hardtanh(
-    input_tensor: Tensor,
-    *,
-    min_val: float = -1.0,
-    max_val: float = 1.0,
-    memory_config: Any = None,
-    output_tensor: Tensor | None = None,
+    input_tensor: Tensor, *, min_val: float = -1.0, max_val: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None,
     sub_core_grids: Any = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """x kept between min_val and max_val."""
     return unary("hardtanh", input_tensor, lambda x: np.clip(x, F(min_val), F(max_val)), memory_config, output_tensor)
 

@@ -99,7 +99,7 @@ def all_gather(tensor: Tensor, dim: int, cluster_axis: int | None = None, grad_o
 
 
 def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None) -> Tensor:
-    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1].
+    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1] in float32 for logits of any type.
 
     Along `cluster_axis` each device has a part of the vocabulary and only three numbers a token travel: the highest logit, the sum of
     exponentials and the target's logit (Shoeybi 2019, section 3).
@@ -119,7 +119,10 @@ def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_a
     total = _reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
     picked = _reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
-    loss = ttnn.multiply(ttnn.sum(ttnn.subtract(ttnn.log(total), picked), dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
+    each = ttnn.subtract(ttnn.log(total), picked)
+    if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
+        each = ttnn.typecast(each, ttnn.float32)
+    loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
 
     def backward(grad: Value) -> list[Value]:
         slope = ttnn.subtract(ttnn.multiply(powers, ttnn.reciprocal(total)), chosen)

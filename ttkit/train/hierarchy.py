@@ -27,7 +27,7 @@ from ttkit.train.autograd import Value
 from ttkit.train.context import AutoContext
 from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.modules import Parameter
-from ttkit.train.ranks import BUCKET_BYTES
+from ttkit.train.ranks import in_buckets
 from ttkit.train.sockets import SocketType
 from ttkit.train.trainer import Trainer, open_layout
 from ttkit.train.wires import FabricWire, MPIWire, to_host
@@ -100,15 +100,8 @@ class Parcels:
         )
 
     def _cut(self, parameters: Mapping[str, Parameter]) -> None:
-        self.parameters = [parameter for _, parameter in sorted(parameters.items())]
-        self.buckets: list[list[Parameter]] = []
-        size = BUCKET_BYTES
-        for parameter in self.parameters:
-            if size >= BUCKET_BYTES:
-                self.buckets.append([])
-                size = 0
-            self.buckets[-1].append(parameter)
-            size += 4 * math.prod(parameter.global_shape)
+        self.buckets = [[parameter for _, parameter in bucket] for bucket in in_buckets(sorted(parameters.items()))]
+        self.parameters = [parameter for bucket in self.buckets for parameter in bucket]
 
     def _message(self, what: str, bucket: int, source: int, destination: int) -> Message:
         return Message(what, bucket, Place(source, 0), Place(destination, 0))

@@ -242,10 +242,9 @@ class Transformer(Module):
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
-        tied = str(config.weight_tying).lower() in ("enabled", "true")
         if self.is_first or self.is_last:
             parts = "both" if self.is_first and self.is_last else "table" if self.is_first else "head"
-            self.vocabulary = Vocabulary(config.vocab_size, width, tied, self.layout, parts)
+            self.vocabulary = Vocabulary(config.vocab_size, width, config.is_tied, self.layout, parts)
         rotary = self.ends(width)
         self.blocks: dict[int, GPTBlock | LlamaBlock] = {index: self.block(config, self.layout, rotary) for index in mine}  # type: ignore[arg-type]
         if self.is_last:

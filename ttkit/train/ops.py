@@ -92,15 +92,7 @@ def _elementwise(name: str, forward: Callable[[Value], Value], backward: Callabl
     return operation
 
 
-def _gelu(value: Value) -> Value:
-    return ttnn.gelu(value, variant=ttnn.GeluVariant.Tanh)
-
-
-def _gelu_back(grad: Value, value: Value) -> list[Value]:
-    return ttnn.gelu_bw(grad, value, variant=ttnn.GeluVariant.Tanh)
-
-
-gelu = _elementwise("gelu", _gelu, _gelu_back)
+gelu = _elementwise("gelu", lambda x: ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh), lambda grad, x: ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh))
 silu = _elementwise("silu", lambda x: ttnn.silu(x), lambda grad, x: ttnn.silu_bw(grad, x))
 relu = _elementwise("relu", lambda x: ttnn.relu(x), lambda grad, x: ttnn.relu_bw(grad, x))
 

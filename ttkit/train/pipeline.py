@@ -225,7 +225,7 @@ class PipelineTrainer(Trainer):
         ends = {TABLE: Place(0, 0), COPY: Place(self.count - 1, self.schedule.chunks - 1)}
         other, start = {TABLE: COPY, COPY: TABLE}, time.monotonic()
         mine = {key: self.parameters[key] for key in ends if key in self.parameters}
-        if str(self.model_config.weight_tying).lower() not in ("enabled", "true"):
+        if not self.model_config.is_tied:
             return
         grads = {key: parameter.gather(parameter.get_grad()) for key, parameter in mine.items()}
         for key, grad in grads.items():

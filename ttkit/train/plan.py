@@ -200,18 +200,12 @@ class TrainingPlan:
         input and result, and the logits twice (probabilities, and what the loss compares them with).
         """
         config, tp = self.config, self.tp
-        width, keys, inner = self._widths()
-        copies = 4 if config.model_type == "llama" else 2
-        block = 4 * width + (2 * width + 2 * keys + config.num_heads * config.max_sequence_length + copies * inner) // tp
-        blocks = config.num_blocks * width + block if config.runner_type == "memory_efficient" else config.num_blocks * block
-        return self.tokens * (blocks + 2 * width + 2 * self.model.vocabulary.padded // tp)
-
-    def _widths(self) -> tuple[int, int, int]:
-        """Of the model, of its keys together, and of its MLP."""
-        config = self.config
         width, llama = config.embedding_dim, config.model_type == "llama"
         keys = width // config.num_heads * (config.num_groups if llama else config.num_heads)
-        return width, keys, config.intermediate_dim or (llama_width(width) if llama else 4 * width)
+        inner = 4 * (config.intermediate_dim or llama_width(width)) if llama else 2 * (config.intermediate_dim or 4 * width)
+        block = 4 * width + (2 * width + 2 * keys + config.num_heads * config.max_sequence_length + inner) // tp
+        blocks = config.num_blocks * width + block if config.runner_type == "memory_efficient" else config.num_blocks * block
+        return self.tokens * (blocks + 2 * width + 2 * self.model.vocabulary.padded // tp)
 
     @property
     def fits(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,19 @@ from ttkit.train.modules import Parameter
 BUCKET_BYTES = 4 << 20  # of gradients in one message; from some MiB on, a message's size costs and not its number (facts: Open MPI on one host)
 POLL_S = 0.0005  # between looks at whether a message has come: a wait can be interrupted, and leaves the core to others
 Result = TypeVar("Result")
+
+
+def in_buckets(parameters: Iterable[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
+    """Names and parameters in their order, so many together that their float32 numbers make a message of `BUCKET_BYTES`."""
+    buckets: list[list[tuple[str, Parameter]]] = []
+    size = BUCKET_BYTES
+    for name, parameter in parameters:
+        if size >= BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append((name, parameter))
+        size += 4 * math.prod(parameter.global_shape)
+    return buckets
 
 
 class Replicas:
@@ -43,16 +57,9 @@ class Replicas:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.parameters, self.cluster_axes = dict(parameters), cluster_axes
         self._check()
-        self._bucket_of: dict[str, int] = {}
-        self._missing: list[int] = []
-        size = BUCKET_BYTES
-        for name, parameter in reversed(self.parameters.items()):  # the last layers' gradients are ready first
-            if size >= BUCKET_BYTES:
-                self._missing.append(0)
-                size = 0
-            self._bucket_of[name] = len(self._missing) - 1
-            self._missing[-1] += 1
-            size += 4 * int(np.prod(parameter.global_shape))
+        buckets = in_buckets(reversed(self.parameters.items()))  # the last layers' gradients are ready first
+        self._bucket_of = {name: number for number, bucket in enumerate(buckets) for name, _ in bucket}
+        self._missing = [len(bucket) for bucket in buckets]
         self._active = False
         for name, parameter in self.parameters.items():
             parameter.register_hook(lambda grad, name=name: self._ready(name, grad))  # type: ignore[misc]

@@ -14,6 +14,7 @@ import numpy as np
 import tokenizers
 
 from ttkit.errors import fail
+from ttkit.files import write_whole
 
 PIECE = 1 << 16  # characters that go into the library at once: it keeps some 250 bytes for each of them
 
@@ -180,15 +181,7 @@ class BPETokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Into a file in the library's JSON; the file is there whole or not at all."""
-        beside = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
-        try:
-            try:
-                beside.write_text(self._inner.to_str(), encoding="utf-8")
-                os.replace(beside, path)
-            finally:
-                beside.unlink(missing_ok=True)
-        except OSError as error:
-            fail(f"save a tokenizer as {str(path)!r}", f"the file cannot be written: {error.strerror}", "a file name in a folder that is there")
+        write_whole(path, self._inner.to_str(), f"save a tokenizer as {str(path)!r}")
 
     @property
     def vocab_size(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -14,6 +13,7 @@ from ttkit.visualize.drawing import Drawing
 from ttkit.visualize.memory import MemoryReport, draw_memory, memory
 from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
+from ttkit.words import in_notebook
 
 __all__ = [
     "MemoryReport",
@@ -32,12 +32,6 @@ __all__ = [
     "visualize_system_mesh",
     "visualize_tensor",
 ]
-
-
-def in_notebook() -> bool:
-    """True inside a Jupyter kernel."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def _show(drawing: Drawing, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.drawing import Drawing
+from ttkit.words import short
 
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
 BAR_W, BAR_H, STEP, MARGIN = 420, 14, 22, 225
@@ -60,13 +61,6 @@ def memory(mesh: Any) -> MemoryReport:
     return MemoryReport(repr(mesh), mesh.system.chip.dram_bytes, {device: used[device] for device in mesh.get_device_ids()})
 
 
-def _short(nbytes: float) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes:g} B"
-
-
 def _scale(report: MemoryReport) -> float:
     """What the bars' end stands for: the whole memory, or a round number above the fullest chip where all are nearly empty."""
     fullest = max(report.used.values(), default=0)
@@ -94,11 +88,11 @@ def draw_memory(report: MemoryReport) -> Drawing:
         drawing.box(x, y, bar, BAR_H, fill="var(--empty)", edge="var(--frame)", round=3)
         if used:
             drawing.box(x, y, max(2, bar * used / scale), BAR_H, fill="var(--wire)", edge="none", round=3)
-        drawing.words(x + bar + 8, y + 11, f"{_short(used)} of {_short(report.total)}", size=12, anchor="start", colour="var(--soft)")
+        drawing.words(x + bar + 8, y + 11, f"{short(used, 'B')} of {short(report.total, 'B')}", size=12, anchor="start", colour="var(--soft)")
     note = (
         "The bars end at the whole memory of a chip."
         if scale == report.total
-        else f"The bars end at {_short(scale)}: nearly all of the {_short(report.total)} is free."
+        else f"The bars end at {short(scale, 'B')}: nearly all of the {short(report.total, 'B')} is free."
     )
     drawing.words(3, 30 + rows * STEP + 16, note, size=11, anchor="start", colour="var(--soft)")
     return drawing

@@ -9,21 +9,6 @@ from typing import Any
 
 from ttkit.visualize.tables import as_text
 
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-
-
-def short(value: float, unit: str = "") -> str:
-    """A quantity in three digits with a prefix; nothing for 0.
-
-    Example:
-        >>> short(1_234_567, "B"), short(0.00042, "s"), short(999_999)
-        ('1.23 MB', '420 µs', '1 M')
-    """
-    if not value:
-        return "0"
-    size, prefix = next((p for p in PREFIXES if value >= 0.9995 * p[0]), PREFIXES[-1])
-    return f"{value / size:.3g} {prefix}{unit}".rstrip()
-
 
 @dataclass(frozen=True)
 class Report:

@@ -15,8 +15,8 @@ from ttkit.plans.schedule import KINDS
 from ttkit.plans.timetable import Slot, timetable
 from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, tone, width_of, wrap
 from ttkit.visualize.mesh import alarm_height, draw_alarm
-from ttkit.visualize.report import PREFIXES
 from ttkit.visualize.timeline import ticks
+from ttkit.words import PREFIXES
 
 FILL = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
 LEFT, NARROW, WIDE, RIGHT = 84, 760, 1500, 132  # widths: the stages' names, time (from, to), the figures beside each lane

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ttkit.visualize.drawing import INK, Drawing, tone, width_of, wrap
-from ttkit.visualize.report import PREFIXES, short
+from ttkit.words import PREFIXES, short
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 FILL = {COMPUTE: tone(1), COMMUNICATION: tone(3)}

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from ttkit.visualize.curves import Curves
+from ttkit.words import counted
 
 EVERY_S = 0.5  # between two pictures: drawing must not cost what training should have
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
@@ -21,7 +22,7 @@ def loss_curves(trainer: Any) -> Curves:
     history = trainer.history
     held_out = [(record.step, record.validation_loss) for record in history if record.validation_loss is not None]
     curves = {"training loss": [(record.step, record.loss) for record in history]} | ({"validation loss": held_out} if held_out else {})
-    return Curves(f"{trainer.settings.training_config.project_name}: {len(history)} steps", curves)
+    return Curves(f"{trainer.settings.training_config.project_name}: {counted(len(history), 'step')}", curves)
 
 
 def words(record: Any, end: int) -> str:

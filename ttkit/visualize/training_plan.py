@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttkit.visualize.report import Report, short
+from ttkit.visualize.report import Report
+from ttkit.words import short
 
 
 def tables(plan: Any) -> list[Report]:

@@ -1,0 +1,36 @@
+"""What all rooms show: numbers in words, and whether a notebook shows it."""
+
+from __future__ import annotations
+
+import sys
+
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+
+
+def short(value: float, unit: str = "") -> str:
+    """A quantity in three digits with a prefix; nothing for 0.
+
+    Example:
+        >>> short(1_234_567, "B"), short(0.00042, "s"), short(999_999)
+        ('1.23 MB', '420 µs', '1 M')
+    """
+    if not value:
+        return "0"
+    size, prefix = next((p for p in PREFIXES if value >= 0.9995 * p[0]), PREFIXES[-1])
+    return f"{value / size:.3g} {prefix}{unit}".rstrip()
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words.
+
+    Example:
+        >>> counted(1, "stage"), counted(2, "stage"), counted(3, "micro-batch")
+        ('1 stage', '2 stages', '3 micro-batches')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
