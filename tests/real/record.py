@@ -24,6 +24,7 @@ def lesson(path: pathlib.Path) -> list[dict]:
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     cells = itertools.takewhile(lambda cell: not any(end in "".join(cell["source"]) for end in ENDS), cells)
     names: dict = {"__name__": "__lesson__"}
+    os.chdir(path.parent)  # as in Jupyter
     with ttkit.tape() as calls, contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:
             meant = "raises-exception" in cell["metadata"].get("tags", ())
