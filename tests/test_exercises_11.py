@@ -1,4 +1,4 @@
-"""The exercises of lesson 11, whose answers are files, places in files and a formula, with right answers and with wrong ones."""
+"""The exercises of lesson 11, whose answers are files and places in files, with right answers and with wrong ones."""
 
 import json
 import pathlib
@@ -44,8 +44,6 @@ RIGHT = [
     ("11.bindings", but("mesh_host_rank: 1}", 'mesh_host_rank: 1, env_overrides: {TT_VISIBLE_DEVICES: "0,1,2,3"}}')),
     ("11.mistakes", PLACES),
     ("11.mistakes", PLACES | {"duplicate rank": "rank_bindings.yaml:6", "shared board": "rank_bindings.yaml:5", "too few slots": "rank_bindings.yaml:1"}),
-    ("11.value", lambda ranks, rows, columns: ranks * (ranks + 1) // 2 * rows * columns),
-    ("11.value", lambda ranks, rows, columns: sum(range(ranks + 1)) * float(rows * columns)),
 ]
 WRONG = [
     ("11.bindings", but("mesh_id: 0", "mesh_id: 2").replace("rank: 2, mesh_id: 2, mesh_host_rank: 0", "rank: 2, mesh_id: 0"), "several ranks, so each needs"),
@@ -71,12 +69,6 @@ WRONG = [
     ("11.mistakes", {"a typo": "hosts.txt:1"}, "is no name of a mistake; they are duplicate rank"),
     ("11.mistakes", PLACES | {"no quotes": 9}, "give the place as 'file:line'"),
     ("11.mistakes", list(PLACES), "a dictionary is asked for"),
-    ("11.value", lambda ranks, rows, columns: ranks * (ranks + 1) // 2, "every element is 24: that is what a chip of rank 0 has before the all-reduce"),
-    ("11.value", lambda ranks, rows, columns: ranks * (ranks - 1) // 2 * rows * columns, "rank r sends r [+] 1, not r"),
-    ("11.value", lambda ranks, rows, columns: ranks * (ranks + 1) // 2 * rows * columns * ranks, "only rank 0's chips take part"),
-    ("11.value", lambda ranks, rows, columns: ranks * (ranks + 1) // 2 * columns, "for 3 ranks with 2 x 4 chips each you say 24, every element is 48"),
-    ("11.value", lambda ranks: ranks, "it is called as value"),
-    ("11.value", 24, "the function value"),
 ]  # fmt: skip
 
 

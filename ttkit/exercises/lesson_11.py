@@ -1,4 +1,4 @@
-"""Lesson 11, several hosts. The answers are files, places in files and a formula; nothing is started and no other host is asked."""
+"""Lesson 11, several hosts. The answers are files and places in files; nothing is started and no other host is asked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ttkit.cluster.bindings import Bindings, RankBinding, read_bindings
 from ttkit.cluster.command import rank_environment
 from ttkit.cluster.hosts import read_hosts
 from ttkit.cluster.lint import lint_path
-from ttkit.exercises.answers import Answer, asks, whole_number
 from ttkit.hardware.findings import Finding
 from ttkit.hardware.mgd_write import Link, descriptor_text, mesh_text
 from ttkit.lessons import exercise, require
@@ -148,22 +145,3 @@ def _mistakes(answer: Any, _: Any) -> str:
     left = [name for name in MISTAKES if name not in answer]
     require(not left, f"{len(answer)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}")
     return f"all {len(MISTAKES)} mistakes, each at its line"
-
-
-@exercise("11.value")
-@asks("value(ranks, rows, columns)")
-def _value(value: Answer) -> str:
-    for ranks, rows, columns in [(2, 1, 8), (3, 2, 4), (5, 1, 8), (4, 2, 2)]:
-        on_chips = np.zeros((rows, columns), int)  # of rank 0
-        for rank in range(ranks):
-            on_chips += rank + 1
-        want, have = int(on_chips.sum()), whole_number(value(ranks, rows, columns), f"the value for {ranks} ranks with {rows} x {columns} chips each")
-        hint = ""
-        if have == on_chips[0, 0]:
-            hint = ": that is what a chip of rank 0 has before the all-reduce"
-        elif have == want * ranks:
-            hint = ": only rank 0's chips take part in the all-reduce"
-        elif have == sum(range(ranks)) * rows * columns:
-            hint = ": rank r sends r + 1, not r"
-        require(have == want, f"for {ranks} ranks with {rows} x {columns} chips each you say {have}, every element is {want}{hint}")
-    return "the sum over the ranks, times the chips of rank 0, for any number of both"
