@@ -36,7 +36,8 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=120,
         pytest.skip("mpi4py is not installed")
     path = folder / "mesh.textproto"
     path.write_text(MESH.format(*mesh, *hosts) + top)
-    env = os.environ | OPEN_MPI | {"PYTHONPATH": str(HERE.parent), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "30"} | more
+    own = {"PRTE_MCA_prte_local_tmpdir_base": str(folder)}  # where a killed mpirun left nothing under the number of this one
+    env = os.environ | OPEN_MPI | own | {"PYTHONPATH": str(HERE.parent), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "30"} | more
     command = [MPIEXEC, "-n", str(n or hosts[0] * hosts[1]), sys.executable, HERE / "sim" / "ranks" / script, *map(str, arguments)]
     began = time.monotonic()
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -183,7 +183,11 @@ class Hosts:
     def start(self, name, words, cwd=None, **environment):
         """Start a command on a host: a Popen with pipes."""
         env = {key: value for key, value in os.environ.items() if not key.startswith(("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_"))}
-        env |= {"PATH": PATH, "TMPDIR": str(self.folder / name / "tmp"), **environment}
+        own = {
+            "TMPDIR": str(self.folder / name / "tmp"),
+            "PRTE_MCA_prte_remote_tmpdir_base": str(self.folder / "prted"),
+        }  # process ids begin anew on such hosts
+        env |= {"PATH": PATH, **own, **environment}
         return subprocess.Popen(self.words(name, words, cwd), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def call(self, name, words, cwd=None, seconds=60, **environment):

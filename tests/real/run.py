@@ -46,9 +46,7 @@ def main() -> int:
     lines = [line.removeprefix("export ") for line in (REAL / "env.sh").read_text().splitlines()]
     settings = dict(word.split("=", 1) for word in lines[0].split())
     environment = {**os.environ, **settings, "PYTHONPATH": ""}
-    done = subprocess.run(
-        [REAL / "venv/bin/python", HERE / "replay.py", tapes, kept], env=environment, cwd=REAL, capture_output=True, text=True
-    )
+    done = subprocess.run([REAL / "venv/bin/python", HERE / "replay.py", tapes, kept], env=environment, cwd=REAL, capture_output=True, text=True)
     if not kept.exists():
         print(done.stdout[-3000:], done.stderr[-3000:])
         return 1
