@@ -39,7 +39,7 @@ WRONG = [
     ("09.bubble", lambda p, m, v: (p - 1) / (v * m), "a part of the work; asked is its part of the whole time, 0.5"),
     ("09.bubble", lambda p, m, v: None, r"bubble\(2, 1, 1\) should be a number"),
     ("09.bubble", lambda p, m: 0, "it is called as bubble"),
-    ("09.budget", one_f_one_b, "after action 4, 0F3, it holds the activations of 4 micro-batches; the memory is for 3"),
+    ("09.budget", one_f_one_b, "after action 4, F3, it holds the activations of 4 micro-batches; the memory is for 3"),
     ("09.budget", gpipe, "the memory is for 3"),
     ("09.budget", one_at_a_time, "75.0% of the time is bubble; at most 50.0% may be"),
     ("09.budget", lambda p, m: one_at_a_time(p, m - 1), "micro_batches=5, asked is micro_batches=6"),

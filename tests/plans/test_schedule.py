@@ -36,46 +36,46 @@ ZERO = zb_h1(4, 8)
 CHUNKED = interleaved(2, 4, 2)
 RIGHT = "F0 B0 F1 B1"
 WRONG = {
-    "a forward left out": (lambda: without(ONE, 2, "0F5"), ["stage 2", "0F5 (forward of micro-batch 5) is missing"]),
-    "a backward left out": (lambda: without(ONE, 0, "0B7"), ["stage 0", "0B7 (backward of micro-batch 7) is missing", "0I7 and 0W7"]),
-    "a micro-batch left out": (lambda: without(ONE, 3, "0F2", "0B2"), ["stage 3", "0F2", "is missing"]),
-    "a stage without actions": (lambda: by_hand(RIGHT, ""), ["stage 1", "0F0", "is missing"]),
-    "a weight gradient left out": (lambda: without(ZERO, 1, "0W3"), ["stage 1", "0W3 (weight gradient of micro-batch 3) is missing, though 0I3 is there"]),
-    "an input gradient left out": (lambda: without(ZERO, 1, "0I3"), ["stage 1", "0I3 (input gradient of micro-batch 3) is missing, though 0W3 is there"]),
+    "a forward left out": (lambda: without(ONE, 2, "F5"), ["stage 2", "F5 (forward of micro-batch 5) is missing"]),
+    "a backward left out": (lambda: without(ONE, 0, "B7"), ["stage 0", "B7 (backward of micro-batch 7) is missing", "I7 and W7"]),
+    "a micro-batch left out": (lambda: without(ONE, 3, "F2", "B2"), ["stage 3", "F2", "is missing"]),
+    "a stage without actions": (lambda: by_hand(RIGHT, ""), ["stage 1", "F0", "is missing"]),
+    "a weight gradient left out": (lambda: without(ZERO, 1, "W3"), ["stage 1", "W3 (weight gradient of micro-batch 3) is missing, though I3 is there"]),
+    "an input gradient left out": (lambda: without(ZERO, 1, "I3"), ["stage 1", "I3 (input gradient of micro-batch 3) is missing, though W3 is there"]),
     "a chunk left out": (lambda: by_hand(RIGHT, RIGHT, chunks=2), ["stage 0", "1F0 (forward of micro-batch 0 in chunk 1) is missing"]),
-    "a forward twice": (lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"), ["stage 1", "0F0", "comes twice, as action 1 and as action 2"]),
-    "a backward twice": (lambda: changed(ONE, 1, lambda row: [*row, "0B0"]), ["stage 1", "0B0", "comes twice", "as action 17"]),
-    "a weight gradient twice": (lambda: changed(ZERO, 2, lambda row: [*row, "0W0"]), ["stage 2", "0W0", "comes twice"]),
-    "a whole backward and its part": (lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"), ["stage 1", "0W0", "is done twice: 0B0 holds it already"]),
-    "a backward before its forward": (lambda: swapped(ONE, 3, "0F0", "0B0"), ["stage 3", "0B0 (backward of micro-batch 0) is action 1, but needs 0F0"]),
-    "an input gradient before its forward": (lambda: swapped(ZERO, 3, "0F4", "0I4"), ["stage 3", "0I4", "needs 0F4"]),
-    "a weight gradient before the input's": (lambda: swapped(ZERO, 0, "0I2", "0W2"), ["stage 0", "0W2", "needs 0I2 (input gradient of micro-batch 2)"]),
-    "forward through the chunks the wrong way": (lambda: swapped(CHUNKED, 0, "0F1", "1F1"), ["stage 0", "1F1", "needs 0F1", "through the chunks in order"]),
+    "a forward twice": (lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"), ["stage 1", "F0", "comes twice, as action 1 and as action 2"]),
+    "a backward twice": (lambda: changed(ONE, 1, lambda row: [*row, "B0"]), ["stage 1", "B0", "comes twice", "as action 17"]),
+    "a weight gradient twice": (lambda: changed(ZERO, 2, lambda row: [*row, "W0"]), ["stage 2", "W0", "comes twice"]),
+    "a whole backward and its part": (lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"), ["stage 1", "W0", "is done twice: B0 holds it already"]),
+    "a backward before its forward": (lambda: swapped(ONE, 3, "F0", "B0"), ["stage 3", "B0 (backward of micro-batch 0) is action 1, but needs F0"]),
+    "an input gradient before its forward": (lambda: swapped(ZERO, 3, "F4", "I4"), ["stage 3", "I4", "needs F4"]),
+    "a weight gradient before the input's": (lambda: swapped(ZERO, 0, "I2", "W2"), ["stage 0", "W2", "needs I2 (input gradient of micro-batch 2)"]),
+    "forward through the chunks the wrong way": (lambda: swapped(CHUNKED, 0, "F1", "1F1"), ["stage 0", "1F1", "needs F1", "through the chunks in order"]),
     "backward through the chunks the wrong way": (
-        lambda: swapped(CHUNKED, 1, "0B0", "1B0"),
-        ["stage 1", "0B0", "needs 1B0", "from the last to the first"],
+        lambda: swapped(CHUNKED, 1, "B0", "1B0"),
+        ["stage 1", "B0", "needs 1B0", "from the last to the first"],
     ),
-    "a micro-batch that is not there": (lambda: by_hand(RIGHT, RIGHT + " F2 B2"), ["stage 1", "action 5, 0F2", "micro-batch 2", "only 2, counted from 0"]),
+    "a micro-batch that is not there": (lambda: by_hand(RIGHT, RIGHT + " F2 B2"), ["stage 1", "action 5, F2", "micro-batch 2", "only 2, counted from 0"]),
     "a chunk that is not there": (lambda: by_hand(RIGHT, "F0 B0 1F1 1B1"), ["stage 1", "action 3, 1F1", "chunk 1", "only one"]),
     "the lists of the stages the wrong way round": (
         lambda: Schedule("mine", 4, 8, ONE.actions[::-1]),
-        ["a deadlock", "stage 0 at 0B0 waits for the gradients of micro-batch 0 from stage 1", "waits for the activations of micro-batch 1 from stage 0"],
+        ["a deadlock", "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1", "waits for the activations of micro-batch 1 from stage 0"],
     ),
     "two stages that wait for each other": (
         lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1"),
-        ["stage 0", "stage 0 at 0B0 waits for the gradients of micro-batch 0 from stage 1; stage 1 at 0F1 waits for the activations of micro-batch 1"],
+        ["stage 0", "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1; stage 1 at F1 waits for the activations of micro-batch 1"],
     ),
     "neighbours that take the backwards in other orders": (
         lambda: by_hand("F0 F1 B0 B1 F2 B2", "F0 F1 F2 B1 B0 B2", micro_batches=3),
-        ["stage 0 at 0B0 waits for the gradients", "stage 1 at 0F2 waits for the activations of micro-batch 2 from stage 0"],
+        ["stage 0 at B0 waits for the gradients", "stage 1 at F2 waits for the activations of micro-batch 2 from stage 0"],
     ),
     "three that wait in a circle": (
         lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1", "F0 F1 B0 B1"),
-        ["stage 0 at 0B0 waits", "stage 1 at 0F1 waits"],
+        ["stage 0 at B0 waits", "stage 1 at F1 waits"],
     ),
     "chunks that wait for the next round": (
-        lambda: by_hand("0F0 1F0 0F1 1F1 1B0 0B0 1B1 0B1", "0F1 0F0 1F0 1F1 1B0 0B0 1B1 0B1", chunks=2),
-        ["a deadlock", "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1", "stage 1 at 0F1 waits"],
+        lambda: by_hand("F0 1F0 F1 1F1 1B0 B0 1B1 B1", "F1 F0 1F0 1F1 1B0 B0 1B1 B1", chunks=2),
+        ["a deadlock", "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1", "stage 1 at F1 waits"],
     ),
 }
 
@@ -94,10 +94,10 @@ def test_a_wrong_schedule_is_refused_with_stage_and_action(name):
 @pytest.mark.parametrize(
     ("ask", "phrases"),
     [
-        (lambda: gpipe(4, 8).validate(memory_limit=4), ["stage 0", "after action 5, 0F4, it holds the activations of 5 micro-batches", "for 4"]),
-        (lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)), ["stage 3", "action 1, 0F0"]),
-        (lambda: one_f_one_b(4, 8).validate(3500, activation_bytes=1000), ["stage 0", "0F3", "4,000 bytes", "3,500"]),
-        (lambda: zb_h1(4, 8).validate(memory_limit=3, kept_for_weights=0), ["stage 0", "0F3", "4 micro-batches"]),
+        (lambda: gpipe(4, 8).validate(memory_limit=4), ["stage 0", "after action 5, F4, it holds the activations of 5 micro-batches", "for 4"]),
+        (lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)), ["stage 3", "action 1, F0"]),
+        (lambda: one_f_one_b(4, 8).validate(3500, activation_bytes=1000), ["stage 0", "F3", "4,000 bytes", "3,500"]),
+        (lambda: zb_h1(4, 8).validate(memory_limit=3, kept_for_weights=0), ["stage 0", "F3", "4 micro-batches"]),
         (lambda: interleaved(4, 8, 2).validate(memory_limit=5), ["stage 0", "holds the activations of 5.5 micro-batches"]),
     ],
 )
@@ -129,7 +129,7 @@ def test_memory_that_is_enough():
         (lambda: by_hand("f0"), "the action 'f0'"),
         (lambda: by_hand([("F", 0, 0)]), r"stage 0 of .*: \('F', 0, 0\) is no action"),
         (lambda: by_hand([None]), "None is no action"),
-        (lambda: by_hand([Action("Z", 0)]), "0Z0 is no action"),
+        (lambda: by_hand([Action("Z", 0)]), "Z0 is no action"),
         (lambda: by_hand([Action("F", "0")]).validate(), "is for micro-batch '0'"),
         (lambda: ONE.tasks(4), "stage 4 of .* the stages have the numbers 0 to 3"),
         (lambda: ONE.timeline(forward_s=-1), "forward_s=-1"),
@@ -225,8 +225,8 @@ def test_transfers_are_waited_for_between_stages_only():
     def times(schedule):
         return [[(str(slot.action), slot.start_s, slot.end_s) for slot in row] for row in schedule.timeline(1, 2, transfer_s=10).slots]
 
-    assert times(by_hand("F0 B0", "F0 B0", micro_batches=1)) == [[("0F0", 0, 1), ("0B0", 24, 26)], [("0F0", 11, 12), ("0B0", 12, 14)]]
-    assert times(by_hand("0F0 1F0 1B0 0B0", micro_batches=1, chunks=2)) == [[("0F0", 0, 0.5), ("1F0", 0.5, 1), ("1B0", 1, 2), ("0B0", 2, 3)]]
+    assert times(by_hand("F0 B0", "F0 B0", micro_batches=1)) == [[("F0", 0, 1), ("B0", 24, 26)], [("F0", 11, 12), ("B0", 12, 14)]]
+    assert times(by_hand("F0 1F0 1B0 B0", micro_batches=1, chunks=2)) == [[("F0", 0, 0.5), ("1F0", 0.5, 1), ("1B0", 1, 2), ("B0", 2, 3)]]
 
 
 def test_sending_keeps_nobody():

@@ -22,7 +22,7 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
 
     Example:
         >>> one_at_a_time(2, 2).actions[0]
-        (0F0, 0B0, 0F1, 0B1)
+        (F0, B0, F1, B1)
         >>> one_at_a_time(4, 8).timeline().bubble_fraction
         0.75
     """
@@ -37,7 +37,7 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
 
     Example:
         >>> gpipe(2, 2).actions[0]
-        (0F0, 0F1, 0B0, 0B1)
+        (F0, F1, B0, B1)
     """
     return _build("GPipe", stages, micro_batches, lambda stage: _alternate(*_passes(micro_batches), ahead=micro_batches))
 
@@ -51,7 +51,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
 
     Example:
         >>> one_f_one_b(2, 3).actions
-        ((0F0, 0F1, 0B0, 0F2, 0B1, 0B2), (0F0, 0B0, 0F1, 0B1, 0F2, 0B2))
+        ((F0, F1, B0, F2, B1, B2), (F0, B0, F1, B1, F2, B2))
     """
     return _build("1F1B", stages, micro_batches, lambda stage: _alternate(*_passes(micro_batches), ahead=stages - 1 - stage))
 
@@ -73,7 +73,7 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
 
     Example:
         >>> interleaved(2, 2, 2).actions[1]
-        (0F0, 0F1, 1F0, 1B0, 1F1, 1B1, 0B0, 0B1)
+        (F0, F1, 1F0, 1B0, 1F1, 1B1, B0, B1)
         >>> one_f_one_b(4, 8).timeline().bubble_fraction, interleaved(4, 8, 3).timeline().bubble_fraction
         (0.27..., 0.11...)
     """
@@ -104,7 +104,7 @@ def zb_h1(stages: int, micro_batches: int) -> Schedule:
 
     Example:
         >>> zb_h1(2, 2).actions
-        ((0F0, 0F1, 0I0, 0W0, 0I1, 0W1), (0F0, 0I0, 0F1, 0I1, 0W0, 0W1))
+        ((F0, F1, I0, W0, I1, W1), (F0, I0, F1, I1, W0, W1))
         >>> zb_h1(4, 8).timeline(forward_s=1, backward_s=2).time_s
         27.0
     """

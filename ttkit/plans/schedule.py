@@ -28,7 +28,7 @@ Each = float | Sequence[float]  # one number for all stages, or one for each
 
 
 class Action(NamedTuple):
-    """One thing that a stage does with one micro-batch; written as chunk, kind, micro-batch: 0F3.
+    """One thing that a stage does with one micro-batch; written as kind and micro-batch, F3, and with the chunk in front from the second one on: 1F3.
 
     Args:
         kind: "F" forward, "B" the whole backward; or that in two parts, "I" the gradient of the input, which the stage
@@ -38,7 +38,7 @@ class Action(NamedTuple):
 
     Example:
         >>> Action("F", 3), Action.read("B0"), Action.read("1W2")
-        (0F3, 0B0, 1W2)
+        (F3, B0, 1W2)
     """
 
     kind: str
@@ -47,14 +47,18 @@ class Action(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Action:
-        """The action that a text as "0F3" names; "F3" is the same.
+        """The action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
 
         Raises:
             TTKitError: it names none.
         """
         found = _WRITTEN.fullmatch(text)
         if not found:
-            fail(f"the action {text!r}", f"an action is a chunk's number, one of {', '.join(KINDS)}, and a micro-batch's number", "'0F3', or short 'F3'")
+            fail(
+                f"the action {text!r}",
+                f"an action is a chunk's number, one of {', '.join(KINDS)}, and a micro-batch's number",
+                "'F3', or '1F3' for the second chunk of a stage",
+            )
         chunk, kind, micro_batch = found.groups()
         return cls(kind, int(micro_batch), int(chunk or 0))
 
@@ -64,7 +68,7 @@ class Action(NamedTuple):
         return None if self.kind == "F" else self._replace(kind="I" if self.kind == "W" else "F")
 
     def __repr__(self) -> str:
-        return f"{self.chunk}{self.kind}{self.micro_batch}"
+        return f"{self.chunk or ''}{self.kind}{self.micro_batch}"
 
 
 class Place(NamedTuple):
@@ -136,7 +140,7 @@ class Schedule:
         for entry in row.split() if isinstance(row, str) else row:
             action = Action.read(entry) if isinstance(entry, str) else entry
             if not isinstance(action, Action) or action.kind not in KINDS:
-                fail(f"stage {stage} of {self!r}", f"{action!r} is no action", 'Action("F", 0), or "0F0"')
+                fail(f"stage {stage} of {self!r}", f"{action!r} is no action", 'Action("F", 0), or "F0"')
             yield action
 
     @property
@@ -168,8 +172,8 @@ class Schedule:
             >>> from ttkit.plans import one_f_one_b
             >>> for task in one_f_one_b(2, 1).tasks(1):
             ...     print(task.action, "receives", task.receive and task.receive.what, "and sends", task.send and task.send.what)
-            0F0 receives activations and sends None
-            0B0 receives None and sends gradients
+            F0 receives activations and sends None
+            B0 receives None and sends gradients
         """
         if stage not in range(self.stages):
             fail(f"stage {stage!r} of {self!r}", f"the stages have the numbers 0 to {self.stages - 1}")

@@ -30,7 +30,7 @@ class Timetable:
     Example:
         >>> from ttkit.plans import one_f_one_b
         >>> one_f_one_b(2, 2).timeline().slots[1]
-        (0F0 1-2, 0B0 2-4, 0F1 4-5, 0B1 5-7)
+        (F0 1-2, B0 2-4, F1 4-5, B1 5-7)
     """
 
     schedule: Schedule

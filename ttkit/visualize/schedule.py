@@ -103,13 +103,10 @@ class SchedulePicture:
         text = ""
         for slot in slots:
             start, stop = (int(np.searchsorted(middles, time)) for time in (slot.start_s, slot.end_s))
-            name, room = self._name(slot.action), stop - max(start, len(text))
+            name, room = str(slot.action), stop - max(start, len(text))
             bar = "#" * room if units > COLUMNS else name.ljust(room, "-") if len(name) < room else slot.action.kind * room
             text = text.ljust(start, ".") + bar
         return text.ljust(columns, ".")
-
-    def _name(self, action: Action) -> str:
-        return str(action) if self.schedule.chunks > 1 else f"{action.kind}{action.micro_batch}"
 
     def _repr_html_(self) -> str:
         return draw_schedule(self).html()
