@@ -11,6 +11,7 @@ from ttkit import ttnn
 from ttkit.cluster import MeshGraphDescriptor, MeshInstance, descriptor_path, read_descriptor
 from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.placing import chips_of, mesh_links, placed
+from ttkit.hardware.systems import narrow
 
 CHIPS = [name for name, system in SYSTEMS.items() if system.num_devices > 1]
 
@@ -132,3 +133,11 @@ def test_a_fabric_wants_all_chips_awake():
             ttnn.open_device(0)
     finally:
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+@pytest.mark.parametrize(
+    "system, visible, cure", [("t3000", "0,9", ", or on the simulator a machine that has more: TTKIT_SYSTEM=galaxy"), ("galaxy", "99", "")]
+)
+def test_a_device_that_the_machine_has_not(system, visible, cure):
+    with pytest.raises(ttkit.TTKitError, match=f"PCIe devices, numbered 0 to .*\n  try: only those numbers{cure}$"):
+        narrow(SYSTEMS[system], visible)

@@ -224,7 +224,10 @@ def narrow(system: System, visible: str) -> System:
     except ValueError:
         fail(asked, "it must be a comma-separated list of PCIe device numbers", f"numbers of 0 to {len(system.boards) - 1}, for example 0,1")
     if any(not 0 <= n < len(system.boards) for n in wanted):
-        fail(asked, f"there are {len(system.boards)} PCIe devices, numbered 0 to {len(system.boards) - 1}", "only those numbers")
+        larger = next(
+            (f", or on the simulator a machine that has more: TTKIT_SYSTEM={name}" for name, each in SYSTEMS.items() if len(each.boards) > max(wanted)), ""
+        )
+        fail(asked, f"there are {len(system.boards)} PCIe devices, numbered 0 to {len(system.boards) - 1}", f"only those numbers{larger}")
     boards = [system.boards[n] for n in wanted]
     old = [chips[k] for k in range(max(map(len, boards))) for chips in boards if k < len(chips)]
     new_id = {device: number for number, device in enumerate(old)}

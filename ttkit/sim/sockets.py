@@ -231,7 +231,8 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
         fail(asked, f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}", "a tensor on the socket's mesh")
     absent = [p[end.value] for pairs in socket._routes.values() for p in pairs if p[end.value] not in tensor.grid.coords]
     if absent:
-        fail(asked, f"the tensor has no shard at {absent}, which the socket joins", "a mapper that covers the mesh")
+        others = not tensor.grid.local and "on a mesh that ranks share: join chips of this rank, or use a collective, such as all_gather"
+        fail(asked, f"the tensor has no shard at {absent}, which the socket joins", others or "a mapper that covers the mesh")
 
 
 def _about(tensor: Tensor) -> str:
