@@ -241,6 +241,24 @@ def test_a_host_that_is_cut_off_is_named_and_the_others_end(synced):
     assert not left
 
 
+def test_ctrl_c_lets_the_ranks_of_all_hosts_end_in_their_own_way(synced):
+    text = (
+        WHERE
+        + "import time\ntry:\n    print('in', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(1)\n    print('saved', flush=True)\n"
+    )
+    running = synced.start("node-1", [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc", text])
+    try:
+        for _ in range(3):
+            while (line := running.stdout.readline()) and not line.endswith(" in\n"):
+                pass
+        synced.call("node-1", ["kill", "-INT", synced.call("node-1", ["pgrep", "-o", "-f", "ttkit run --hostfile"]).stdout.strip()])
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.communicate()
+    assert out.count(" saved\n") == 3 and "interrupted by SIGINT; all 3 ranks have ended" in err, out + err
+
+
 def test_a_host_that_cannot_be_reached_is_named(synced):
     synced.path("node-1", "away.txt").write_text("node-1 slots=1\nno-such-host slots=2\n")
     done = ttkit(synced, "run", "--hostfile", "away.txt", sys.executable, "-c", WHERE)
