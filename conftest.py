@@ -8,6 +8,7 @@ from hypothesis import settings
 
 # Programs that tests start in processes of their own (conformance runner, ranks), and what needs the real library.
 collect_ignore = ["tests/conformance/run.py", "tests/real", "tests/sim/ranks", "tests/train/ranks"]
+collect_ignore += ["tests/train/oracle.py"]  # which needs torch, and not everybody has it
 
 # The tests are about the simulator in its default state, also where there is a card or the shell has settings.
 for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:

@@ -9,8 +9,6 @@ from machine import strict_with_fabric
 from ttkit import ttnn
 from ttkit.train.autograd import GradMode, set_gradient_mode
 
-collect_ignore = ["oracle.py"]  # no tests in it, and it needs torch, which not everybody has
-
 
 @pytest.fixture(autouse=True)
 def clean_machine():
