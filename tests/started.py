@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from ttkit.cluster.command import LOCAL_FOLDER
+
 HERE = pathlib.Path(__file__).resolve().parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
 # As root, with more ranks than cores, and without looking for faster networks: facts/jupyter_mpi.md, section 1.2.
@@ -36,7 +38,7 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=120,
         pytest.skip("mpi4py is not installed")
     path = folder / "mesh.textproto"
     path.write_text(MESH.format(*mesh, *hosts) + top)
-    own = {"PRTE_MCA_prte_local_tmpdir_base": str(folder)}  # where a killed mpirun left nothing under the number of this one
+    own = {LOCAL_FOLDER: str(folder)}  # where a killed mpirun left nothing under the number of this one
     env = os.environ | OPEN_MPI | own | {"PYTHONPATH": str(HERE.parent), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "30"} | more
     command = [MPIEXEC, "-n", str(n or hosts[0] * hosts[1]), sys.executable, HERE / "sim" / "ranks" / script, *map(str, arguments)]
     began = time.monotonic()

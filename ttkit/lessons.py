@@ -307,5 +307,5 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
         found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
         raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
     size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (f", {chunks} chunks a stage" if chunks > 1 else "")
-    held = f"{max(peaks):.4g} micro-batch" + "es" * (max(peaks) != 1)
+    held = counted(float(max(peaks)), "micro-batch")
     print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {held} on a stage")

@@ -20,14 +20,15 @@ def short(value: float, unit: str = "") -> str:
     return f"{value / size:.3g} {prefix}{unit}".rstrip()
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things in words.
+def counted(number: float, what: str) -> str:
+    """A number of things in words; a part of one in four digits.
 
     Example:
-        >>> counted(1, "stage"), counted(2, "stage"), counted(3, "micro-batch")
-        ('1 stage', '2 stages', '3 micro-batches')
+        >>> counted(1, "stage"), counted(2, "stage"), counted(3.5, "micro-batch")
+        ('1 stage', '2 stages', '3.5 micro-batches')
     """
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
+    shown = number if isinstance(number, int) else f"{number:.4g}"
+    return f"{shown} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
 
 
 def in_notebook() -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from ttkit.cluster.documents import Document, Where, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.findings import Finding
+from ttkit.words import counted
 
 MAPPING_KEY = "subcontext_id_to_rank_bindings"
 TOP_KEYS = ("rank_bindings", "mesh_graph_desc_path", "global_env", "factory_system_descriptor_path", "mock_cluster_rank_binding")
@@ -76,7 +77,7 @@ def read_bindings(path: str | os.PathLike[str], skip_mgd_check: bool = False) ->
     found = find_file(path, "Configuration file", asked="Configuration error")
     bindings, findings = check_bindings(read_yaml(found, "Configuration file"), skip_mgd_check)
     if bindings is None:
-        fail_with("Configuration error", lambda n: f"Invalid configuration: {n} validation error{'s' * (n > 1)} for TTRunConfig", findings)
+        fail_with("Configuration error", lambda n: f"Invalid configuration: {counted(n, 'validation error')} for TTRunConfig", findings)
     return bindings
 
 

@@ -269,15 +269,15 @@ class Cluster:
         environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
         if self._place:
             environment[OWNER] = socket.gethostname()
-            way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo", LOCAL_FOLDER: str(folder)}
+            way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
         else:  # all ranks are here: messages need no network
             way = {
                 "OMPI_MCA_btl": "self,sm",
                 "OMPI_MCA_btl_sm_backing_directory": str(shared_memory(folder, self.n)),  # ours, so that a kill leaves nothing there
-                "PRTE_MCA_prte_tmpdir_base": str(folder),
                 "PMIX_MCA_ptl_tcp_if_include": "lo",
             }
         here = way | {
+            LOCAL_FOLDER: str(folder),
             "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits leaves the core to one that works
             **blas_threads(max(Counter(self.hosts).values())),
             "TTKIT_SYSTEM": self._system(),

@@ -17,6 +17,7 @@ from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
 from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
+from ttkit.words import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,7 +73,7 @@ def findings_table(findings: Sequence[Finding]) -> str:
         cells = (f"{min(finding.path, os.path.relpath(finding.path), key=len)}:{finding.line}", finding.severity, finding.message, finding.cure)
         table.add_row(*(Text(cell, overflow="fold") for cell in cells))
     errors = sum(finding.severity == "error" for finding in findings)
-    return f"{as_text(table)}{errors} error{'s' * (errors != 1)}, {len(findings) - errors} warning{'s' * (len(findings) - errors != 1)}"
+    return f"{as_text(table)}{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
 
 
 def as_text(table: Table) -> str:
@@ -232,10 +233,10 @@ def _variables(bindings: Bindings, by_rank: dict[int, int], note: _Noting) -> No
 def _slots(bindings: Bindings, hosts: Sequence[str], said_by: Path | None, note: _Noting) -> None:
     ranks = len(bindings.rank_bindings)
     if hosts and ranks > len(hosts):
-        rule = f"{ranks} ranks, but {said_by and said_by.name} has {len(hosts)} slot{'s' * (len(hosts) > 1)}"
+        rule = f"{ranks} ranks, but {said_by and said_by.name} has {counted(len(hosts), 'slot')}"
         note.error(("rank_bindings",), rule, f"raise slots= there to {ranks} in all, or add hosts")
     elif hosts and ranks < len(hosts):
-        rule = f"{ranks} rank{'s' * (ranks > 1)}, but {said_by and said_by.name} has {len(hosts)} slots: {len(hosts) - ranks} stay empty"
+        rule = f"{counted(ranks, 'rank')}, but {said_by and said_by.name} has {len(hosts)} slots: {len(hosts) - ranks} stay empty"
         note.warning(("rank_bindings",), rule, "lower slots= there, or add bindings")
 
 
@@ -288,7 +289,7 @@ def _against_descriptor(bindings: Bindings, by_rank: dict[int, int], note: _Noti
                 note.error((*where, "mesh_id"), rule, "use one of those, or add the mesh to the descriptor")
             elif (binding.mesh_host_rank or 0) >= hosts_of[binding.mesh_id]:
                 rule = f"Local mesh binding host_rank {binding.mesh_host_rank} not found in mesh graph descriptor {path.name}"
-                rule += f": mesh {binding.mesh_id} has {hosts_of[binding.mesh_id]} host{'s' * (hosts_of[binding.mesh_id] > 1)}"
+                rule += f": mesh {binding.mesh_id} has {counted(hosts_of[binding.mesh_id], 'host')}"
                 places = f"0 to {hosts_of[binding.mesh_id] - 1}" if hosts_of[binding.mesh_id] > 1 else "0"
                 note.error((*where, "mesh_host_rank"), rule, f"{places}, or change host_topology in the descriptor")
         for mesh_id, number in hosts_of.items():

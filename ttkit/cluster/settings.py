@@ -17,6 +17,7 @@ from ttkit.cluster.axes import STRATEGIES, check_divisible, parallel_axes
 from ttkit.cluster.documents import Document, Where, did_you_mean, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError
 from ttkit.hardware.findings import Finding
+from ttkit.words import counted
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
     """
     settings, findings = _read(read_yaml(find_file(path, "Configuration file"), "configuration file"))
     if any(finding.severity == "error" for finding in findings):
-        fail_with(f"read {path}", lambda n: f"{n} error{'s' * (n > 1)}", findings)
+        fail_with(f"read {path}", lambda n: counted(n, "error"), findings)
     return settings
 
 

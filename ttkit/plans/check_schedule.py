@@ -7,6 +7,7 @@ from typing import NoReturn
 from ttkit.errors import fail
 from ttkit.plans.schedule import KINDS, Action, Each, Message, Schedule, each
 from ttkit.plans.timetable import run
+from ttkit.words import counted
 
 
 def check_actions(schedule: Schedule) -> None:
@@ -96,7 +97,7 @@ def check_memory(schedule: Schedule, limit: Each, activation_bytes: Each, kept_f
     for stage, (row, held, most) in enumerate(zip(schedule.actions, schedule.held(activation_bytes, kept_for_weights), limits, strict=True)):
         for number, (action, now) in enumerate(zip(row, held, strict=True), 1):
             if now > most * (1 + 1e-9):  # sums of fractions
-                has, may = f"the activations of {now:.4g} micro-batch{'es' * (now != 1)}", f"{most:.4g}"
+                has, may = f"the activations of {counted(float(now), 'micro-batch')}", f"{most:.4g}"
                 if in_bytes:
                     has, may = f"{now:,.0f} bytes of activations", f"{most:,.0f}"
                 _wrong(schedule, stage, f"after action {number}, {action}, it holds {has}; the memory is for {may}", f"a backward before {action}")

@@ -20,6 +20,7 @@ from ttkit.hardware import Link
 from ttkit.plans import collectives
 from ttkit.plans.plan import Plan, Step
 from ttkit.plans.topology import RING, Topology
+from ttkit.words import counted
 
 PACKET = 4096  # bytes: the packet of the published figures
 SMALLEST = 16
@@ -137,7 +138,7 @@ def cost(plan: Plan, traffic: str = "line", packet_bytes: int = PACKET) -> Cost:
     rate = rate_gb_per_s(link, traffic, plan.links, packet_bytes)
     latency = next((row for row in link.latencies if row.traffic == traffic.split()[0]), link.latencies[0])
     inputs = (
-        f"{rate:.2f} GB/s each of {plan.links} cable{'s' * (plan.links > 1)}, {traffic}, {packet_bytes}-byte packets",
+        f"{rate:.2f} GB/s each of {counted(plan.links, 'cable')}, {traffic}, {packet_bytes}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, {latency.packet_ns:g} ns for {PACKET}",
         f"both published: {link.source}",  # a line of its own, so that none wraps on a page
     )

@@ -5,6 +5,7 @@ Half the time of MPI's Allreduce or less, which hands every byte on several time
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -60,21 +61,15 @@ def board(comm: Any) -> Board | None:
     here.Free()
     if comm.allreduce(not together) or comm.size < 2:
         return None
-    size, place, memory = 2 * (comm.size + 1) * CHUNK, "", None
-    try:
+    size, file, memory = 2 * (comm.size + 1) * CHUNK, -1, None
+    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: then there is nothing to open below
         if comm.rank == 0:
             file = os.memfd_create("ttkit")
             os.ftruncate(file, size)
-            place = f"/proc/{os.getpid()}/fd/{file}"
-    except (AttributeError, OSError):  # not Linux, or not allowed: no place, and nobody has memory
-        place = ""
-    place = comm.bcast(place)
-    try:
-        mine = file if comm.rank == 0 and place else os.open(place, os.O_RDWR)
-        memory = mmap.mmap(mine, size)
-    except OSError:
-        memory = None
+    place = comm.bcast(f"/proc/{os.getpid()}/fd/{file}")
+    with contextlib.suppress(OSError, ValueError), open(place, "r+b") as shared:
+        memory = mmap.mmap(shared.fileno(), size)
     everybody = comm.allreduce(memory is not None, MPI.LAND)  # and all have opened it
-    if place and (comm.rank == 0 or memory is not None):
-        os.close(mine)
+    if file >= 0:
+        os.close(file)
     return Board(memory, comm.rank, comm.size) if everybody and memory is not None else None

@@ -12,6 +12,7 @@ from typing import Any
 from ttkit.hardware.placing import chips_of, mesh_links
 from ttkit.visualize.drawing import INK, Drawing, tone, width_of
 from ttkit.visualize.mesh import CHIP_H, LONGEST, MeshDrawing, MeshPicture, Wire
+from ttkit.words import counted
 
 LARGEST = 256  # chips of a mesh that is drawn chip by chip
 MOST = 4  # kinds of meshes that are drawn chip by chip
@@ -21,7 +22,7 @@ BOX_W, BOX_H, GAP = 132, 58, 44  # of a mesh in the picture of several
 def heading(mesh: Any) -> str:
     """A mesh in one line."""
     hosts = f", {mesh.num_hosts} hosts" if mesh.num_hosts > 1 else ""
-    links = f"{mesh.channels} link{'s' * (mesh.channels != 1)} between neighbours, {mesh.policy}"
+    links = f"{counted(mesh.channels, 'link')} between neighbours, {mesh.policy}"
     return f"mesh {mesh.mesh_id}: {mesh.size_text} {mesh.arch}, {' x '.join(mesh.dim_types)}, {links}{hosts}"
 
 
@@ -122,7 +123,7 @@ def draw_graph(descriptor: Any) -> Drawing:
         x, y = corner[mesh.mesh_id]
         drawing.box(x, y, BOX_W, BOX_H, fill=tone(mesh.mesh_id))
         drawing.words(x + BOX_W / 2, y + 24, f"mesh {mesh.mesh_id}", size=14, colour=INK, bold=True)
-        hosts = f"{mesh.num_hosts} host{'s' * (mesh.num_hosts > 1)}"
+        hosts = counted(mesh.num_hosts, "host")
         drawing.words(x + BOX_W / 2, y + 43, f"{mesh.size_text}, {hosts}", size=12, colour=INK)
     if len(labels) <= 40:
         for x, y, links in labels:

@@ -11,6 +11,7 @@ from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer
 from ttkit.plans.plan import REDUCES
 from ttkit.visualize.mesh import MeshPicture, topology_picture
+from ttkit.words import counted
 
 LONGEST = 6  # chips in a line that is not folded: they are wider here than in the picture of a mesh
 
@@ -89,7 +90,7 @@ class StepPicture:
             return "start"
         messages = sum(len(arrow.transfers) for arrow in self.arrows)
         size = size_text(sum(arrow.bytes for arrow in self.arrows))
-        return f"step {self.number}: {size} in {messages} message{'s' * (messages != 1)}"
+        return f"step {self.number}: {size} in {counted(messages, 'message')}"
 
 
 def size_text(nbytes: float) -> str:

@@ -10,6 +10,7 @@ from ttkit.visualize.drawing import Drawing, width_of, wrap
 from ttkit.visualize.mesh import FOOT, alarm_height, draw_alarm
 from ttkit.visualize.moments import StepPicture, problem_of, ranges, size_text, step_pictures, title_of
 from ttkit.visualize.plan import draw_picture, notes, style_of
+from ttkit.words import counted
 
 PAGE, BETWEEN, TOP = 980, 14, 28  # width of a page, room between pictures and above them
 MOST = 12  # steps that are all shown
@@ -60,7 +61,7 @@ def strip(plan: Plan) -> Drawing:
 
 def _summary(plan: Plan) -> str:
     steps = len(plan.steps)
-    return f"{steps} step{'s' * (steps != 1)}, {size_text(plan.total_bytes)} in all"
+    return f"{counted(steps, 'step')}, {size_text(plan.total_bytes)} in all"
 
 
 def strip_text(pictures: list[StepPicture]) -> str:
