@@ -1,6 +1,7 @@
 """The exercises of lessons 09 and 10, with right answers and with wrong ones."""
 
 import pytest
+from answers import wrong
 
 from ttkit import lessons
 from ttkit.exercises.lesson_09 import BROKEN
@@ -61,10 +62,7 @@ def test_right_answers(name, answer, capsys):
     assert f"exercise {name}: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "answer", "words"), WRONG)
-def test_wrong_answers(name, answer, words):
-    with pytest.raises(lessons.CheckFailed, match=words):
-        lessons.check(name, answer)
+test_wrong_answers = wrong(WRONG)
 
 
 def test_every_exercise_has_two_wrong_answers():

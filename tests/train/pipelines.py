@@ -1,13 +1,15 @@
 """Short training runs of pipelines and of one device, for comparison."""
 
 import functools
-from dataclasses import dataclass, replace
+import json
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 import ttkit
 from ttkit import ttnn
 from ttkit.cluster.settings import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train import checkpoint
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.trainer import Trainer
 
@@ -64,6 +66,21 @@ class Run:
         pipeline = PipelineParallelConfig(self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks)
         multihost = MultihostConfig(True, self.stages * self.replicas, self.sockets, pipeline)
         return Settings(device_config=device, training_config=training, multihost_config=multihost, transformer_config=self.model)
+
+
+def write_config(folder, settings, **training):
+    """A configuration file of settings that read TEXT and keep their checkpoints in the folder, with these fields of the training."""
+    (folder / "text.txt").write_text(TEXT)
+    named = {"checkpoint_dir": str(folder / "checkpoints"), "data_path": str(folder / "text.txt")}
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(asdict(replace(settings, training_config=replace(settings.training_config, **named, **training)))))
+    return path
+
+
+def saved(folder):
+    """Losses and weights, from the newest checkpoint of a folder."""
+    tensors, meta = checkpoint.load(checkpoint.latest(folder))
+    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
 
 
 def results(trainer):

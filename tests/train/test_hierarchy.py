@@ -1,7 +1,6 @@
 """Hierarchical training: the numbers of one device; a rank that dies is named, nobody hangs, and the run goes on from its checkpoint."""
 
 import importlib.util
-import json
 import os
 import pathlib
 import random
@@ -9,15 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from train.pipelines import LLAMA, MODEL, TEXT, Run, differences
+from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
 from ttkit.cluster.settings import MultihostConfig, read_settings
-from ttkit.train import checkpoint
 from ttkit.train.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -42,14 +40,8 @@ device_config:
 
 def write(folder, run, workers, **changes):
     """A configuration file of a run; a hierarchical one has no stages."""
-    settings = run.settings()
-    (folder / "text.txt").write_text(TEXT)
-    named = {"checkpoint_dir": str(folder / "checkpoints"), "data_path": str(folder / "text.txt"), "max_steps": run.steps}
-    training = replace(settings.training_config, **named, **changes)
-    settings = replace(settings, training_config=training, multihost_config=MultihostConfig(True, workers, run.sockets))
-    path = folder / "config.yaml"
-    path.write_text(json.dumps(asdict(settings)))
-    return path
+    settings = replace(run.settings(), multihost_config=MultihostConfig(True, workers, run.sockets))
+    return write_config(folder, settings, max_steps=run.steps, **changes)
 
 
 def start(tiers, workers, program, environment=None):
@@ -59,18 +51,12 @@ def start(tiers, workers, program, environment=None):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
 
 
-def trained(folder):
-    """Losses and weights, from the checkpoint."""
-    tensors, meta = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
-
-
 def check_run(folder, tiers, workers, run):
     done = start(tiers, workers, [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)])
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
     assert f"Rank {workers}/{workers + tiers - 1}: Running as aggregator{'_optimizer' if tiers == 2 else ''} ({tiers}-tier mode)" in done.stdout
-    assert differences(run, trained(folder)) == []
+    assert differences(run, saved(folder / "checkpoints")) == []
 
 
 CASES = [
@@ -116,7 +102,7 @@ def check_killed(folder, tiers, rank, seconds):
     assert f"rank {rank} of {len(roles)}" in epitaph and "signal 9" in epitaph and f"{roles[rank]}" in epitaph, said
     done = start(tiers, 2, [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert differences(DOOMED, trained(folder)) == []
+    assert differences(DOOMED, saved(folder / "checkpoints")) == []
 
 
 @pytest.mark.parametrize(("tiers", "rank", "seconds"), [(3, 1, 0.11), (3, 2, 0.03), (2, 2, 0.07)])

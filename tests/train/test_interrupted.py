@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
-from train.pipelines import TEXT, Run
+from train.pipelines import Run, write_config
 
 from ttkit.cluster.settings import Distributed, MultihostConfig
 from ttkit.train import checkpoint
@@ -41,12 +41,9 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
     ranks, make, program = FORMS[form]
-    settings, kept = make(), tmp_path / "checkpoints"
-    (tmp_path / "text.txt").write_text(TEXT)
-    endless = {"max_steps": 10**6, "num_epochs": 10**6, "checkpoint_dir": str(kept), "data_path": str(tmp_path / "text.txt"), "model_save_interval": 0}
-    settings = replace(settings, training_config=replace(settings.training_config, **endless))
-    (tmp_path / "config.yaml").write_text(json.dumps(asdict(settings)))
-    words = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", ranks, sys.executable, *program, tmp_path / "config.yaml"]
+    kept = tmp_path / "checkpoints"
+    config = write_config(tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0)
+    words = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", ranks, sys.executable, *program, config]
     with open(tmp_path / "said", "wb") as said:
         process = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ)
     log, until = kept / "log.jsonl", time.monotonic() + 60

@@ -12,12 +12,11 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results
+from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results, saved, write_config
 
 from ttkit import TTKitError, ttnn
 from ttkit.cluster.settings import MultihostConfig
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
-from ttkit.train import checkpoint
 from ttkit.train.modules import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks
@@ -214,8 +213,7 @@ def on_ranks(run, folder, **changes):
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"rank \d+ measured", done.stdout)) == run.stages * run.replicas
-    tensors, meta = checkpoint.load(checkpoint.latest(folder))
-    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
+    return saved(folder)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -223,11 +221,7 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed")
     run = Run(2, 4, model=replace(TIED, num_blocks=2), steps=40, folder=str(tmp_path / "checkpoints"))
-    settings = run.settings()
-    (tmp_path / "text.txt").write_text(TEXT)
-    training = replace(settings.training_config, max_steps=run.steps, data_path=str(tmp_path / "text.txt"), model_save_interval=4)
-    config = tmp_path / "config.yaml"
-    config.write_text(json.dumps(asdict(replace(settings, training_config=training))))
+    config = write_config(tmp_path, run.settings(), max_steps=run.steps, model_save_interval=4)
     start = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", "2", sys.executable, "-m", "mpi4py"]
     example = "pipeline_parallel_training"
     words = [*start, HERE / "ranks" / "hierarchy.py", config, rank, 9, 0.1 * rank, example]
@@ -237,9 +231,7 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     words = [*start, HERE.parents[1] / "examples" / example / "training.py", "-c", config]
     done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    tensors, meta = checkpoint.load(checkpoint.latest(tmp_path / "checkpoints"))
-    found = [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
-    assert differences(run, found) == []
+    assert differences(run, saved(tmp_path / "checkpoints")) == []
 
 
 LATTICE = [Run(2, 4, model=model, ddp=ddp, tp=2, replicas=2 // ddp, batch=8, steps=10) for model in (MODEL, LLAMA) for ddp in (2, 1)]
