@@ -200,6 +200,16 @@ def test_an_interruption_lets_the_ranks_end_in_their_own_way(start):
     assert code == 130 and sorted(out.splitlines()) == [f"[Rank {rank}/4] saved" for rank in range(4)], err
 
 
+def test_a_rank_that_ends_at_once_leaves_the_others_their_time(start):
+    save = "try:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    if not rank: raise\n"
+    save += "    time.sleep(2)\n    print('saved', flush=True)\n"
+    process = start(RANK + save)
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130 and sorted(out.splitlines()) == [f"[Rank {rank}/4] saved" for rank in (1, 2, 3)], err
+
+
 def test_a_second_interruption_stops_ranks_that_do_not_hear_the_first(start, tmp_path):
     process = start(RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n")
     [process.stdout.readline() for _ in range(4)]

@@ -25,9 +25,13 @@ def play(ranks, sizes, dtype, seed):
     def work(rank):
         mine, sums = Board(memory, rank, ranks), []
         for number, arrays in enumerate(values):
-            time.sleep(late[rank, number])
             sums.append(np.empty_like(arrays[rank]))
-            mine.add_up(arrays[rank].copy(), sums[-1], lambda: meeting.wait(20))
+
+            def meet(number=number):
+                meeting.wait(20)
+                time.sleep(late[rank, number])  # the others are ahead: with the next sum, perhaps
+
+            mine.add_up(arrays[rank].copy(), sums[-1], meet)
         return sums
 
     with ThreadPoolExecutor(ranks) as pool:
