@@ -11,7 +11,7 @@ from ttkit import backend, ttnn
 from ttkit.plans import all_gather, all_reduce, cost, topology
 from ttkit.profiler import Profile
 from ttkit.roofline import roofline
-from ttkit.sim.dispatch import watchers
+from ttkit.sim.operation import watchers
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, draw_timeline
 
 MESHES = [("t3000", (2, 4)), ("galaxy", (8, 4))]

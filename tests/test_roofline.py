@@ -1,12 +1,12 @@
-"""Peaks, fidelities and the table of flops; what they make of a call is in test_profile."""
+"""Peaks, fidelities and what each operation's record says of flops; calls are in test_profile."""
 
 import pytest
 
 from ttkit.hardware import SYSTEMS
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE
-from ttkit.roofline import COUNTED, MOVES, OF_INPUT, default_fidelity, roofline
+from ttkit.roofline import default_fidelity, roofline
 from ttkit.sim import ttnn as _simulated  # noqa: F401  fills the table of operations
-from ttkit.sim.dispatch import OPERATIONS
+from ttkit.sim.operation import OPERATIONS, no_flops
 
 
 def test_default_fidelity():
@@ -16,8 +16,25 @@ def test_default_fidelity():
     assert (two("FLOAT32", "FLOAT32"), two("FLOAT32", "FLOAT32", BLACKHOLE)) == ("HiFi3", "HiFi4")
 
 
-def test_the_tables_name_operations_that_there_are():
-    assert set(COUNTED) | set(OF_INPUT) | MOVES <= set(OPERATIONS) and not (set(COUNTED) | set(OF_INPUT)) & MOVES
+def test_what_computes_has_flops_and_nothing_else():
+    computes = {name for name, record in OPERATIONS.items() if record.flops is not no_flops}
+    assert computes == {name for name, record in OPERATIONS.items() if record.kind in ("compute", "product")}
+    assert {"matmul", "add_", "softmax"} <= computes and not {"all_reduce", "reshape", "zeros"} & computes
+
+
+SHAPES = {"a": (4, 8), "b": (8, 2), "out": (4, 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"),
+    [
+        ("matmul", {"input_tensor_a": "a", "transpose_a": False}, 2 * 4 * 2 * 8),
+        ("matmul", {"input_tensor_a": "b", "transpose_a": True}, 2 * 4 * 2 * 8),
+        ("softmax", {}, 5 * 4 * 8), ("sum", {}, 4 * 8), ("add", {}, 4 * 2), ("reshape", {}, 0),
+    ],
+)  # fmt: skip
+def test_flops(name, given, wanted):
+    assert OPERATIONS[name].flops(given, ["a", "b"], ["out"], SHAPES.__getitem__) == wanted
 
 
 def test_peaks_are_the_published_ones():

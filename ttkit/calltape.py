@@ -89,8 +89,7 @@ def tape() -> Iterator[Tape]:
     """
     if not backend.is_simulated():
         fail("ttkit.tape", "calls are recorded on the simulator only", "TTKIT_BACKEND=sim")
-    from ttkit.sim.arguments import noted
-    from ttkit.sim.dispatch import watchers
+    from ttkit.sim.operation import noted, watchers
 
     recorder = Tape()
     for watching in (watchers, noted):

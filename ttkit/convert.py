@@ -25,7 +25,7 @@ def from_numpy(array: np.ndarray, *, dtype: Any = None, layout: Any = None, devi
     options = {"dtype": dtype, "layout": layout, "device": device, "mesh_mapper": mesh_mapper, "memory_config": memory_config}
     if not isinstance(array, (np.ndarray, np.generic)):
         fail("ttkit.from_numpy", f"{type(array).__name__} is not a NumPy array", "np.asarray(...) it first", TypeError)
-    if backend.is_simulated():
+    if backend.choice().name == "sim":
         return ttnn.from_torch(np.asarray(array), **options)
     import torch
 
@@ -42,7 +42,7 @@ def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:
         >>> to_numpy(from_numpy(np.arange(3, dtype=np.int32))).tolist()
         [0, 1, 2]
     """
-    if backend.is_simulated():
+    if backend.choice().name == "sim":
         return tensor.to_numpy(mesh_composer)
     values = backend.load().to_torch(tensor, mesh_composer=mesh_composer)
     return values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import json
 import os
 from collections import Counter
@@ -18,17 +16,14 @@ from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
-from ttkit.roofline import default_fidelity, flops, known_fidelity, roofline
+from ttkit.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
 from ttkit.words import short
 
-COLLECTIVES = ("all_gather", "all_broadcast", "reduce_scatter", "all_reduce", "broadcast", "point_to_point")
 HOST = "host"
-# What gives another name or shape to the same bytes, or takes memory without writing it. A reshape may do: `_stays`.
-NO_WORK = ("deallocate", "empty", "empty_like", "view")
-RESHAPES = ("reshape", "squeeze", "unsqueeze", "unsqueeze_to_4D")
-READ_IN_PART = ("embedding", "mesh_partition", "slice")  # of their table or tensor they read as much as they write
+# What kinds of operations are for a profile; all others compute.
+KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
 @dataclass(frozen=True)
@@ -91,10 +86,11 @@ class Profile:
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Record a call, unless it concerns the host alone."""
-        from ttkit.sim.dispatch import OPERATIONS
-        from ttkit.sim.trace import READS, WRITES, tensors_in
+        from ttkit.sim.operation import OPERATIONS
+        from ttkit.sim.trace import tensors_in
 
-        bound = _signature(OPERATIONS[name]).bind(*args, **kwargs)
+        operation = OPERATIONS[name]
+        bound = operation.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
         results, operands = tensors_in(result), tensors_in(list(given.values()))
@@ -103,23 +99,25 @@ class Profile:
             return
         like = there[0]
         chip = like.mesh.system.chip
-        kind = HOST if name in READS | WRITES else COMMUNICATION if name in COLLECTIVES else COMPUTE
+        kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
         configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
         fidelity = known_fidelity(asked, name) if asked is not None else self._fidelity
         fidelity = fidelity or default_fidelity(chip, [t.dtype.name for t in operands], configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
-        if not _nothing_done(name, operands, results):
+        if not _nothing_done(operation, operands, results):
             is_read = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]  # an output tensor is not read
             read, written = _bytes(t for t, counts in zip(operands, is_read, strict=True) if counts), _bytes(results)
-            if name in READ_IN_PART:
-                read = min(read, written + (_bytes(operands[:1]) if name == "embedding" else 0))
-            count = flops(name, given, operands, results, lambda t: t.shard_shape)
+            if operation.moves == "part":  # of the table or tensor as much as it writes
+                others = operands[:-1] if operation.name == "embedding" else []
+                read = min(read, written + _bytes(others))
+            count = operation.flops(given, operands, results, lambda t: t.shard_shape)
             if kind == COMMUNICATION and read:  # an empty tensor has no plan
                 plan = last_plan()
                 on_links, price = plan.total_bytes, (cost(plan).time_s, "links")
             elif kind == COMPUTE:
-                price = roofline(chip, flops(name, given, operands, results, lambda t: t.padded), read + written, fidelity)
+                tiles = operation.flops(given, operands, results, lambda t: t.padded)
+                price = roofline(chip, tiles, read + written, fidelity)
         self._chip = chip.name
         ids = tuple(like.mesh.id_at(c) for c in like.grid.coords)
         had, made = tuple(map(_piece, operands)), tuple(map(_piece, results))
@@ -258,7 +256,7 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
     if not backend.is_simulated():
         cure = "python -m tracy -r script.py, then ttnn.ReadDeviceProfiler(mesh), on a card; TTKIT_BACKEND=sim for modelled times"
         fail("ttkit.profile", "times are modelled on the simulator only, and a card's are measured", cure)
-    from ttkit.sim.dispatch import watchers
+    from ttkit.sim.operation import watchers
 
     recorder = Profile(None if fidelity is None else known_fidelity(fidelity, "ttkit.profile"))
     watchers.append(recorder)
@@ -269,31 +267,26 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
 
 
 # ---------------------------------------------------------------- reading a call
-@functools.lru_cache(maxsize=512)
-def _signature(function: Any) -> inspect.Signature:
-    return inspect.signature(function)
-
-
 def _piece(tensor: Any) -> Piece:
     return Piece(tuple(tensor.shard_shape), tensor.dtype.name.lower(), _bytes([tensor]))
 
 
 def _bytes(tensors: Any) -> int:
     """What tensors take on a chip, as the memory accounting has it."""
-    from ttkit.sim.dtypes import bytes_of
+    from ttkit.sim.memory import bytes_of
 
     return sum(bytes_of(t.padded, t.dtype) for t in tensors)
 
 
-def _nothing_done(name: str, operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """True for a call that neither computes nor moves: it gave its operand back, or the same bytes under another shape."""
-    if name in NO_WORK or not results:
+def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
+    """True for a call that neither computes nor moves: the same tensor, or the same bytes, came back."""
+    if operation.moves == "none" or not results:
         return True
     if not operands:
         return False
-    if results[0] is operands[0] and not name.endswith(("_", "_in_place")):
+    if results[0] is operands[0] and not operation.name.endswith(("_", "_in_place")):
         return True
-    return name in RESHAPES and _stays(operands[0], results[0])
+    return operation.moves == "shape" and _stays(operands[0], results[0])
 
 
 def _stays(before: Any, after: Any) -> bool:

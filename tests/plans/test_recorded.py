@@ -116,28 +116,14 @@ def test_a_plan_gives_what_ttnn_gives(case):
     ("FABRIC_1D", (1, 8), "Ring", "Ring", 4), ("FABRIC_1D_RING", (1, 8), None, "Ring", 4), ("FABRIC_1D_RING", (1, 8), "Linear", "Linear", 7),
 ])  # fmt: skip
 def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(fabric, shape, asked, usable, steps):
-    """As ttnn's get_usable_topology says on its mock cluster."""
+    """`usable` is what ttnn's get_usable_topology says on its mock cluster."""
     ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
     topology = asked and getattr(ttnn.Topology, asked)
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        assert ttnn.get_usable_topology(x, topology, 1) == getattr(ttnn.Topology, usable)
         ttnn.all_gather(x, 1, cluster_axis=1, topology=topology)
         plan = ttkit.last_plan()
         assert (plan.algorithm, len(plan.steps)) == ({"Linear": "line", "Ring": "ring"}[usable], steps)
-
-
-def test_a_usable_topology_needs_a_fabric_or_a_wish():
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
-        x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
-        assert ttnn.get_usable_topology(x, ttnn.Topology.Torus) == ttnn.Topology.Torus
-        ttkit.strict()
-        try:
-            with pytest.raises(TTKitError, match="un-initialized fabric context"):
-                ttnn.get_usable_topology(x)
-        finally:
-            ttkit.strict(False)
 
 
 def test_a_refused_collective_leaves_the_last_plan():

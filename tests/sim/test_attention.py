@@ -115,10 +115,7 @@ def test_joining_heads(mesh, put, check, dtype, kind):
 @PAIRS
 def test_attention_softmax(mesh, put, check, dtype, kinds):
     x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, 1, 64), kinds[1], dtype)
-    softmax = ttnn.transformer.attention_softmax
-    check(softmax(x, head_size=64), lambda x: (x / 8).softmax(-1), x)
-    check(softmax(x, head_size=64, attention_mask=mask), lambda x, m: (x / 8 + m).softmax(-1), x, mask)
-    if kinds == ("S0R", "RR"):
+    if kinds in (("RR", "RR"), ("S0R", "RR")):
         same = ttnn.clone(x)
         assert ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=mask) is x
         check(x, lambda x, m: (x / 8 + m).softmax(-1), same, mask)

@@ -1,6 +1,5 @@
 """Each operation of two operands, or of an operand and a number, against torch, on one chip and on each of eight."""
 
-import numpy as np
 import pytest
 
 from ttkit import ttnn
@@ -11,7 +10,7 @@ TORCH = {
     "rsub": lambda torch: lambda a, b: b - a,
     "squared_difference": lambda torch: lambda a, b: (a - b) ** 2,
 }
-FLOATS = ["add", "atan2", "bias_gelu", "divide", "eq", "fmod", "floor_div", "ge", "gt", "le", "logaddexp", "logical_and", "logical_or", "logical_xor"]
+FLOATS = ["add", "atan2", "bias_gelu", "divide", "eq", "fmod", "ge", "gt", "le", "logaddexp", "logical_and", "logical_or", "logical_xor"]
 FLOATS += ["lt", "maximum", "minimum", "multiply", "ne", "remainder", "rsub", "squared_difference", "subtract"]
 SHAPES = [((2, 33, 20), (2, 33, 20)), ((2, 33, 20), (1, 33, 1)), ((1, 1, 20), (2, 33, 20)), ((4, 2, 8, 8), (8, 8))]
 
@@ -19,13 +18,13 @@ SHAPES = [((2, 33, 20), (2, 33, 20)), ((2, 33, 20), (1, 33, 1)), ((1, 1, 20), (2
 def reference(torch, name):
     if name in TORCH:
         return TORCH[name](torch)
-    return torch.floor_divide if name == "floor_div" else getattr(torch, name)
+    return getattr(torch, name)
 
 
 @pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
 @pytest.mark.parametrize("name", FLOATS)
 def test_each_chip_equals_torch(mesh, put, check, torch, name, kinds):
-    a, b = put(mesh, (2, 33, 20), kinds[0]), put(mesh, (2, 33, 20), kinds[1], low=0.5 if name in ("fmod", "floor_div", "remainder") else None)
+    a, b = put(mesh, (2, 33, 20), kinds[0]), put(mesh, (2, 33, 20), kinds[1], low=0.5 if name in ("fmod", "remainder") else None)
     check(getattr(ttnn, name)(a, b), reference(torch, name), a, b, atol=2e-4)
 
 
@@ -64,14 +63,6 @@ def test_fused_activations(wide, put, check):
     check(ttnn.add(a, b, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)]), lambda a, b: (a + b).relu(), a, b)
 
 
-@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor"])
-def test_bits(wide, torch, name):
-    a, b = (torch.randint(0, 100, (32, 32), dtype=torch.int32, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
-    put = lambda x: ttnn.from_torch(x, layout=ttnn.TILE_LAYOUT, device=wide)  # noqa: E731
-    for shard in ttnn.get_device_tensors(getattr(ttnn, name)(put(a), put(b))):
-        assert torch.equal(ttnn.to_torch(shard), getattr(torch, name)(a, b))
-
-
 def test_shapes_that_do_not_fit(wide, put):
     with pytest.raises(TTKitError, match=r"\[2, 32, 64\].*\[3, 32, 64\]"):
         ttnn.add(put(wide, (2, 32, 64)), put(wide, (3, 32, 64)))
@@ -89,8 +80,6 @@ SPECIAL = {
     "ldexp": lambda torch: torch.ldexp,
     "logaddexp2": lambda torch: torch.logaddexp2,
     "xlogy": lambda torch: torch.xlogy,
-    "isclose": lambda torch: torch.isclose,
-    "outer": lambda torch: lambda a, b: a[..., :, None] * b[..., None, :],
 }
 
 
@@ -98,28 +87,6 @@ SPECIAL = {
 def test_the_less_usual_equal_torch(mesh, put, check, torch, name):
     a, b = put(mesh, (2, 33, 20), "S0R", low=0.5), put(mesh, (2, 33, 20), "RS0", low=0.5)
     check(getattr(ttnn, name)(a, b), SPECIAL[name](torch), a, b, atol=2e-4)
-
-
-def chips(tensor):
-    return [ttnn.to_torch(shard).numpy() for shard in ttnn.get_device_tensors(tensor)]
-
-
-@pytest.mark.parametrize("name", ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"])
-def test_whole_numbers_equal_numpy(wide, torch, name):
-    x = np.arange(8 * 16, dtype=np.int32).reshape(8, 16) + 1
-    y = (x[::-1] % 7).copy() if "shift" in name else x[::-1].copy()
-    mapper = ttnn.ShardTensorToMesh(wide, dim=0)
-    a, b = (ttnn.from_torch(torch.from_numpy(v), device=wide, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper) for v in (x, y))
-    expected = getattr(np, name.removeprefix("bitwise_") if "shift" in name else name)(x, y)
-    got = np.concatenate(chips(getattr(ttnn, name)(a, b)))
-    assert np.array_equal(got, expected)
-
-
-def test_the_right_shift_that_brings_in_zeros(wide, torch):
-    x = torch.tensor([[-8, 8, -1, 5]], dtype=torch.int32)
-    a = ttnn.from_torch(x, device=wide, layout=ttnn.TILE_LAYOUT)
-    assert chips(ttnn.logical_right_shift(a, 1))[0].tolist() == [[2147483644, 4, 2147483647, 2]]
-    assert chips(ttnn.bitwise_right_shift(a, 1))[0].tolist() == [[-4, 4, -1, 2]]
 
 
 TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8"]
@@ -133,14 +100,11 @@ def of(mesh, torch, dtype, layout=ttnn.TILE_LAYOUT):
     ("name", "a", "b", "expected"),
     [
         ("add", "bfloat8_b", "float32", "BFLOAT8_B"), ("add", "uint16", "uint16", "UINT16"), ("add", "int32", "float32", "Mixed dtype"),
-        ("add", "uint8", "uint8", "Input tensor A dtype DataType::UINT8"), ("multiply", "int32", "bfloat16", "BFLOAT16"),
-        ("multiply", "float32", "uint32", "FLOAT32"), ("divide", "int32", "int32", "FLOAT32"), ("eq", "uint8", "uint16", "UINT16"),
-        ("maximum", "bfloat16", "float32", "Mixed dtype"), ("pow", "int32", "int32", "tensor exponents"),
-        ("bitwise_and", "float32", "int32", "Input tensor A"), ("hypot", "bfloat16", "int32", "Input tensor B"), ("add", "int32", 2.5, "survives being packed"),
-        ("multiply", "int32", 2.5, "FLOAT32"), ("fmod", "uint32", 2, "UnaryOpType::FMOD"), ("remainder", "uint32", 0, "Divisor must be positive"),
-        ("pow", "int32", -1, "negative integer powers"), ("pow", "int32", 0.5, "integral exponent"), ("eq", "uint8", 1, "UINT16"),
-        ("floor_div", "int32", 2, "FLOAT32"), ("floor_div", "uint16", 2, "UnaryOpType::FLOOR"), ("divide", "uint32", 2, "BinaryOpType::DIV"),
-        ("bitwise_or", "float32", 1, "bitwise/shift"), ("add", "uint32", -1, "UINT32"), ("maximum", "uint8", 1, "UnaryOpType::MAXIMUM"),
+        ("add", "uint8", "uint8", "Input tensor A dtype DataType::UINT8"), ("multiply", "int32", 2, "INT32"), ("eq", "uint16", 7, "UINT16"),
+        ("maximum", "bfloat16", "float32", "Mixed dtype"), ("hypot", "bfloat16", "int32", "Input tensor B"),
+        ("add", "int32", 2.5, "cannot represent the scalar 2.5"), ("add", "uint32", -1, "cannot represent the scalar -1"),
+        ("divide", "int32", "int32", "Input tensor A"), ("pow", "int32", 2, "Input tensor A"), ("maximum", "uint8", 1, "Input tensor A"),
+        ("add", "uint32", 2**32 - 1, "UINT32"), ("add", "int32", 2**31, "cannot represent"),
     ],
 )  # fmt: skip
 def test_types_of_results_and_refusals(wide, torch, name, a, b, expected):
@@ -160,7 +124,6 @@ def test_row_major_with_tiles_gives_tiles(wide, torch):
 def test_a_number_comes_first_where_ttnn_has_it(wide, put, check, torch):
     x = put(wide, (8, 32), "S0R", low=0.5)
     check(2 / x, lambda x: 2 / x, x)
-    check(ttnn.pow(2, x), lambda x: 2**x, x)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         ttnn.maximum(2, x)
 

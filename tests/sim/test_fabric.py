@@ -1,4 +1,4 @@
-"""Several ranks: real processes under Open MPI, on meshes that they share or send to. What they compute together is in test_across.py."""
+"""Several ranks: real processes under Open MPI, on meshes that they share or send to. What they compute together is in test_ccl_mpi.py."""
 
 import sys
 

@@ -34,15 +34,6 @@ def test_softmax_of_huge_values(wide, torch):
     assert ttnn.to_torch(ttnn.get_device_tensors(ttnn.softmax(x))[0]).tolist() == [[1, 0, 0, 0]]
 
 
-@KINDS
-def test_softmax_in_place_replaces_the_values(mesh, put, check, torch, kind):
-    x = put(mesh, (2, 3, 32, 64), kind)
-    before = [ttnn.to_torch(t).clone() for t in ttnn.get_device_tensors(x)]
-    assert ttnn.softmax_in_place(x) is x
-    for old, new in zip(before, ttnn.get_device_tensors(x), strict=True):
-        torch.testing.assert_close(ttnn.to_torch(new), old.softmax(-1))
-
-
 @FLOATS
 @PAIRS
 @pytest.mark.parametrize("rows", [1, 32])
@@ -108,20 +99,6 @@ def test_embedding_of_the_padding_is_zero(wide, put, check, torch):
     check(ttnn.embedding(tokens, table, padding_idx=3), lambda i, w: w[i] * (i != 3)[..., None], tokens, table)
 
 
-@FLOATS
-@KINDS
-@pytest.mark.parametrize("name", ["glu", "reglu", "geglu", "swiglu"])
-def test_gated_units(mesh, put, check, torch, dtype, kind, name):
-    gate = {"glu": torch.sigmoid, "reglu": torch.relu, "geglu": torch.nn.functional.gelu, "swiglu": torch.nn.functional.silu}[name]
-    x = put(mesh, (2, 1, 33, 128), kind, dtype)
-    check(getattr(ttnn, name)(x), lambda x: x[..., :64] * gate(x[..., 64:]), x)
-
-
-def test_geglu_by_tanh(wide, put, check, torch):
-    x = put(wide, (1, 1, 32, 128))
-    check(ttnn.geglu(x, variant=ttnn.GeluVariant.Tanh), lambda x: x[..., :64] * torch.nn.functional.gelu(x[..., 64:], approximate="tanh"), x)
-
-
 SHAPES = st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple)
 MAPPINGS = st.sampled_from(["RR", "S0R", "RS0"])
 
@@ -184,9 +161,7 @@ REFUSED = {
     "dim": (lambda p: ttnn.softmax(p((32, 64)), 7), r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 7\)"),
     "row-major": (lambda p: ttnn.softmax(p((32, 64), layout=ROWS)), "Inputs to softmax must be tilized"),
     "integers": (lambda p: ttnn.softmax(p((32, 64), dtype=ttnn.uint32, low=3)), "must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::UINT32"),
-    "in place": (lambda p: ttnn.softmax_in_place(p((1, 1, 32, 64)), dim=0), "Currently softmax inplace supports dim -1"),
     "scale alone": (lambda p: ttnn.scale_mask_softmax(p((1, 1, 32, 64)), 0.5), "Scale value must not be set when mask is not present"),
-    "in place rank": (lambda p: ttnn.softmax_in_place(p((1, 1, 1, 32, 64))), "Tensor rank is greater than 4"),
     "rms rows": (lambda p: ttnn.rms_norm(p((32, 64), layout=ROWS)), "ttnn::rms_norm does not support ROW_MAJOR input tensors. Use TILE layout"),
     "norm rows": (lambda p: ttnn.layer_norm(p((32, 50), layout=ROWS)), r"ROW_MAJOR input requires W \(50\) to be a multiple of tile width"),
     "residual rows": (lambda p: ttnn.layer_norm(p((32, 64)), residual_input_tensor=p((32, 64), layout=ROWS)), "Residual tensor must have TILE layout"),
@@ -202,9 +177,6 @@ REFUSED = {
     "table type": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((8, 32))), "Weights tensor must have BFLOAT16 dtype"),
     "table rank": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=3), p((2, 8, 32), dtype=ttnn.bfloat16)), "must be 1 but got 2"),
     "index": (lambda p: ttnn.embedding(p((1, 32), dtype=ttnn.uint32, low=999), p((2, 32), dtype=ttnn.bfloat16)), "outside of a table of 2 rows"),
-    "glu dim": (lambda p: ttnn.glu(p((1, 1, 32, 128)), 2), "glu-family ops only support the last dimension, got dim=2"),
-    "glu width": (lambda p: ttnn.reglu(p((1, 1, 32, 96))), "Split tensor dimension should be in full tile"),
-    "glu rank": (lambda p: ttnn.swiglu(p((1, 32, 128))), r"3 not in \[-4, 3\)"),
 }
 
 

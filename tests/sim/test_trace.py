@@ -74,7 +74,7 @@ def test_refused():
         refused(lambda: ttkit.from_numpy(numbers(2), device=mesh), writes)
         refused(lambda: ttnn.to_device(host, mesh), writes)
         refused(lambda: ttnn.copy_host_to_device_tensor(host, t), writes)
-        refused(lambda: ttnn.arange(3, device=mesh), writes)
+        refused(lambda: ttnn.full([3], 1.0, device=mesh), writes)
         reads = "Reads are not supported during trace capture"
         refused(lambda: ttnn.from_device(t), reads)
         refused(lambda: ttkit.to_numpy(ttnn.get_device_tensors(t)[0]), reads)

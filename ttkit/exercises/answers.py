@@ -18,10 +18,15 @@ from ttkit.lessons import Check, CheckFailed, NotDone, as_number, device_differe
 Shape = Sequence[int]
 Call = dict[str, Any]
 
-PRODUCTS = {"matmul", "linear"}
-COLLECTIVES = {"all_reduce", "reduce_scatter", "all_gather", "all_broadcast", "broadcast", "point_to_point"}
-# What puts values somewhere, or in another form, and computes nothing.
-MOVES = {"from_torch", "to_device", "from_device", "to_layout", "to_memory_config", "to_dtype", "typecast", "clone", "copy", "assign", "tilize", "untilize"}
+def kind_of(call: Call) -> str:
+    """What a call on the tape does, as `ttkit.sim.operation.Operation` has it: "product", "collective", ...
+
+    "" for what is no operation, such as opening a mesh.
+    """
+    from ttkit.sim.operation import OPERATIONS
+
+    record = OPERATIONS.get(call["operation"])
+    return record.kind if record else ""
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -180,16 +185,16 @@ class Run:
 
     def computed(self, what: str) -> None:
         """Some operation of the mesh led to the tensor."""
-        if self.calls and all(call["operation"] in MOVES for call in self.led):
+        if self.calls and all(kind_of(call) in ("write", "read", "store") for call in self.led):
             raise CheckFailed(f"{what} was not done on the devices: no operation of ttnn led to your tensor, so NumPy did it on the host")
 
     def multiplied(self, *products: tuple[Shape, Shape]) -> None:
         """The tensor was led to by these products, and no device had larger operands than these."""
         if not self.calls:
             return
-        found = [call for call in self.led if call["operation"] in PRODUCTS]
+        found = [call for call in self.led if kind_of(call) == "product"]
         if len(found) < len(products):
-            if not any(call["operation"] in PRODUCTS for call in self.calls):
+            if not any(kind_of(call) == "product" for call in self.calls):
                 raise CheckFailed("the product was not made on the mesh: no ttnn.matmul or ttnn.linear among your calls")
             rule = f"{len(products)} product{'s' if len(products) > 1 else ''} on the mesh should lead to your tensor, {len(found)} did"
             raise CheckFailed(f"{rule}: the rest went through the host")
@@ -201,20 +206,20 @@ class Run:
 
     def summed(self) -> None:
         """The devices sent each other what led to the tensor; that the sum is right is seen in its values."""
-        if any(c["operation"] in PRODUCTS for c in self.calls) and not any(c["operation"] in COLLECTIVES for c in self.led):
+        if any(kind_of(c) == "product" for c in self.calls) and not any(kind_of(c) == "collective" for c in self.led):
             raise CheckFailed("no all_reduce (or reduce_scatter and all_gather) led to your tensor: your sum over the devices was made on the host")
 
     def nothing_sent(self) -> None:
         """No collective was called."""
-        sent = [call["operation"] for call in self.calls if call["operation"] in COLLECTIVES]
+        sent = [call["operation"] for call in self.calls if kind_of(call) == "collective"]
         require(not sent, f"nothing needs to be sent here, but you called {', '.join(sent)}")
 
     def given(self, *shapes: Shape) -> str:
         """Each chip was given no more bytes than tensors of these shapes take in tiles; says how many."""
         if not self.calls:
             return "bytes not counted"
-        from ttkit.sim.dtypes import bytes_of
         from ttkit.sim.enums import DataType
+        from ttkit.sim.memory import bytes_of
 
         put = [c["result"] for c in self.calls if c["operation"] in ("from_torch", "to_device") and c["returned"] and c["result"]["storage"] == "DEVICE"]
         used, most = sum(bytes_of(tuple(t["padded"]), DataType[t["dtype"]]) for t in put), tile_bytes(*shapes)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import COLLECTIVES, Answer, Run, asks, numbers
+from ttkit.exercises.answers import Answer, Run, asks, kind_of, numbers
 from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
 
 
 def _one_sum(run: Run) -> None:
     """The tensor was led to by a single collective, an all_reduce or its two halves."""
     run.summed()
-    sent = [call["operation"] for call in run.led if call["operation"] in COLLECTIVES]
+    sent = [call["operation"] for call in run.led if kind_of(call) == "collective"]
     fine = not run.calls or sent in (["all_reduce"], ["reduce_scatter", "all_gather"])
     require(fine, f"it is right, but you called {', '.join(sent)}; one all_reduce is enough")
 

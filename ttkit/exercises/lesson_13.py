@@ -8,7 +8,7 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import from_numpy
-from ttkit.exercises.answers import COLLECTIVES, Answer, asks, numbers
+from ttkit.exercises.answers import Answer, asks, kind_of, numbers
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
 
 # (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some. As torch does it.
@@ -74,7 +74,7 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
         if values_mean_something():
             found = _wrong(expected, run.tensor(), addends)
             require(not found, f"on {mesh!r}, {what}: {found}")
-        sent = [call["operation"] for call in run.calls if call["operation"] in COLLECTIVES]
+        sent = [call["operation"] for call in run.calls if kind_of(call) == "collective"]
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
         require(not run.calls or sent == collectives, f"{what} is right, but you called {', '.join(sent) or 'no collective'}; the budget is {least}")
     return f"{len(MOVES)} ways to move a tensor, none sends more than it must"

@@ -22,12 +22,7 @@ class Record(NamedTuple):
     ends: tuple[Any, ...] = ()  # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
 
 
-latest: list[Record] = []
-
-
-def record(*what: Any) -> None:
-    """Remember a collective in the place of the one before."""
-    latest[:] = [Record(*what)]
+latest: list[Record] = []  # at most one: each collective takes the place of the one before
 
 
 def plan_of(what: Record) -> Plan:

@@ -1,4 +1,7 @@
-"""Operations on the elements of two tensors, or of a tensor and a number: arithmetic, comparison, logic."""
+"""Operations on the elements of two tensors, or of a tensor and a number; and a few on three.
+
+A new operation of two operands is one row in `FUNCTIONS`, and in `TAKES` where it takes more than floats.
+"""
 
 from __future__ import annotations
 
@@ -10,207 +13,268 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.dispatch import common_grid, merged, on_mesh, result
+from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.promotion import as_number, type_of_pair, type_with_number
+from ttkit.sim.operation import (
+    aligned,
+    check_broadcast,
+    check_sizes,
+    check_tiles,
+    on_mesh,
+    operation,
+    result,
+)
+from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import activation, gelu_erf, named
+from ttkit.sim.unary import activation, gelu_erf
 
 Array = np.ndarray
+Function = Callable[[Array, Array], Array]
+Pairs = dict[tuple[DataType, DataType], DataType]
 F = np.float32
 NONE: list[Any] = []  # ttnn's own default for activations; never written to
+WHOLE = (DataType.INT32, DataType.UINT32, DataType.UINT16)
+LEAST = {DataType.INT32: -(2**31)}
+MOST = {DataType.INT32: 2**31 - 1, DataType.UINT32: 2**32 - 1, DataType.UINT16: 2**16 - 1}
 
 
-def _truth(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    return lambda a, b: function(a, b).astype(np.result_type(a) if isinstance(a, Array) else b.dtype)
+def _truth(function: Function) -> Function:
+    return lambda a, b: function(a, b).astype(a.dtype if isinstance(a, Array) else b.dtype)
 
 
-def _bits(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Shifts take their count from a number's lowest bits, and a right shift can bring in zeros."""
-    return lambda a, b: function(a, b & a.dtype.type(8 * a.dtype.itemsize - 1))
-
-
-def _logical_right(a: Array, b: Array) -> Array:
-    unsigned = np.uint32 if a.dtype.itemsize == 4 else a.dtype
-    return np.right_shift(a.view(unsigned), b.astype(unsigned)).view(a.dtype)
-
-
-# name -> function of the values; with each of these a number may stand for the second tensor
-FUNCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "rsub": lambda a, b: np.subtract(b, a),
-    "eq": _truth(np.equal), "ne": _truth(np.not_equal), "lt": _truth(np.less), "le": _truth(np.less_equal), "gt": _truth(np.greater),
+# ---------------------------------------------------------------- the tables
+FUNCTIONS: dict[str, Function] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "rsub": lambda a, b: np.subtract(b, a),
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "logaddexp": np.logaddexp,
+    "logaddexp2": np.logaddexp2,
+    "ldexp": lambda a, b: a * np.exp2(b),
+    "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
+    "bias_gelu": lambda a, b: gelu_erf(a + b),
+    "squared_difference": lambda a, b: np.square(a - b),
+    "eq": _truth(np.equal),
+    "ne": _truth(np.not_equal),
+    "lt": _truth(np.less),
+    "le": _truth(np.less_equal),
+    "gt": _truth(np.greater),
     "ge": _truth(np.greater_equal),
-    "logical_and": _truth(np.logical_and), "logical_or": _truth(np.logical_or), "logical_xor": _truth(np.logical_xor),
-    "squared_difference": lambda a, b: np.square(a - b), "bias_gelu": lambda a, b: gelu_erf(a + b), "logaddexp": np.logaddexp, "logaddexp2": np.logaddexp2,
-    "ldexp": lambda a, b: a * np.exp2(b), "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
-    "remainder": np.remainder, "logical_right_shift": _bits(_logical_right),
-}  # fmt: skip
-EXTREMES: dict[str, Callable[[Array, Array], Array]] = {"maximum": np.maximum, "minimum": np.minimum}
-BITWISE: dict[str, Callable[[Array, Array], Array]] = {
-    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
-    "bitwise_left_shift": _bits(np.left_shift), "logical_left_shift": _bits(np.left_shift), "bitwise_right_shift": _bits(np.right_shift),
-}  # fmt: skip
-# those of two tensors only
-PAIRS: dict[str, Callable[[Array, Array], Array]] = {"atan2": np.arctan2, "hypot": np.hypot}
+    "logical_and": _truth(np.logical_and),
+    "logical_or": _truth(np.logical_or),
+    "logical_xor": _truth(np.logical_xor),
+}
+# Which element types two operands may have together, and the type of the result.
+SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
+ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
+ARITHMETIC = ANY_FLOATS | {(w, w): w for w in WHOLE}
+TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
+TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
+TAKES |= dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ARITHMETIC)
+TAKES |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ARITHMETIC)
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in WHOLE[:2]})
+
+KERNELS = {
+    "subtract": "SUB",
+    "multiply": "MUL",
+    "divide": "DIV",
+    "pow": "POWER",
+}  # ttnn's own names
+IN_PLACE = ("add", "subtract", "multiply", "divide")
+NUMBER_FIRST = IN_PLACE
 
 
-def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """Two shard shapes must agree in each dimension, counted from the last, or be 1 there."""
-    check_tiles(a, b, asked)
-    check_sizes(a, b, asked)
+# ---------------------------------------------------------------- types
+def _kernel(name: str) -> str:
+    return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
 
 
-def check_tiles(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """The first half of `check_broadcast`, which ttnn does before it looks at types: the last two dimensions."""
-    last, other = ((1, 1) + a)[-2:], ((1, 1) + b)[-2:]
-    if last != other and 1 not in last + other:
-        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and {list(other)} differ and none is 1"
-        fail(asked, rule, "equal shapes, or 1 where one repeats")
+def _refuse_pair(name: str, asked: object, takes: Pairs, a: Tensor, b: Tensor) -> DataType:
+    for letter, tensor, place in (("A", a, 0), ("B", b, 1)):
+        if all(tensor.dtype is not pair[place] for pair in takes):
+            rule = f"Input tensor {letter} dtype DataType::{tensor.dtype.name} is not supported for"
+            fail(asked, f"{rule} {_kernel(name)}", "ttnn.typecast first")
+    rule = f"Mixed dtype is not supported for {_kernel(name)}"
+    rule += f", dtype A: DataType::{a.dtype.name}, dtype B: DataType::{b.dtype.name}"
+    fail(asked, rule, "ttnn.typecast one of them")
 
 
-def check_sizes(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """The second half of `check_broadcast`, after the types: all dimensions."""
-    rank = max(len(a), len(b), 2)
-    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    for dim in range(-1, -rank - 1, -1):
-        if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
-            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank}), dim a: {a[dim]}, dim b: {b[dim]}"
-            fail(asked, rule, "equal sizes, or 1 where one repeats")
-
-
-def aligned(tensors: tuple[Tensor, ...], asked: Callable[[], object]) -> tuple[Tensor, list[Array]]:
-    """The operands' arrays, ready for NumPy to broadcast: same grid, same number of shard axes."""
-    like, arrays = common_grid(tensors, asked)
-    rank = max(len(t.shard_shape) for t in tensors)
-    lead = len(like.grid.shape)
-    for i, tensor in enumerate(tensors):
-        missing = rank - len(tensor.shard_shape)
-        if missing:
-            shape = arrays[i].shape
-            arrays[i] = arrays[i].reshape(shape[:lead] + (1,) * missing + shape[lead:])
-    return like, arrays
+def _check_number(name: str, asked: object, takes: Pairs, kind: DataType, value: float) -> None:
+    """A tensor of whole numbers takes a whole number within its range, which nothing rounds."""
+    if (kind, kind) not in takes:
+        rule = f"Input tensor A dtype DataType::{kind.name} is not supported for {_kernel(name)}"
+        fail(asked, rule, "ttnn.typecast(tensor, ttnn.float32)")
+    if not (float(value).is_integer() and LEAST.get(kind, 0) <= value <= MOST[kind]):
+        rule = f"{_kernel(name)} with a DataType::{kind.name} tensor cannot represent the scalar"
+        cure = "ttnn.typecast the tensor to a float type"
+        fail(asked, f"{rule} {value}: only a whole number within its range stays the same", cure)
 
 
 def is_number(value: Any) -> bool:
     """True for what ttnn takes as a scalar operand."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, np.ndarray)
+    return isinstance(value, (int, float, np.integer, np.floating))
 
 
-def binary(
-    name: str, a: Any, b: Any, function: Callable[[Array, Array], Array], dtype: DataType | None, memory_config: Any, output: Tensor | None,
-    before_a: Any = (), before_b: Any = (), after: Any = (),
-) -> Tensor:  # fmt: skip
-    """The body of every operation of two operands, one of which may be a number."""
+# ---------------------------------------------------------------- two operands
+def _binary(
+    name: str,
+    a: Any,
+    b: Any,
+    function: Function,
+    takes: Pairs,
+    dtype: DataType | None = None,
+    output: Tensor | None = None,
+    activations: tuple[Any, Any, Any] = ((), (), ()),
+) -> Tensor:
+    """The body of every operation of two operands; `activations` of the first, the second, the result."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on_mesh(name, a, b)
-        if a.shard_shape == b.shard_shape:
-            given = type_of_pair(name, a, b)
-        else:
+        same = a.shard_shape == b.shard_shape
+        if not same:
             check_tiles(a.shard_shape, b.shard_shape, describe(name, (a, b)))
-            given = type_of_pair(name, a, b)
+        given = takes.get((a.dtype, b.dtype))
+        if given is None:
+            _refuse_pair(name, describe(name, (a, b)), takes, a, b)
+        if not same:
             check_sizes(a.shard_shape, b.shard_shape, describe(name, (a, b)))
-        if a.grid is b.grid and len(a.shard_shape) == len(b.shard_shape):
-            like, (x, y) = a, (a.array, b.array)
+        if same and a.grid is b.grid:
+            like, x, y = a, a.array, b.array
+            one = a.topology is b.topology
+            topology = a.topology if one else merged(a.mesh.grid, a.topology, b.topology)
         else:
-            like, (x, y) = aligned((a, b), lambda: describe(name, (a, b)))
-        topology = a.topology if a.topology is b.topology else merged(like.mesh.grid, a.topology, b.topology)
+            like, (x, y), topology = aligned(name, (a, b))
         layout = a.layout if a.layout is b.layout else Layout.TILE
-        if x.dtype != y.dtype or (given is DataType.FLOAT32 and x.dtype != F):
-            x, y = x.astype(F, copy=False), y.astype(F, copy=False)
     else:
-        like, other = (a, b) if isinstance(a, Tensor) else (b, a)
-        if not is_number(other):
-            fail(
-                describe(name, (a, b)),
-                f"incompatible function arguments: {type(other).__name__} is neither a ttnn.Tensor nor a number",
-                "ttnn.from_torch(...) it first",
-                TypeError,
-            )
-        on_mesh(name, like)  # type: ignore[arg-type]
-        given, layout = type_with_number(name, like, other, like is a), like.layout  # type: ignore[arg-type, union-attr]
-        values = like.array if given is like.dtype else like.array.astype(dtypes.numpy_dtype(given), copy=False)  # type: ignore[union-attr]
-        number = as_number(values.dtype, other)
+        like, number = (a, b) if isinstance(a, Tensor) else (b, a)
+        if not is_number(number):
+            what = f"{type(number).__name__} is neither a ttnn.Tensor nor a number"
+            rule = f"incompatible function arguments: {what}"
+            fail(describe(name, (a, b)), rule, "ttnn.from_torch(...) it first", TypeError)
+        on_mesh(name, like)
+        given, layout, topology = like.dtype, like.layout, like.topology
+        if given not in FLOATS:
+            _check_number(name, describe(name, (a, b)), takes, given, number)
+        values = like.array
+        number = values.dtype.type(number)
         x, y = (values, number) if like is a else (number, values)
-        topology = like.topology  # type: ignore[union-attr]
-    for which in before_a:
+    first, second, after = activations
+    for which in first:
         x = activation(which, name)(x)
-    for which in before_b:
+    for which in second:
         y = activation(which, name)(y)
     values = function(x, y)
     for which in after:
         values = activation(which, name)(values)
-    return result(like, values, dtype=dtype or given, layout=layout, topology=topology, memory_config=memory_config, output=output)  # type: ignore[arg-type]
+    return result(
+        like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
+    )
 
 
-DOC = "{} of two tensors, or of a tensor and a number; sizes of 1 repeat."
+HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
 
 
-def _enter_binary(name: str, function: Callable[[Array, Array], Array], fast: bool = False) -> Callable[..., Tensor]:
+def _enter(name: str, function: Function) -> None:
+    takes = TAKES[name]
+
     def call(
-        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, fast_and_approximate_mode: bool = fast, dtype: DataType | None = None,
-        memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
-        input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
-    ) -> Tensor:  # fmt: skip
-        return binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
-            input_tensor_a_activations, input_tensor_b_activations, activations,
-        )  # fmt: skip
+        input_tensor_a: Tensor,
+        input_tensor_b: Tensor | float,
+        *,
+        dtype: DataType | None = None,
+        output_tensor: Tensor | None = None,
+        activations: Any = NONE,
+        input_tensor_a_activations: Any = NONE,
+        input_tensor_b_activations: Any = NONE,
+    ) -> Tensor:
+        all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
+        return _binary(
+            name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three
+        )
+
+    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float) -> Tensor:
+        return _binary(name, input_tensor_a, input_tensor_b, function, takes, output=input_tensor_a)
 
     if name in NUMBER_FIRST:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
-    return named(name, call, DOC.format(name))
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
+    operation(name, dtypes=takes, hints=HINTS)(call)
+    if name in IN_PLACE:
+        in_place.__name__ = in_place.__qualname__ = f"{name}_"
+        in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
+        operation(f"{name}_", dtypes=takes, hints="sub_core_grids fast_and_approximate_mode")(
+            in_place
+        )
 
 
-def _enter_small(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
-    def call(
-        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, dtype: DataType | None = None, memory_config: Any = None,
-        output_tensor: Tensor | None = None, activations: Any = NONE, input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE,
-    ) -> Tensor:  # fmt: skip
-        return binary(
-            name, input_tensor_a, input_tensor_b, function, dtype, memory_config, output_tensor,
-            input_tensor_a_activations, input_tensor_b_activations, activations,
-        )  # fmt: skip
-
-    return named(name, call, DOC.format(name))
+for _name, _function in FUNCTIONS.items():
+    _enter(_name, _function)
 
 
-def _enter_bitwise(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
-    def call(
-        input_tensor_a: Tensor, input_tensor_b: Tensor | int, *, memory_config: Any = None, output_tensor: Tensor | None = None, activations: Any = NONE,
-        input_tensor_a_activations: Any = NONE, input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, sub_device_id: Any = None,
-    ) -> Tensor:  # fmt: skip
-        return binary(
-            name, input_tensor_a, input_tensor_b, function, None, memory_config, output_tensor,
-            input_tensor_a_activations, input_tensor_b_activations, activations,
-        )  # fmt: skip
-
-    return named(name, call, f"{name} of the bits of two tensors of whole numbers, or of a tensor and a whole number.")
-
-
-def _enter_pair(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
-    def call(input_tensor_a: Tensor, input_tensor_b: Tensor, *, memory_config: Any = None) -> Tensor:
-        return binary(name, input_tensor_a, input_tensor_b, function, None, memory_config, None)
-
-    return named(name, call, f"{name} of two tensors; sizes of 1 repeat.")
-
-
-NUMBER_FIRST = ("add", "subtract", "multiply")
-BINARY = {name: _enter_binary(name, f, fast=name in ("add", "subtract")) for name, f in FUNCTIONS.items()}
-BINARY |= {name: _enter_small(name, f) for name, f in EXTREMES.items()} | {name: _enter_bitwise(name, f) for name, f in BITWISE.items()}
-BINARY |= {name: _enter_pair(name, f) for name, f in PAIRS.items()}
+# ---------------------------------------------------------------- three operands
+@operation("where", hints="memory_config sub_core_grids")
+def where(
+    predicate: Tensor,
+    true_value: Tensor | float,
+    false_value: Tensor | float,
+    *,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return `true_value` where the predicate is not zero, `false_value` elsewhere."""
+    asked = describe("where", (predicate, true_value, false_value))
+    tensors = [t for t in (predicate, true_value, false_value) if isinstance(t, Tensor)]
+    on_mesh("where", *tensors)
+    for t in tensors[1:]:
+        check_broadcast(predicate.shard_shape, t.shard_shape, asked)
+    like, (condition, *arrays), topology = aligned("where", tensors)
+    yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in (true_value, false_value))
+    dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
+    values: Array = np.where(condition != 0, yes, no)
+    values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
+    return result(like, values, dtype=dtype, topology=topology, output=output_tensor)
 
 
-def _enter_in_place(name: str, function: Callable[[Array, Array], Array]) -> Callable[..., Tensor]:
-    def call(
-        input_tensor_a: Tensor, input_tensor_b: Tensor | float, *, activations: Any = NONE, input_tensor_a_activations: Any = NONE,
-        input_tensor_b_activations: Any = NONE, sub_core_grids: Any = None, fast_and_approximate_mode: bool = False,
-    ) -> Tensor:  # fmt: skip
-        return binary(
-            name, input_tensor_a, input_tensor_b, function, None, None, input_tensor_a, input_tensor_a_activations, input_tensor_b_activations, activations
-        )  # fmt: skip
-
-    return named(name, call, f"{name[:-1]} whose result replaces the first tensor's values.")
+def _of_three(name: str, function: Any, tensors: tuple[Tensor, ...], output: Any) -> Tensor:
+    asked = describe(name, tensors)
+    on_mesh(name, *tensors)
+    for other in tensors[1:]:
+        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
+    like, arrays, topology = aligned(name, tensors)
+    values = function(*arrays)
+    return result(like, values, dtype=tensors[0].dtype, topology=topology, output=output)
 
 
-# ttnn has no form in place of these
-IN_PLACE = {f"{name}_": _enter_in_place(f"{name}_", f) for name, f in FUNCTIONS.items() if name not in ("remainder", "logical_right_shift", "xlogy")}
+@operation("addcmul", hints="memory_config")
+def addcmul(
+    input_a: Tensor,
+    input_b: Tensor,
+    input_c: Tensor,
+    *,
+    value: float = 1.0,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a + value * b * c."""
+    function = lambda a, b, c: a + F(value) * b * c  # noqa: E731
+    return _of_three("addcmul", function, (input_a, input_b, input_c), output_tensor)
+
+
+@operation("addcdiv", hints="memory_config")
+def addcdiv(
+    input_a: Tensor,
+    input_b: Tensor,
+    input_c: Tensor,
+    *,
+    value: float = 1.0,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a + value * b / c."""
+    function = lambda a, b, c: a + F(value) * b / c  # noqa: E731
+    return _of_three("addcdiv", function, (input_a, input_b, input_c), output_tensor)

@@ -1,23 +1,34 @@
-"""Working through a big array in blocks that stay in the cache, on several threads where that pays.
+"""Work on big arrays: in blocks that stay in the cache, on several threads, in a pool of buffers.
 
-Block sizes and thresholds were measured: 128 Ki elements are fastest, and a second thread pays from a million on.
+Chips work at the same time: independent products run on as many threads as BLAS would use, each with a
+BLAS of one thread. A product that BLAS spreads over its own threads makes them wait for each other many
+times, and they go on looking for work for some 25 ms afterwards, on a core that ours would use. On an
+idle machine both ways are equally fast; beside one other process on two cores, products from one list
+were two to three times faster. Where NumPy's BLAS has no switch for its threads, jobs run one after the
+other, and BLAS does as it likes. Block sizes and thresholds were measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import math
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
-from ttkit.sim import recycle
-from ttkit.sim.threads import together
-
-BLOCK = 1 << 17
-THREADS_PAY_FROM = 1 << 20
-
-
+Array = np.ndarray
+BLOCK = 1 << 17  # elements
+THREADS_PAY_FROM = 1 << 20  # elements
 PIECES = 4  # taken by the threads as they get free
+
+# ---------------------------------------------------------------- blocks
 
 
 def in_pieces(work: Callable[[int, int], None], size: int, step: int, elements: int) -> None:
@@ -26,13 +37,20 @@ def in_pieces(work: Callable[[int, int], None], size: int, step: int, elements: 
         work(0, size)
         return
     piece = -(-size // PIECES // step) * step
-    together((partial(work, low, min(low + piece, size)) for low in range(0, size, piece)), products=False)
+    run(
+        (partial(work, low, min(low + piece, size)) for low in range(0, size, piece)),
+        products=False,
+    )
 
 
-def elementwise(kernel: Callable[[np.ndarray, np.ndarray, np.ndarray], object], array: np.ndarray) -> np.ndarray:
+def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(values, out, scratch)` over blocks; the three never overlap."""
     source = np.ascontiguousarray(array)
-    out = recycle.empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
+    out = empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
+    if source.size <= BLOCK:
+        flat = source.reshape(-1)
+        kernel(flat, out.reshape(-1), np.empty_like(flat))
+        return out
     flat, target, size = source.reshape(-1), out.reshape(-1), source.size
 
     def work(low: int, high: int) -> None:
@@ -45,10 +63,10 @@ def elementwise(kernel: Callable[[np.ndarray, np.ndarray, np.ndarray], object], 
     return out
 
 
-def rowwise(kernel: Callable[[np.ndarray, np.ndarray], object], array: np.ndarray) -> np.ndarray:
+def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
     source = np.ascontiguousarray(array)
-    out = recycle.empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
+    out = empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
     width = source.shape[-1]
     if source.size == 0:
         return out
@@ -62,3 +80,145 @@ def rowwise(kernel: Callable[[np.ndarray, np.ndarray], object], array: np.ndarra
 
     in_pieces(work, len(rows), step, source.size)
     return out
+
+
+# ---------------------------------------------------------------- threads
+_lock = threading.Lock()
+_depth, _saved = 0, 0
+_inside = threading.local()
+
+
+@lru_cache(maxsize=1)
+def _switch() -> Any:
+    """What reads and sets how many threads NumPy's BLAS uses, or None; looking takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return next((blas for blas in found if "numpy" in str(blas.filepath)), None)
+
+
+@lru_cache(maxsize=1)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "ttkit-chip")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+
+
+@contextmanager
+def _one_blas_thread(switch: Any) -> Iterator[None]:
+    """BLAS uses one thread inside, and afterwards as many as before."""
+    global _depth, _saved
+    with _lock:
+        if _depth == 0:
+            _saved = switch.get_num_threads()
+            switch.set_num_threads(1)
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                switch.set_num_threads(_saved)
+
+
+def _threads() -> int:
+    """How many threads there may be: what BLAS was told or found, else the processors of this process."""
+    switch = _switch()
+    if switch is not None:
+        return _saved if _depth else switch.get_num_threads()
+    known = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return int(os.environ.get("OMP_NUM_THREADS") or processors)
+
+
+def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool = True) -> None:
+    """Run independent jobs; each thread takes the next one when it is done with its last.
+
+    Args:
+        products: the jobs call BLAS. Two threads must not do that while BLAS has threads of its own (it
+            was up to 30 times slower).
+        pays: the jobs take longer than waking a thread, some 50 microseconds; else they run one after
+            the other.
+
+    Example:
+        >>> done = []
+        >>> run([lambda: done.append(1), lambda: done.append(2)])
+        >>> sorted(done)
+        [1, 2]
+    """
+    rest = list(jobs)[::-1]
+    busy = getattr(_inside, "busy", False)
+    switch = _switch() if products and not busy else None
+    alone = not pays or busy or (products and switch is None)
+    threads = 1 if alone else min(_threads(), len(rest))
+    with _one_blas_thread(switch) if switch is not None else nullcontext():
+        if threads == 1:
+            while rest:
+                rest.pop()()
+            return
+        helpers = [_pool(_threads() - 1).submit(_work, rest) for _ in range(threads - 1)]
+        try:
+            _work(rest)
+        finally:
+            for helper in helpers:
+                helper.result()
+
+
+def _work(rest: list[Callable[[], object]]) -> None:
+    _inside.busy = True
+    try:
+        with np.errstate(all="ignore"):  # a thread does not inherit the caller's
+            while rest:
+                try:
+                    job = rest.pop()
+                except IndexError:  # the other thread was quicker
+                    return
+                job()
+    finally:
+        _inside.busy = False
+
+
+# ---------------------------------------------------------------- buffer pool
+# malloc takes a big array's memory from the system anew and gives it back when it is freed. Filling
+# fresh pages costs as much as adding two arrays, and was 5 to 10 % of a tensor-parallel MLP step.
+SMALLEST = 4 << 20  # bytes; malloc has smaller ones at hand
+KEPT = 128 << 20  # bytes held back at most; the oldest go first
+_free: OrderedDict[int, Array] = OrderedDict()  # by identity, oldest first
+
+
+def empty(shape: tuple[int, ...]) -> Array:
+    """A float32 array with arbitrary values, like np.empty, in used memory where there is some.
+
+    Example:
+        >>> first = empty((1024, 2048))
+        >>> address = first.ctypes.data
+        >>> del first
+        >>> empty((2048, 1024)).ctypes.data == address
+        True
+    """
+    size = 4 * math.prod(shape)
+    if not SMALLEST <= size <= KEPT:
+        return np.empty(shape, np.float32)
+    block = None
+    for key, kept in list(_free.items())[::-1]:
+        if kept.nbytes == size and _free.pop(key, None) is not None:
+            block = kept
+            break
+    if block is None:
+        block = np.empty(size, np.uint8)
+    # Views of `array` keep `array` alive, not `block`: NumPy follows bases only from array to array,
+    # and a memoryview lies between.
+    array = np.frombuffer(memoryview(block), np.float32)  # type: ignore[arg-type]
+    weakref.finalize(array, _keep, block).atexit = False
+    return array.reshape(shape)
+
+
+def _keep(block: Array) -> None:
+    _free[id(block)] = block
+    while sum(kept.nbytes for kept in list(_free.values())) > KEPT:
+        try:
+            _free.popitem(last=False)
+        except KeyError:  # another thread took it
+            break

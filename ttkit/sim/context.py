@@ -8,7 +8,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import fabric, ranks
-from ttkit.sim.arguments import checked
+from ttkit.sim.operation import checked
 from ttkit.sim.types import integer
 
 
@@ -92,7 +92,10 @@ def distributed_context_get_size() -> Size:
     return Size(here.size if here else 1)
 
 
-distributed_context_world_rank, distributed_context_world_size = distributed_context_get_rank, distributed_context_get_size
+distributed_context_world_rank, distributed_context_world_size = (
+    distributed_context_get_rank,
+    distributed_context_get_size,
+)
 
 
 def distributed_context_barrier() -> None:
@@ -125,7 +128,11 @@ def _peer(asked: str, rank: Any, what: str) -> fabric.World:
     number = int(rank) if isinstance(rank, Rank) else integer(rank, asked)
     size = here.size if here else 1
     if not 0 <= number < size or here is None:
-        fail(asked, f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}", f"a rank of 0 to {size - 1}, in a program that MPI started")
+        fail(
+            asked,
+            f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}",
+            f"a rank of 0 to {size - 1}, in a program that MPI started",
+        )
     return here
 
 

@@ -144,7 +144,11 @@ class MemoryConfig:
         buffer_type: BufferType = BufferType.DRAM,
         shard_spec: Any = None,
     ):
-        self.memory_layout, self.buffer_type, self.shard_spec = memory_layout, buffer_type, shard_spec
+        self.memory_layout, self.buffer_type, self.shard_spec = (
+            memory_layout,
+            buffer_type,
+            shard_spec,
+        )
 
     @property
     def interleaved(self) -> bool:
@@ -173,8 +177,18 @@ DRAM_MEMORY_CONFIG = MemoryConfig()
 L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout.ROW_MAJOR, Layout.TILE
-bfloat16, float32, uint32, bfloat8_b = DataType.BFLOAT16, DataType.FLOAT32, DataType.UINT32, DataType.BFLOAT8_B
-bfloat4_b, uint8, uint16, int32 = DataType.BFLOAT4_B, DataType.UINT8, DataType.UINT16, DataType.INT32
+bfloat16, float32, uint32, bfloat8_b = (
+    DataType.BFLOAT16,
+    DataType.FLOAT32,
+    DataType.UINT32,
+    DataType.BFLOAT8_B,
+)
+bfloat4_b, uint8, uint16, int32 = (
+    DataType.BFLOAT4_B,
+    DataType.UINT8,
+    DataType.UINT16,
+    DataType.INT32,
+)
 int8 = DataType.INT8
 
 

@@ -17,11 +17,14 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim.ranks import binding, local_block
 
 if TYPE_CHECKING:
-    from ttkit.sim.mesh import Grid
+    from ttkit.sim.grid import Grid
 
 TEXT = 512  # bytes of a call's description: small enough to be sent at once
 CALL, BINDING, BYTES, SOCKET = 30801, 30802, 30803, 30804  # message tags
-EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3  # poll without sleeping for this long, then sleep up to this long
+EAGER_S, LONGEST_NAP_S = (
+    200e-6,
+    1e-3,
+)  # poll without sleeping for this long, then sleep up to this long
 
 
 class Settings:
@@ -53,7 +56,11 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
     """
     if timeout_s is not None:
         if not timeout_s > 0:
-            fail(f"rank_checks(timeout_s={timeout_s!r})", "a wait needs more than 0 seconds", "timeout_s=60")
+            fail(
+                f"rank_checks(timeout_s={timeout_s!r})",
+                "a wait needs more than 0 seconds",
+                "timeout_s=60",
+            )
         settings.timeout_s = float(timeout_s)
     if on is not None:
         settings.checks = bool(on)
@@ -72,7 +79,7 @@ class World:
         self.waiting = ""  # what this rank waits for, for whoever looks from outside
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
-        self.lines: dict[Any, Any] = {}  # what `across` keeps
+        self.communicators: dict[Any, Any] = {}  # what `ccl_mpi` keeps
         given = binding()
         shared = given is not None and local_block(*given) is not None
         mine = "none" if given is None else f"{given[0]} {given[1]} {int(shared)}"
@@ -84,10 +91,19 @@ class World:
                 taken = self.rank_of.get((mesh_id, host_rank))
                 if taken is not None and of_several:
                     rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and TT_MESH_HOST_RANK={host_rank}"
-                    fail("start of the ranks", rule, "a binding of its own for each rank in rank_bindings.yaml")
-                if taken is None or rank == self.rank:  # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                    fail(
+                        "start of the ranks",
+                        rule,
+                        "a binding of its own for each rank in rank_bindings.yaml",
+                    )
+                if (
+                    taken is None or rank == self.rank
+                ):  # of programs that share no mesh, each with a descriptor of its own, ours is ours
                     self.rank_of[mesh_id, host_rank] = rank
-        self.comm, self.user = self.comm.Dup(), self.comm.Dup()  # of our own: a program's messages, by mpi4py or as bytes, never meet ours
+        self.comm, self.user = (
+            self.comm.Dup(),
+            self.comm.Dup(),
+        )  # of our own: a program's messages, by mpi4py or as bytes, never meet ours
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of our own mesh."""
@@ -119,7 +135,10 @@ class World:
         receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, tag) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
-        found = {r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace") for i, r in enumerate(others)}
+        found = {
+            r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace")
+            for i, r in enumerate(others)
+        }
         return found | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
@@ -132,7 +151,14 @@ class World:
                 CollectiveMismatch,
             )
 
-    def wait(self, requests: list[Any], ranks: Sequence[int], asked: object, more: Sequence[Any] = (), buffers: Any = None) -> None:
+    def wait(
+        self,
+        requests: list[Any],
+        ranks: Sequence[int],
+        asked: object,
+        more: Sequence[Any] = (),
+        buffers: Any = None,
+    ) -> None:
         """Wait until requests are done, in a way that Ctrl-C can break off, and no longer than the time-out.
 
         Args:
@@ -162,16 +188,32 @@ class World:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
             self.waiting = ""
 
-    def _give_up(self, requests: list[Any], ranks: Sequence[int], asked: object, waited: float, stop: KeyboardInterrupt | None) -> None:
+    def _give_up(
+        self,
+        requests: list[Any],
+        ranks: Sequence[int],
+        asked: object,
+        waited: float,
+        stop: KeyboardInterrupt | None,
+    ) -> None:
         missing = [r for r, request in zip(ranks, requests, strict=True) if not request.Test()]
         names = numbered(missing) if missing else "other ranks"
         self._broken = f"for {names} in {asked}"
         if stop is not None:
-            raise KeyboardInterrupt(f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}") from None
+            raise KeyboardInterrupt(
+                f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
+            ) from None
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
-        fail(asked, rule, "look at what they do: an error there, another branch, or a longer ttkit.rank_checks(timeout_s=...)", CollectiveMismatch)
+        fail(
+            asked,
+            rule,
+            "look at what they do: an error there, another branch, or a longer ttkit.rank_checks(timeout_s=...)",
+            CollectiveMismatch,
+        )
 
-    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]) -> None:
+    def run(
+        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
+    ) -> None:
         """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin, which is polled; without them by itself."""
         if self._broken:
             self.in_step(asked)
@@ -218,7 +260,9 @@ def started() -> World | None:
 
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None}))
+    return world().ranks(
+        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
+    )
 
 
 def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
@@ -246,5 +290,13 @@ def compare(call: str, ranks: Sequence[int]) -> None:
     who: dict[str, list[int]] = {}
     for rank in sorted(calls):
         who.setdefault(calls[rank], []).append(rank)
-    told = "; ".join(f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}" for text, ranks in who.items())
-    fail(f"rank {world().rank} in {call}", told, "the same calls in the same order on every rank of the mesh", CollectiveMismatch)
+    told = "; ".join(
+        f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}"
+        for text, ranks in who.items()
+    )
+    fail(
+        f"rank {world().rank} in {call}",
+        told,
+        "the same calls in the same order on every rank of the mesh",
+        CollectiveMismatch,
+    )

@@ -1,8 +1,7 @@
-"""Tensors made of a rule: one value everywhere, random ones, ranges."""
+"""Tensors made of a rule: one value everywhere, or random ones."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,193 +11,227 @@ from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.creation import tensor_from
-from ttkit.sim.dispatch import on_mesh, operation
-from ttkit.sim.distribution import CppTensorToMesh, as_mapper, create_mesh_mapper, replicate_tensor_to_mesh_mapper
-from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
-from ttkit.sim.mesh import MeshDevice, grid_over
-from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import (
-    MeshMapperConfig,
-    PlacementReplicate,
-    TensorTopology,
-    integer,
-    integers,
+from ttkit.sim.distribution import (
+    CppTensorToMesh,
+    as_mapper,
+    create_mesh_mapper,
+    replicate_tensor_to_mesh_mapper,
 )
+from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
+from ttkit.sim.grid import SINGLE
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.operation import on_mesh, operation
+from ttkit.sim.tensor import LONE, Tensor, new_tensor
+from ttkit.sim.types import MeshMapperConfig, integers
+
+Shape = Sequence[int]
 
 
 def _full(shape: tuple[int, ...], one: np.ndarray) -> np.ndarray:
     zero = one.tobytes() == bytes(one.nbytes)  # not so for -0.0
-    return np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype)  # zeros take host memory when they are touched
+    # Zeros take host memory when they are touched.
+    return np.zeros(shape, one.dtype) if zero else np.full(shape, one, one.dtype)
 
 
 def _one(value: float, dtype: DataType) -> np.ndarray:
-    """One number as `dtype` keeps it; whole numbers do not go through float32, which would round the large ones."""
-    whole = isinstance(value, (int, np.integer))
-    return dtypes.convert(np.full((), value, np.int64 if whole else np.float64).astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype)
+    """One number as `dtype` keeps it; large whole numbers do not go through float32."""
+    given = np.full((), value, np.int64 if isinstance(value, (int, np.integer)) else np.float64)
+    return dtypes.convert(given.astype(np.float32 if dtype in dtypes.FLOATS else np.int64), dtype)
 
 
-def _filled(shape: Sequence[int], value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, asked: object) -> Tensor:
+def _filled(
+    name: str,
+    shape: Shape,
+    value: float,
+    dtype: DataType | None,
+    layout: Layout | None,
+    device: MeshDevice | None,
+    memory_config: Any,
+) -> Tensor:
+    asked = describe(name, (shape,))
     shape = integers(shape, asked, 0)
     dtype, layout = dtype or DataType.BFLOAT16, layout or Layout.ROW_MAJOR
     if dtype in dtypes.BLOCK_FLOATS:
         layout = Layout.TILE
-    for given, kind in ((dtype, DataType), (layout, Layout)):
-        if not isinstance(given, kind):
-            fail(asked, f"incompatible function arguments: {given!r} is not a {kind.__name__}", kind=TypeError)
-    grid, topology = grid_over((1, 1)), LONE
+    grid, topology = SINGLE, LONE
     if device is not None:
         device.check_open(asked)
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
-    lead = (1,) * len(grid.shape)
-    one = _one(value, dtype)
-    return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
+    lead, one = (1,) * len(grid.shape), _one(value, dtype)
+    make = lambda: _full(lead + shape, one)  # noqa: E731
+    return new_tensor(
+        None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make
+    )
 
 
-@operation("zeros")
-def zeros(shape: Sequence[int], dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None) -> Tensor:
-    """Zeros, the same on every device; bfloat16 and row-major unless said otherwise."""
-    return _filled(shape, 0.0, dtype, layout, device, memory_config, f"zeros({shape})")
-
-
-@operation("ones")
-def ones(shape: Sequence[int], dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None) -> Tensor:
-    """Ones, the same on every device; bfloat16 and row-major unless said otherwise."""
-    return _filled(shape, 1.0, dtype, layout, device, memory_config, f"ones({shape})")
-
-
-@operation("full")
-def full(
-    shape: Sequence[int], fill_value: float, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None
+def _like(
+    name: str,
+    tensor: Tensor,
+    value: float,
+    dtype: DataType | None,
+    layout: Layout | None,
+    device: MeshDevice | None,
+    memory_config: Any,
 ) -> Tensor:
-    """One value everywhere, the same on every device; an `optional_tensor` is filled as it is."""
-    if isinstance(fill_value, bool) or not isinstance(fill_value, (int, float, np.number)):
-        fail(f"full({shape}, {fill_value!r})", "incompatible function arguments: fill_value must be a number", kind=TypeError)
-    if optional_tensor is not None:
-        return _into(optional_tensor, fill_value, "full")
-    return _filled(shape, fill_value, dtype, layout, device, memory_config, f"full({shape})")
-
-
-def _into(target: Tensor, value: float, name: str) -> Tensor:
-    """One value everywhere in a tensor that is there already, which keeps its shape and type, whatever else was asked."""
-    on_mesh(name, target)
-    target.rebind(_full((1,) * len(target.grid.shape) + target.shard_shape, _one(value, target.dtype)))
-    return target
-
-
-@operation("empty")
-def empty(
-    shape: Sequence[int], dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.ROW_MAJOR, device: Any = None,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
-) -> Tensor:  # fmt: skip
-    """A tensor whose values mean nothing; the simulator gives zeros."""
-    asked = f"empty({shape})"
-    if not isinstance(device, MeshDevice):
-        fail(asked, f"incompatible function arguments: device={device!r} is not a MeshDevice", "empty(shape, device=mesh)", TypeError)
-    if dtype in dtypes.BLOCK_FLOATS and layout is Layout.ROW_MAJOR:
-        fail(asked, f"Only TILE layout is supported for {dtype.name} dtype!", "layout=ttnn.TILE_LAYOUT")
-    made = _filled(shape, 0.0, dtype, layout, device, memory_config, asked)
-    axes = len(tuple(device.shape))  # unlike zeros, it speaks of each axis of the mesh
-    made.topology = TensorTopology(device.shape, [PlacementReplicate()] * axes, device.grid.covers)  # type: ignore[arg-type]
-    return made
-
-
-def _like(tensor: Tensor, value: float, dtype: Any, layout: Any, device: Any, memory_config: Any, name: str, target: Tensor | None = None) -> Tensor:
-    if target is not None:
-        return _into(target, value, name)
     if tensor.mesh is not None:
         on_mesh(name, tensor)
     dtype, layout, shape = dtype or tensor.dtype, layout or tensor.layout, tensor.shard_shape
     if device is not None and device is not tensor.mesh:
-        return _filled(shape, value, dtype, layout, device, memory_config, describe(name, (tensor, device)))
-    lead, one = (1,) * len(tensor.grid.shape), _one(value, dtype)
-    return new_tensor(None, dtype, layout, tensor.grid, tensor.topology, tensor.mesh, memory_config, shape=shape, make=lambda: _full(lead + shape, one))
+        return _filled(name, shape, value, dtype, layout, device, memory_config)
+    grid, topology, mesh = tensor.grid, tensor.topology, tensor.mesh
+    lead, one = (1,) * len(grid.shape), _one(value, dtype)
+    make = lambda: _full(lead + shape, one)  # noqa: E731
+    return new_tensor(
+        None, dtype, layout, grid, topology, mesh, memory_config, shape=shape, make=make
+    )
 
 
-@operation("zeros_like")
-def zeros_like(tensor: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None) -> Tensor:
-    """Zeros in the shape, type and place of `tensor`."""
-    return _like(tensor, 0.0, dtype, layout, device, memory_config, "zeros_like", optional_tensor)
+def _into(name: str, target: Tensor, value: float) -> Tensor:
+    """One value everywhere in a tensor that is there, which keeps its shape and type."""
+    on_mesh(name, target)
+    shape = (1,) * len(target.grid.shape) + target.shard_shape
+    target.rebind(_full(shape, _one(value, target.dtype)))
+    return target
 
 
-@operation("ones_like")
-def ones_like(tensor: Tensor, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None) -> Tensor:
-    """Ones in the shape, type and place of `tensor`."""
-    return _like(tensor, 1.0, dtype, layout, device, memory_config, "ones_like", optional_tensor)
+def _enter(name: str, value: float) -> None:
+    """Two operations: one that takes a shape, and one that takes a tensor like it."""
+
+    def call(
+        shape: Shape,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Tensor:
+        return _filled(name, shape, value, dtype, layout, device, memory_config)
+
+    def like(
+        tensor: Tensor,
+        dtype: DataType | None = None,
+        layout: Layout | None = None,
+        device: MeshDevice | None = None,
+        memory_config: MemoryConfig | None = None,
+        optional_tensor: Tensor | None = None,
+    ) -> Tensor:
+        if optional_tensor is not None:
+            return _into(f"{name}_like", optional_tensor, value)
+        return _like(f"{name}_like", tensor, value, dtype, layout, device, memory_config)
+
+    call.__name__, call.__doc__ = name, f"Return {name}, the same on every device."
+    like.__name__ = f"{name}_like"
+    like.__doc__ = f"Return {name} in the shape, type and place of `tensor`."
+    operation(name, "write")(call)
+    operation(f"{name}_like", "arrange")(like)
 
 
-@operation("full_like")
-def full_like(
-    tensor: Tensor, fill_value: float, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None, optional_tensor: Any = None
+_enter("zeros", 0.0)
+_enter("ones", 1.0)
+
+
+@operation("full", "write")
+def full(
+    shape: Shape,
+    fill_value: float,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    optional_tensor: Tensor | None = None,
 ) -> Tensor:
-    """One value in the shape, type and place of `tensor`."""
-    return _like(tensor, fill_value, dtype, layout, device, memory_config, "full_like", optional_tensor)
+    """Return one value everywhere, the same on every device; an `optional_tensor` is filled as it is."""
+    if isinstance(fill_value, bool):
+        rule = "incompatible function arguments: fill_value must be a number"
+        fail(f"full({shape}, {fill_value!r})", rule, "1.0", TypeError)
+    if optional_tensor is not None:
+        return _into("full", optional_tensor, fill_value)
+    return _filled("full", shape, fill_value, dtype, layout, device, memory_config)
 
 
-@operation("empty_like")
-def empty_like(tensor: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None, memory_config: Any = None) -> Tensor:
-    """A tensor like `tensor` whose values mean nothing; the simulator gives zeros."""
-    return _like(tensor, 0.0, dtype, layout, device, memory_config, "empty_like")
+@operation("full_like", "arrange")
+def full_like(
+    tensor: Tensor,
+    fill_value: float,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    optional_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return one value in the shape, type and place of `tensor`."""
+    if optional_tensor is not None:
+        return _into("full_like", optional_tensor, fill_value)
+    return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
+
+
+@operation("empty_like", "arrange", moves="none", hints="memory_config")
+def empty_like(
+    tensor: Tensor,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+) -> Tensor:
+    """Return a tensor like `tensor` whose values mean nothing; the simulator gives zeros."""
+    return _like("empty_like", tensor, 0.0, dtype, layout, device, None)
 
 
 _streams = np.random.SeedSequence(0)
 
 
-def _random(shape: Any, device: Any, dtype: DataType, layout: Layout, memory_config: Any, seed: int | None, mapper: Any, draw: Any, asked: object) -> Tensor:
+def _random(
+    name: str, shape: Shape, seed: int | None, draw: Any, mapper: Any, **how: Any
+) -> Tensor:
     global _streams
-    shape = integers(shape, asked, 0)
-    if not isinstance(device, MeshDevice):
-        fail(asked, f"incompatible function arguments: {device!r} is not a MeshDevice", f"{str(asked).partition('(')[0]}(shape, mesh)", TypeError)
-    if mapper is not None and not isinstance(mapper, CppTensorToMesh):
-        mapper = create_mesh_mapper(device, mapper) if isinstance(mapper, MeshMapperConfig) else as_mapper(mapper, asked)
+    asked = describe(name, (shape,))
+    size, device = integers(shape, asked, 0), how["device"]
+    if isinstance(mapper, MeshMapperConfig):
+        mapper = create_mesh_mapper(device, mapper)
+    elif mapper is not None and not isinstance(mapper, CppTensorToMesh):
+        mapper = as_mapper(mapper, asked)
     if seed:
         generator = np.random.default_rng(seed)
     else:  # ttnn draws anew at each call when no seed is given
         (child,) = _streams.spawn(1)
         generator = np.random.default_rng(child)
-    values = draw(generator, shape)
-    return tensor_from(
-        values.astype(np.float32),
-        dtype,
-        layout=layout,
-        device=device,
-        memory_config=memory_config,
-        mesh_mapper=mapper or replicate_tensor_to_mesh_mapper(device),
-        asked=asked,
-    )
+    values = draw(generator, size).astype(np.float32)
+    mapper = mapper or replicate_tensor_to_mesh_mapper(device)
+    return tensor_from(values, mesh_mapper=mapper, asked=asked, **how)
 
 
-@operation("rand")
+@operation("rand", "arrange")
 def rand(
-    shape: Sequence[int], device: MeshDevice, *, dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.TILE,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, low: float = 0.0, high: float = 1.0, seed: int = 0, mesh_mapper: Any = None,
-) -> Tensor:  # fmt: skip
-    """Uniform random numbers from `low` to `high`, the same on every device unless a mapper cuts them; seed 0 draws anew."""
-    return _random(shape, device, dtype, layout, memory_config, seed, mesh_mapper, lambda g, s: g.uniform(low, high, s), f"rand({shape})")
+    shape: Shape,
+    device: MeshDevice,
+    *,
+    dtype: DataType = DataType.BFLOAT16,
+    layout: Layout = Layout.TILE,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    low: float = 0.0,
+    high: float = 1.0,
+    seed: int = 0,
+    mesh_mapper: Any = None,
+) -> Tensor:
+    """Return uniform random numbers from `low` to `high`; seed 0 draws anew.
 
-
-@operation("randn")
-def randn(
-    shape: Sequence[int], device: MeshDevice, *, dtype: DataType = DataType.BFLOAT16, layout: Layout = Layout.TILE,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, compute_kernel_config: Any = None, seed: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Normal random numbers, the same on every device; no seed draws anew."""
-    return _random(shape, device, dtype, layout, memory_config, seed, None, lambda g, s: g.standard_normal(s), f"randn({shape})")
-
-
-@operation("arange")
-def arange(
-    start: int, end: int | None = None, step: int = 1, *, dtype: DataType = DataType.BFLOAT16, device: MeshDevice | None = None,
-    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG, layout: Layout = Layout.ROW_MAJOR,
-) -> Tensor:  # fmt: skip
-    """Whole numbers from `start` up to `end`, in steps; one argument counts from 0.
-
-    Example:
-        >>> arange(3).to_list()
-        [0.0, 1.0, 2.0]
+    They are the same on every device unless a mapper cuts them.
     """
-    if end is None:
-        start, end = 0, start
-    first, last, by = (integer(v, "arange") for v in (start, end, step))
-    if by == 0 or math.copysign(1, by) * (last - first) <= 0:
-        fail(f"arange({first}, {last}, {by})", "Step must be nonzero and lead from start to end", "for example arange(0, 10, 2)")
-    return tensor_from(np.arange(first, last, by, dtype=np.int32), dtype, layout=layout, device=device, memory_config=memory_config, asked="arange")
+    draw = lambda generator, size: generator.uniform(low, high, size)  # noqa: E731
+    how = {"dtype": dtype, "layout": layout, "device": device, "memory_config": memory_config}
+    return _random("rand", shape, seed, draw, mesh_mapper, **how)
+
+
+@operation("randn", "arrange", hints="compute_kernel_config")
+def randn(
+    shape: Shape,
+    device: MeshDevice,
+    *,
+    dtype: DataType = DataType.BFLOAT16,
+    layout: Layout = Layout.TILE,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    seed: int | None = None,
+) -> Tensor:
+    """Return normal random numbers, the same on every device; no seed draws anew."""
+    draw = lambda generator, size: generator.standard_normal(size)  # noqa: E731
+    how = {"dtype": dtype, "layout": layout, "device": device, "memory_config": memory_config}
+    return _random("randn", shape, seed, draw, None, **how)

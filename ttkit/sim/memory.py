@@ -1,32 +1,50 @@
-"""What each simulated chip's DRAM holds: bytes are taken when a tensor gets a buffer and given back when it goes."""
+"""What each chip's DRAM holds: bytes are taken when a tensor gets a buffer, and given back when it goes."""
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ttkit.errors import OutOfMemoryError, fail
-from ttkit.sim.dtypes import bytes_of
-from ttkit.sim.enums import Layout
+from ttkit.sim.enums import DataType, Layout
 
 if TYPE_CHECKING:
-    from ttkit.sim.enums import DataType
-    from ttkit.sim.mesh import Grid, MeshDevice
+    from ttkit.sim.grid import Grid
+    from ttkit.sim.mesh import MeshDevice
     from ttkit.sim.tensor import Tensor
 
+BYTES = {
+    DataType.FLOAT32: 4,
+    DataType.BFLOAT16: 2,
+    DataType.UINT32: 4,
+    DataType.INT32: 4,
+    DataType.UINT16: 2,
+    DataType.UINT8: 1,
+    DataType.INT8: 1,
+}
+# Of a tile: 1024 elements and 64 shared exponents.
+TILE_BYTES = {DataType.BFLOAT8_B: 1088, DataType.BFLOAT4_B: 576}
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
-_bound = [0]  # the sum of all buffers, as if one chip held them all: while it fits, no chip can be full
+_bound = [0]  # the sum of all buffers, as if one chip held them all: while it fits, no chip is full
 
 
-def register(mesh: MeshDevice) -> None:
-    """Let `mesh` take part in the accounting of the chips that it covers."""
-    mesh.used = Counter()
-    _meshes.add(mesh)
+def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
+    """Bytes that a shard of this padded shape takes on its chip.
+
+    Example:
+        >>> bytes_of((64, 32), DataType.BFLOAT16), bytes_of((64, 32), DataType.BFLOAT8_B)
+        (4096, 2176)
+    """
+    elements = math.prod(padded_shape)
+    if dtype in TILE_BYTES:
+        return elements // 1024 * TILE_BYTES[dtype]
+    return elements * BYTES[dtype]
 
 
 def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """The shape that is stored: in tiles, the last two dimensions are rounded up to 32 and there are at least two; row-major has at least one.
+    """The shape that is stored: at least one dimension, and in tiles two, rounded up to 32.
 
     Example:
         >>> padded((5,), Layout.TILE), padded((3, 40, 40), Layout.TILE)
@@ -40,8 +58,14 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     return (*shape[:-2], -(-shape[-2] // 32) * 32, -(-shape[-1] // 32) * 32)
 
 
+def register(mesh: MeshDevice) -> None:
+    """Let `mesh` take part in the accounting of the chips that it covers."""
+    mesh.used = Counter()
+    _meshes.add(mesh)
+
+
 class Allocation:
-    """A buffer of `nbytes` on each chip of `grid`; given back by `free` or when nothing refers to it any more.
+    """A buffer of `nbytes` on each chip of `grid`; `free`, or the end of its tensor, gives it back.
 
     Raises:
         OutOfMemoryError: a chip has less than `nbytes` free.
@@ -51,27 +75,11 @@ class Allocation:
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
         self.nbytes = 0
-        if _bound[0] + nbytes > mesh.system.chip.dram_bytes:
-            self._check(mesh, grid, nbytes)
+        if _bound[0] + nbytes > mesh.dram_bytes:
+            _check(mesh, grid, nbytes)
         self.mesh, self.grid, self.nbytes = mesh, grid, nbytes
         _bound[0] += nbytes
         mesh.used[grid] += nbytes
-
-    @staticmethod
-    def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
-        total = mesh.system.chip.dram_bytes
-        used = bytes_in_use()
-        for coordinate in grid.coords:
-            device = mesh.id_at(coordinate, grid.mesh_shape)
-            free = total - used[device]
-            if nbytes > free:
-                rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; {used[device]:,} of {total:,} are in use, {free:,} are free"
-                fail(
-                    f"allocate on {mesh!r}",
-                    rule,
-                    "shard the tensor over more chips, deallocate what is no longer needed, or use a narrower dtype",
-                    OutOfMemoryError,
-                )
 
     def free(self) -> None:
         """Give the bytes back; a second call does nothing."""
@@ -83,11 +91,23 @@ class Allocation:
     __del__ = free
 
 
+def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
+    total, used = mesh.dram_bytes, bytes_in_use()
+    for coordinate in grid.coords:
+        device = mesh.id_at(coordinate, grid.mesh_shape)
+        free = total - used[device]
+        if nbytes > free:
+            rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
+            rule += f"{used[device]:,} of {total:,} are in use, {free:,} are free"
+            cure = "shard the tensor over more chips, deallocate what is no longer needed, or use a"
+            fail(f"allocate on {mesh!r}", rule, f"{cure} narrower dtype", OutOfMemoryError)
+
+
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
-    """Raise now where a shard of this shape beside `like`, in its layout, would not fit: before the host works on it."""
+    """Raise now where a shard of this shape beside `like` would not fit: before the host works on it."""
     nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
-    if _bound[0] + nbytes > like.mesh.system.chip.dram_bytes:
-        Allocation._check(like.mesh, like.grid, nbytes)
+    if _bound[0] + nbytes > like.mesh.dram_bytes:
+        _check(like.mesh, like.grid, nbytes)
 
 
 def bytes_in_use() -> Counter[int]:

@@ -2,120 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
-
-import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.seats import line_coordinates
 from ttkit.sim import memory
-from ttkit.sim.arguments import checked
 from ttkit.sim.enums import Arch, FabricConfig
+from ttkit.sim.grid import Coordinate, Grid, Owners, grid_over, place_of
+from ttkit.sim.operation import checked
 from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape
-
-Coordinate = tuple[int, ...]
-
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
-
-
-class Owners(NamedTuple):
-    """Which rank drives each chip of a mesh on a machine that several ranks share: host ranks in row-major order."""
-
-    me: int
-    hosts: int  # how many ranks share the machine; some may have no chip of this mesh
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Which chips of a mesh a tensor covers, and in which shape its leading array axes run over them.
-
-    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat axis.
-    Grids are interned by `grid_over`: two tensors cover the same chips exactly when their grids are the same object.
-
-    Args:
-        coords: the covered chips whose values this process has, in row-major order; `shape` is of these.
-        covers: all covered chips; more than `coords` only where ranks share the mesh.
-        owners: None where no machine is shared.
-    """
-
-    mesh_shape: Coordinate
-    shape: Coordinate
-    coords: tuple[Coordinate, ...]
-    covers: tuple[Coordinate, ...]
-    owners: Owners | None = None
-
-    @property
-    def size(self) -> int:
-        """How many chips' values this process has."""
-        return len(self.coords)
-
-    @property
-    def whole(self) -> bool:
-        """True where every chip of the mesh is covered."""
-        return len(self.covers) == math.prod(self.mesh_shape)
-
-    @property
-    def local(self) -> bool:
-        """True where this process drives every covered chip."""
-        return len(self.coords) == len(self.covers)
-
-    def owner_of(self, coordinate: Coordinate) -> int | None:
-        """The host rank that drives a chip; None where no machine is shared."""
-        return self.owners.ranks[_number(coordinate, self.mesh_shape)] if self.owners else None
-
-
-@lru_cache(maxsize=4096)
-def grid_over(mesh_shape: Coordinate, coords: tuple[Coordinate, ...] | None = None, owners: Owners | None = None) -> Grid:
-    """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
-    covers = tuple(itertools.product(*map(range, mesh_shape))) if coords is None else coords
-    coords = covers if owners is None else tuple(c for c in covers if owners.ranks[_number(c, mesh_shape)] == owners.me)
-    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
-
-
-def _number(coordinate: Coordinate, shape: Coordinate) -> int:
-    """The place of a chip in row-major order."""
-    return functools.reduce(lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0)
-
-
-def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
-    """A rectangle's shape, or the length of a list."""
-    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    box = coords and coords == tuple(itertools.product(*axes)) and all(a[-1] - a[0] + 1 == len(a) for a in axes)
-    return tuple(map(len, axes)) if box else (len(coords),)
-
-
-@lru_cache(maxsize=4096)
-def _intern(mesh_shape: Coordinate, shape: Coordinate, coords: tuple[Coordinate, ...], covers: tuple[Coordinate, ...], owners: Owners | None) -> Grid:
-    return Grid(mesh_shape, shape, coords, covers, owners)
-
-
-def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
-    """An array over the chips of `have` as one over those of `want`, all of which `have` has; a view where it can be."""
-    rank, wanted = len(have.shape), len(want.shape)
-    lead, shard = array.shape[:rank], array.shape[rank:]
-    if have.coords == want.coords:
-        return array
-    if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
-        first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
-        return array[tuple(slice(f, f + n) if length > 1 else slice(None) for f, n, length in zip(first, want.shape, lead, strict=True))]
-    if all(n == 1 for n in lead):
-        return array.reshape((1,) * wanted + shard)
-    place = {c: i for i, c in enumerate(have.coords)}
-    flat = np.broadcast_to(array, have.shape + shard).reshape((have.size,) + shard)
-    return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
-
-
-SINGLE = grid_over((1, 1))  # a host tensor that was never distributed
 
 
 class MeshDevice:
@@ -124,16 +25,23 @@ class MeshDevice:
     used: Counter[Grid]
     _ids_opened = itertools.count(1)
 
-    def __init__(self, system: System, ids: tuple[int, ...], shape: Coordinate, parent: MeshDevice | None = None):
+    def __init__(
+        self,
+        system: System,
+        ids: tuple[int, ...],
+        shape: Coordinate,
+        parent: MeshDevice | None = None,
+    ):
         self.system = system
         self.parent = parent
         self.is_open = True
         self.fabric: FabricConfig = parent.fabric if parent else fabric_setting[0]
         self._ids, self._shape = ids, shape
-        self._ids_of = {shape: ids}  # tensors stay on the chips that they were put on when the mesh is reshaped
+        self._ids_of: dict[Coordinate, tuple[int, ...]] = {}  # by each shape that the mesh has had
         self._submeshes: list[MeshDevice] = []
         self._number = next(self._ids_opened)
-        self._grid = grid_over(shape, None, self.owners)
+        self._settle()
+        self.dram_bytes = system.chip.dram_bytes  # of one chip
         memory.register(self)
 
     def __repr__(self) -> str:
@@ -156,24 +64,25 @@ class MeshDevice:
         return MeshShape(self._shape)
 
     @property
-    def grid(self) -> Grid:
-        """All chips of the mesh, as tensors refer to them."""
-        return self._grid
-
-    @property
     def chips(self) -> tuple[int, ...]:
         """Ids of all chips in row-major order; those that other ranks drive have numbers that only this process knows."""
         return self._ids
 
-    @property
-    def owners(self) -> Owners | None:
-        """The host rank of each chip in row-major order, where ranks share the machine."""
+    def _settle(self) -> None:
+        """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
         hosts = getattr(self.system, "host_of", None)
-        return None if hosts is None else Owners(self.system.host_rank, max(hosts.values()) + 1, tuple(hosts[i] for i in self._ids))  # type: ignore[attr-defined]
+        self.owners: Owners | None = (
+            None  # the host rank of each chip, where ranks share the machine
+        )
+        if hosts is not None:
+            ranks, me = tuple(hosts[i] for i in self._ids), self.system.host_rank  # type: ignore[attr-defined]
+            self.owners = Owners(me, max(hosts.values()) + 1, ranks)
+        self._ids_of[self._shape] = self._ids
+        self.grid = grid_over(self._shape, None, self.owners)  # all chips, as tensors refer to them
 
     def get_device_ids(self) -> list[int]:
         """Ids of the devices that this process drives, in row-major order."""
-        return [self.id_at(c) for c in self._grid.coords]
+        return [self.id_at(c) for c in self.grid.coords]
 
     def get_num_devices(self) -> int:
         """How many chips."""
@@ -183,20 +92,34 @@ class MeshDevice:
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not isinstance(coord, MeshCoordinate):
-            fail("MeshDevice.get_device_id", f"incompatible function arguments: {coord!r}", "MeshCoordinate(row, column)", TypeError)
+            fail(
+                "MeshDevice.get_device_id",
+                f"incompatible function arguments: {coord!r}",
+                "MeshCoordinate(row, column)",
+                TypeError,
+            )
         if not self._inside(tuple(coord)):
-            fail(f"get_device_id({coord!r}) on {self!r}", f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}")
-        if tuple(coord) not in self._grid.coords:
-            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank {self._grid.owner_of(tuple(coord))} drives it"
-            fail(f"get_device_id({coord!r}) on {self!r}", rule, "mesh.get_view().is_local(coordinate) first")
+            fail(
+                f"get_device_id({coord!r}) on {self!r}",
+                f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}",
+            )
+        if tuple(coord) not in self.grid.coords:
+            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank {self.grid.owner_of(tuple(coord))} drives it"
+            fail(
+                f"get_device_id({coord!r}) on {self!r}",
+                rule,
+                "mesh.get_view().is_local(coordinate) first",
+            )
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
         """The id of the chip at a plain (row, column) that is known to be inside; `shape` is one that the mesh had before `reshape`."""
-        return self._ids_of[shape or self._shape][_number(coordinate, shape or self._shape)]
+        return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
     def _inside(self, coordinate: Coordinate) -> bool:
-        return len(coordinate) == len(self._shape) and all(0 <= c < n for c, n in zip(coordinate, self._shape, strict=True))
+        return len(coordinate) == len(self._shape) and all(
+            0 <= c < n for c, n in zip(coordinate, self._shape, strict=True)
+        )
 
     def get_view(self) -> MeshDeviceView:
         """The mesh as a view: shape and which coordinates are local."""
@@ -207,7 +130,9 @@ class MeshDevice:
         return list(self._submeshes)
 
     @checked("create_submesh", note=True)
-    def create_submesh(self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None) -> MeshDevice:
+    def create_submesh(
+        self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
+    ) -> MeshDevice:
         """A mesh over a rectangle of this one; its tensors share the chips' memory. Submeshes may overlap.
 
         Raises:
@@ -215,17 +140,41 @@ class MeshDevice:
         """
         asked = f"create_submesh({submesh_shape!r}, {offset!r}) on {self!r}"
         self.check_open(asked)
-        if not isinstance(submesh_shape, MeshShape) or not isinstance(offset, (MeshCoordinate, type(None))):
-            fail(asked, "incompatible function arguments", "create_submesh(MeshShape(r, c), MeshCoordinate(row, column))", TypeError)
-        shape, start = tuple(submesh_shape), tuple(offset) if offset is not None else (0,) * submesh_shape.dims()
+        if not isinstance(submesh_shape, MeshShape) or not isinstance(
+            offset, (MeshCoordinate, type(None))
+        ):
+            fail(
+                asked,
+                "incompatible function arguments",
+                "create_submesh(MeshShape(r, c), MeshCoordinate(row, column))",
+                TypeError,
+            )
+        shape, start = (
+            tuple(submesh_shape),
+            tuple(offset) if offset is not None else (0,) * submesh_shape.dims(),
+        )
         if len(shape) != len(self._shape) or len(start) != len(self._shape):
-            fail(asked, f"Submesh shape {submesh_shape!r}, offset and parent mesh {self.shape!r} must have the same number of dimensions")
+            fail(
+                asked,
+                f"Submesh shape {submesh_shape!r}, offset and parent mesh {self.shape!r} must have the same number of dimensions",
+            )
         if min(shape) <= 0:
-            fail(asked, f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.")
+            fail(
+                asked,
+                f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.",
+            )
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            at = "std::nullopt" if offset is None else repr(offset)  # as ttnn prints an offset that was not given
-            fail(asked, f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent mesh ({self.shape!r}).")
-        ids = tuple(self.id_at(tuple(o + i for o, i in zip(start, c, strict=True))) for c in itertools.product(*map(range, shape)))
+            at = (
+                "std::nullopt" if offset is None else repr(offset)
+            )  # as ttnn prints an offset that was not given
+            fail(
+                asked,
+                f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent mesh ({self.shape!r}).",
+            )
+        ids = tuple(
+            self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
+            for c in itertools.product(*map(range, shape))
+        )
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
@@ -239,16 +188,32 @@ class MeshDevice:
         """
         asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
         if not isinstance(submesh_shape, MeshShape):
-            fail(asked, "incompatible function arguments", "create_submeshes(MeshShape(r, c))", TypeError)
+            fail(
+                asked,
+                "incompatible function arguments",
+                "create_submeshes(MeshShape(r, c))",
+                TypeError,
+            )
         shape = tuple(submesh_shape)
         if len(shape) != len(self._shape):
-            fail(asked, f"Submesh shape and parent mesh {self.shape!r} must have the same number of dimensions")
+            fail(
+                asked,
+                f"Submesh shape and parent mesh {self.shape!r} must have the same number of dimensions",
+            )
         if min(shape) <= 0:
-            fail(asked, f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.")
+            fail(
+                asked,
+                f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.",
+            )
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
-                fail(asked, f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r} along dimension {axis}")
-        corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape, strict=True)))
+                fail(
+                    asked,
+                    f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r} along dimension {axis}",
+                )
+        corners = itertools.product(
+            *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        )
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
     @checked("reshape", note=True)
@@ -260,27 +225,32 @@ class MeshDevice:
             fail(asked, "incompatible function arguments", "reshape(MeshShape(r, c))", TypeError)
         shape = tuple(new_shape)
         if math.prod(shape) != len(self._ids):
-            fail(asked, f"New shape must have the same number of devices as current shape: {math.prod(shape)} and {len(self._ids)}")
+            fail(
+                asked,
+                f"New shape must have the same number of devices as current shape: {math.prod(shape)} and {len(self._ids)}",
+            )
         if shape == self._shape:
             return
         if max(shape) == len(self._ids):
             if max(self._shape) != len(self._ids):
-                self._ids = tuple(self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids)))
+                self._ids = tuple(
+                    self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids))
+                )
         else:
             where = [self.system.coordinate_of[d] for d in self._ids]
             rows, columns = ({w[axis] for w in where} for axis in (0, 1))
             box = sorted(where)
-            if len(rows) * len(columns) != len(box) or shape not in ((len(rows), len(columns)), (len(columns), len(rows))):
-                rule = (
-                    f"Request to reshape to {new_shape!r}, but it is not possible to form a physically connected mesh grid with the {len(box)} opened devices"
-                )
+            if len(rows) * len(columns) != len(box) or shape not in (
+                (len(rows), len(columns)),
+                (len(columns), len(rows)),
+            ):
+                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a physically connected mesh grid with the {len(box)} opened devices"
                 fail(asked, rule, "open the shape directly")
             if shape != (len(rows), len(columns)):
                 box.sort(key=lambda w: w[::-1])
             self._ids = tuple(self.system.ids[r][c] for r, c in box)
         self._shape = shape
-        self._ids_of[shape] = self._ids
-        self._grid = grid_over(shape, None, self.owners)
+        self._settle()
 
     def close(self) -> None:
         """Close the mesh and its submeshes; closing twice is silent."""
@@ -298,7 +268,11 @@ class MeshDevice:
     def check_open(self, asked: object) -> None:
         """Raise where the mesh has been closed."""
         if not self.is_open:
-            fail(asked, f"{self!r} is closed", "open a mesh with ttnn.open_mesh_device and put the tensors on it")
+            fail(
+                asked,
+                f"{self!r} is closed",
+                "open a mesh with ttnn.open_mesh_device and put the tensors on it",
+            )
 
     def id(self) -> int:
         """A number that no other mesh has."""
@@ -339,13 +313,21 @@ class MeshDeviceView:
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this process drives the chip at `coord`: everywhere, unless ranks share the mesh."""
         if not self._mesh._inside(tuple(coord)):
-            fail(f"is_local({coord!r}) on {self._mesh!r}", f"Coordinate {coord!r} not found in mesh {self.shape()!r}")
+            fail(
+                f"is_local({coord!r}) on {self._mesh!r}",
+                f"Coordinate {coord!r} not found in mesh {self.shape()!r}",
+            )
         return tuple(coord) in self._mesh.grid.coords
 
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
         """The smallest rectangle around the chips that this process drives."""
         local = self._mesh.grid.coords
         if not local:
-            fail(f"get_local_mesh_coord_range on {self._mesh!r}", "No local devices found in mesh device: other ranks drive them all")
+            fail(
+                f"get_local_mesh_coord_range on {self._mesh!r}",
+                "No local devices found in mesh device: other ranks drive them all",
+            )
         axes = list(zip(*local, strict=True))
-        return MeshCoordinateRange(MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes))))
+        return MeshCoordinateRange(
+            MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes)))
+        )

@@ -10,10 +10,16 @@ from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.seats import seats
 from ttkit.hardware.systems import outside_fabric
-from ttkit.sim.arguments import checked
-from ttkit.sim.enums import FabricConfig, FabricManagerMode, FabricReliabilityMode, FabricTensixConfig, FabricUDMMode
+from ttkit.sim.enums import (
+    FabricConfig,
+    FabricManagerMode,
+    FabricReliabilityMode,
+    FabricTensixConfig,
+    FabricUDMMode,
+)
 from ttkit.sim.fabric import world
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
+from ttkit.sim.operation import checked
 from ttkit.sim.ranks import SharedSystem, binding, check_fabric, machine, visible
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
@@ -30,7 +36,11 @@ class SystemMeshDescriptor:
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        ours = [c for device, c in self._system.coordinate_of.items() if device in _local_ids(self._system)]
+        ours = [
+            c
+            for device, c in self._system.coordinate_of.items()
+            if device in _local_ids(self._system)
+        ]
         return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
@@ -46,13 +56,21 @@ class SystemMeshDescriptor:
         """The id of the chip at `coord`."""
         row, column = coord
         if not (self.all_local() or self.is_local(coord)):
-            fail(f"get_device_id({coord!r})", f"Device at {coord!r} is remote: another rank drives it", "is_local(coordinate) first")
+            fail(
+                f"get_device_id({coord!r})",
+                f"Device at {coord!r} is remote: another rank drives it",
+                "is_local(coordinate) first",
+            )
         return self._system.ids[row][column]
 
 
 def _local_ids(system: System) -> list[int]:
     """Ids of the devices that this process drives."""
-    return sorted(d for d in system.coordinate_of if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank)
+    return sorted(
+        d
+        for d in system.coordinate_of
+        if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank
+    )
 
 
 @checked("open_mesh_device", note=True)
@@ -82,7 +100,12 @@ def open_mesh_device(
     asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
-            fail(asked, f"incompatible function arguments: {value!r} is not a {kind.__name__}", f"ttnn.{kind.__name__}(2, 4)", TypeError)
+            fail(
+                asked,
+                f"incompatible function arguments: {value!r} is not a {kind.__name__}",
+                f"ttnn.{kind.__name__}(2, 4)",
+                TypeError,
+            )
     for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
         integer(number, asked, 0)
     ids = integers(physical_device_ids, asked)
@@ -92,18 +115,29 @@ def open_mesh_device(
         local = _local_ids(devices)
         for device in ids:
             if device not in local:
-                fail(asked, f"Device index {device} out of range. There are {len(local)} devices available.")
-            if device not in system.coordinate_of:  # the descriptor leaves it out, which does not matter without a fabric
+                fail(
+                    asked,
+                    f"Device index {device} out of range. There are {len(local)} devices available.",
+                )
+            if (
+                device not in system.coordinate_of
+            ):  # the descriptor leaves it out, which does not matter without a fabric
                 if fabric_setting[0] is not FabricConfig.DISABLED:
                     cure = f"a descriptor with all {devices.num_devices} chips; on a machine whose cables were never set up: tt-topology -l mesh"
                     fail(asked, outside_fabric(device), cure)
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
-            fail(asked, f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}")
+            fail(
+                asked,
+                f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}",
+            )
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(system.ids[r][c] for r, c in seats(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
+        ids = tuple(
+            system.ids[r][c]
+            for r, c in seats(system, shape, tuple(offset) if offset is not None else (0, 0), asked)
+        )
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -123,7 +157,11 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
         rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate that the fabric was launched on a subset of the devices"
         rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
         rule += " system size, then create submeshes accordingly."
-        fail(asked, rule, f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards")
+        fail(
+            asked,
+            rule,
+            f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards",
+        )
 
 
 @checked("close_mesh_device")
@@ -144,7 +182,12 @@ def open_device(
     device_id: int, l1_small_size: int = 0, trace_region_size: int = 0, dispatch_core_config: Any = None, worker_l1_size: int = 0,
 ) -> MeshDevice:  # fmt: skip
     """Open one chip as a 1x1 mesh."""
-    return open_mesh_device(MeshShape(1, 1), l1_small_size, trace_region_size, physical_device_ids=[integer(device_id, "open_device")])
+    return open_mesh_device(
+        MeshShape(1, 1),
+        l1_small_size,
+        trace_region_size,
+        physical_device_ids=[integer(device_id, "open_device")],
+    )
 
 
 @checked("close_device")
@@ -195,9 +238,18 @@ def set_fabric_config(
         TTKitError: a mesh is still open.
     """
     if not isinstance(config, FabricConfig):
-        fail("set_fabric_config", f"incompatible function arguments: {config!r}", "ttnn.FabricConfig.FABRIC_1D", TypeError)
+        fail(
+            "set_fabric_config",
+            f"incompatible function arguments: {config!r}",
+            "ttnn.FabricConfig.FABRIC_1D",
+            TypeError,
+        )
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
-        fail(f"set_fabric_config({config!r})", f"SetFabricConfig({config.name}) is not allowed while devices are still open", "close the mesh first")
+        fail(
+            f"set_fabric_config({config!r})",
+            f"SetFabricConfig({config.name}) is not allowed while devices are still open",
+            "close the mesh first",
+        )
     fabric_setting[0] = config
 
 

@@ -14,8 +14,25 @@ from ttkit.sim.tensor import Tensor
 
 NAME = "preprocess_model_parameters"
 ONE_STEP = "  "
+PUBLIC = (
+    "ParameterDict",
+    "ParameterList",
+    "default_preprocessor",
+    "make_parameter_dict",
+    "preprocess_embedding_weight",
+    "preprocess_layernorm_parameter",
+    "preprocess_linear_bias",
+    "preprocess_linear_weight",
+    "preprocess_model_parameters",
+)
 # The types of plain parameters, which no module's own rule converts: every float becomes bfloat16.
-PLAIN = {"uint8": DataType.UINT8, "int8": DataType.INT8, "int16": DataType.UINT16, "int32": DataType.INT32, "int64": DataType.UINT32}
+PLAIN = {
+    "uint8": DataType.UINT8,
+    "int8": DataType.INT8,
+    "int16": DataType.UINT16,
+    "int32": DataType.INT32,
+    "int64": DataType.UINT32,
+}
 
 
 def _tree(value: Any, indent: str = "") -> str:
@@ -23,11 +40,23 @@ def _tree(value: Any, indent: str = "") -> str:
     if isinstance(value, (ParameterDict, ParameterList)):
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         inner = indent + ONE_STEP
-        entries = [f"{k}: {_tree(v, inner)}" for k, v in value.items()] if isinstance(value, dict) else [_tree(v, inner) for v in value]
-        return opening + "\n" + ",\n".join(inner + e for e in entries) + "\n" + indent + closing if entries else opening + closing
+        entries = (
+            [f"{k}: {_tree(v, inner)}" for k, v in value.items()]
+            if isinstance(value, dict)
+            else [_tree(v, inner) for v in value]
+        )
+        return (
+            opening + "\n" + ",\n".join(inner + e for e in entries) + "\n" + indent + closing
+            if entries
+            else opening + closing
+        )
     if isinstance(value, Tensor):
         return f"ttnn.Tensor(shape={value.shape}, layout=Layout.{value.layout.name}, dtype=DataType.{value.dtype.name})"
-    return f"torch.Tensor(shape={value.shape}, dtype={value.dtype})" if hasattr(value, "detach") else repr(value)
+    return (
+        f"torch.Tensor(shape={value.shape}, dtype={value.dtype})"
+        if hasattr(value, "detach")
+        else repr(value)
+    )
 
 
 class _Missing(AttributeError, KeyError):
@@ -60,20 +89,32 @@ def make_parameter_dict(dictionary: dict[Any, Any]) -> ParameterDict:
     """A dict, and the dicts in it, as ParameterDict."""
     if isinstance(dictionary, ParameterDict):
         return dictionary
-    return ParameterDict({k: make_parameter_dict(v) if isinstance(v, dict) else v for k, v in dictionary.items()})
+    return ParameterDict(
+        {k: make_parameter_dict(v) if isinstance(v, dict) else v for k, v in dictionary.items()}
+    )
 
 
-def preprocess_linear_weight(weight: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None) -> Any:
+def preprocess_linear_weight(
+    weight: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None
+) -> Any:
     """A torch weight [out, in] as a ttnn tensor [in, out]."""
-    return from_torch(weight.T.contiguous(), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper)
+    return from_torch(
+        weight.T.contiguous(), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper
+    )
 
 
-def preprocess_linear_bias(bias: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None) -> Any:
+def preprocess_linear_bias(
+    bias: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None
+) -> Any:
     """A torch bias [out] as a ttnn tensor [1, out]."""
-    return from_torch(bias.reshape((1, -1)), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper)
+    return from_torch(
+        bias.reshape((1, -1)), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper
+    )
 
 
-def preprocess_layernorm_parameter(parameter: Any, *, dtype: DataType, layout: Layout = Layout.TILE) -> Any:
+def preprocess_layernorm_parameter(
+    parameter: Any, *, dtype: DataType, layout: Layout = Layout.TILE
+) -> Any:
     """A torch parameter [n] as a ttnn tensor [1, n]."""
     return from_torch(parameter.reshape((1, -1)), dtype=dtype, layout=layout)
 
@@ -97,31 +138,52 @@ def default_preprocessor(model: Any, name: str, ttnn_module_args: Any) -> Parame
             parameter = getattr(model, key)
             if parameter is None:
                 rule = f"{type(model).__name__} has no {key}: 'NoneType' object has no attribute 'reshape'"
-                fail(f"{NAME} at {name or 'the model'}", rule, "a custom_preprocessor for it", AttributeError)
+                fail(
+                    f"{NAME} at {name or 'the model'}",
+                    rule,
+                    "a custom_preprocessor for it",
+                    AttributeError,
+                )
             made[key] = preprocess_layernorm_parameter(parameter, dtype=DataType.BFLOAT16)
     elif isinstance(model, torch.nn.Embedding):
         made["weight"] = preprocess_embedding_weight(model.weight, dtype=DataType.BFLOAT16)
     return made
 
 
-def _own(custom: Callable[..., Any], module: Any, name: str, convert: Callable[[Any, str], bool]) -> Any:
+def _own(
+    custom: Callable[..., Any], module: Any, name: str, convert: Callable[[Any, str], bool]
+) -> Any:
     """What the caller's preprocessor makes of a module; it takes (model, name) and, by these names, more."""
     parameters = list(inspect.signature(custom).parameters)
     if len(parameters) < 2:
-        fail(NAME, "Custom preprocessor must have at least two parameters: model and name", "def custom_preprocessor(model, name): ...", RuntimeError)
+        fail(
+            NAME,
+            "Custom preprocessor must have at least two parameters: model and name",
+            "def custom_preprocessor(model, name): ...",
+            RuntimeError,
+        )
     extra = {"ttnn_module_args": None, "convert_to_ttnn": convert}
     for parameter in parameters[2:]:
         if parameter not in extra:
-            fail(NAME, f"Unsupported parameter: {parameter}", "model, name, ttnn_module_args, convert_to_ttnn", RuntimeError)
+            fail(
+                NAME,
+                f"Unsupported parameter: {parameter}",
+                "model, name, ttnn_module_args, convert_to_ttnn",
+                RuntimeError,
+            )
     return custom(module, name, **{k: v for k, v in extra.items() if k in parameters})
 
 
-def _convert(module: Any, name: str, custom: Callable[..., Any] | None, convert: Callable[[Any, str], bool]) -> Any:
+def _convert(
+    module: Any, name: str, custom: Callable[..., Any] | None, convert: Callable[[Any, str], bool]
+) -> Any:
     import torch
 
     below = lambda key: f"{name}.{key}" if name else f"{key}"  # noqa: E731
     if isinstance(module, torch.nn.ModuleList):
-        return ParameterList(_convert(child, below(i), custom, convert) for i, child in enumerate(module))
+        return ParameterList(
+            _convert(child, below(i), custom, convert) for i, child in enumerate(module)
+        )
     if custom is not None:
         own = _own(custom, module, name, convert)
         if own:
@@ -142,7 +204,10 @@ def _convert(module: Any, name: str, custom: Callable[..., Any] | None, convert:
                 )
             return usual
         for key, parameter in plain:
-            made[key] = from_torch(parameter, dtype=PLAIN.get(str(parameter.dtype).removeprefix("torch."), DataType.BFLOAT16))
+            made[key] = from_torch(
+                parameter,
+                dtype=PLAIN.get(str(parameter.dtype).removeprefix("torch."), DataType.BFLOAT16),
+            )
     elif isinstance(module, torch.nn.Linear):
         made["weight"] = module.weight.T.contiguous()
         if module.bias is not None:
@@ -195,11 +260,26 @@ def preprocess_model_parameters(
     try:
         import torch
     except ImportError:
-        fail(NAME, "Torch is not installed. Model preprocessing functions require torch", "pip install torch, or make the tensors with ttkit.from_numpy")
+        fail(
+            NAME,
+            "Torch is not installed. Model preprocessing functions require torch",
+            "pip install torch, or make the tensors with ttkit.from_numpy",
+        )
     if initialize_model is None:
-        fail(NAME, "initialize_model is missing: 'NoneType' object is not callable", "initialize_model=lambda: model", TypeError)
+        fail(
+            NAME,
+            "initialize_model is missing: 'NoneType' object is not callable",
+            "initialize_model=lambda: model",
+            TypeError,
+        )
     model = initialize_model()
     if not isinstance(model, torch.nn.Module):
-        fail(NAME, f"initialize_model gave a {type(model).__name__}, not a torch.nn.Module", kind=TypeError)
-    parameters = _convert(model, prefix, custom_preprocessor, convert_to_ttnn or (lambda module, name: True))
+        fail(
+            NAME,
+            f"initialize_model gave a {type(model).__name__}, not a torch.nn.Module",
+            kind=TypeError,
+        )
+    parameters = _convert(
+        model, prefix, custom_preprocessor, convert_to_ttnn or (lambda module, name: True)
+    )
     return parameters if device is None else _moved(parameters, device)

@@ -12,34 +12,31 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.dispatch import common_grid, merged, on_mesh, operation, result
 from ttkit.sim.enums import Layout
 from ttkit.sim.memory import would_fit
-from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.operation import moved, on_mesh, operation, together
+from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import Shape, integer, integers
 
 
-def axis_of(tensor: Tensor, dim: int, asked: object, rule: str = "Index is out of bounds for the rank, should be between 0 and") -> int:
+def axis_of(
+    tensor: Tensor,
+    dim: int,
+    asked: object,
+    rule: str = "Index is out of bounds for the rank, should be between 0 and",
+) -> int:
     """`dim` as a number from 0, counted from the end where negative."""
     rank = len(tensor.shard_shape)
     dim = integer(dim, asked)
     if not -rank <= dim < rank:
         fail(
             asked,
-            f"{rule} {rank - 1} however is {dim}" if rule.endswith("and") else f"{rule} [{-rank}, {rank - 1}], but got {dim})",
+            f"{rule} {rank - 1} however is {dim}"
+            if rule.endswith("and")
+            else f"{rule} [{-rank}, {rank - 1}], but got {dim})",
             f"a dim from {-rank} to {rank - 1}",
         )
     return dim % rank
-
-
-def moved(name: str, tensor: Tensor, array: np.ndarray, memory_config: Any = None, **changes: Any) -> Tensor:
-    """A tensor with rearranged values of `tensor`; host tensors stay on the host. Values need no rounding again."""
-    if tensor.mesh is None:
-        return new_tensor(array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
-    if tensor.dtype in dtypes.BLOCK_FLOATS:  # other neighbours share the exponent now
-        return result(tensor, array, owned=False, memory_config=memory_config, **changes)
-    topology = changes.get("topology") or (tensor.topology if tensor.grid is tensor.mesh.grid else merged(tensor.mesh.grid, tensor.topology))
-    return new_tensor(array, tensor.dtype, changes.get("layout") or tensor.layout, tensor.grid, topology, tensor.mesh, memory_config)
 
 
 def _shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]:
@@ -49,11 +46,13 @@ def _shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int
     return tensor.array, len(tensor.grid.shape)
 
 
-@operation("reshape")
-def reshape(
-    input_tensor: Tensor, shape: Any, padded_shape: Any = None, *, memory_config: Any = None, pad_value: float | None = None, reshape_tile_mode: Any = None,
-    sub_core_grids: Any = None, skip_padding_fill: bool = False,
-) -> Tensor:  # fmt: skip
+@operation(
+    "reshape",
+    "arrange",
+    moves="shape",
+    hints="memory_config pad_value reshape_tile_mode sub_core_grids skip_padding_fill",
+)
+def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
     """The same elements, row by row, in another shape; one size may be -1.
 
     Raises:
@@ -63,29 +62,36 @@ def reshape(
     asked = describe("reshape", (input_tensor, shape))
     wanted = list(integers(shape, asked, -1))
     if wanted.count(-1) > 1:
-        fail(asked, f"Shape cannot have more than 1 elements that is set to -1! Shape used: {tuple(wanted)}")
+        fail(
+            asked,
+            f"Shape cannot have more than 1 elements that is set to -1! Shape used: {tuple(wanted)}",
+        )
     have = input_tensor.logical_volume()
     if -1 in wanted:
         rest = -math.prod(wanted)
         if rest == 0 or have % rest:
-            fail(asked, f"Invalid arguments to reshape: {have} elements do not fill {wanted}", "sizes whose product divides the elements")
+            fail(
+                asked,
+                f"Invalid arguments to reshape: {have} elements do not fill {wanted}",
+                "sizes whose product divides the elements",
+            )
         wanted[wanted.index(-1)] = have // rest
     if math.prod(wanted) != have:
-        rule = "Attempting to reshape between two shapes with different volumes" if isinstance(shape, Shape) else "Invalid arguments to reshape"
-        fail(asked, f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has {math.prod(wanted)}", "a shape with as many elements")
-    return moved("reshape", input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)), memory_config)
+        rule = (
+            "Attempting to reshape between two shapes with different volumes"
+            if isinstance(shape, Shape)
+            else "Invalid arguments to reshape"
+        )
+        fail(
+            asked,
+            f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has {math.prod(wanted)}",
+            "a shape with as many elements",
+        )
+    return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
-@operation("view")
-def view(input_tensor: Tensor, shape: Any) -> Tensor:
-    """`reshape` of a tensor on a device."""
-    if input_tensor.mesh is None:
-        fail(describe("view", (input_tensor, shape)), "View requires the tensor be stored on device, use reshape instead")
-    return reshape(input_tensor, shape)
-
-
-@operation("permute")
-def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
+@operation("permute", "arrange", hints="memory_config")
+def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
     """The dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead = _shards("permute", input_tensor)
     asked = describe("permute", (input_tensor, dims))
@@ -95,21 +101,21 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0, *
         fail(asked, f"{rule}: {len(input_tensor.shard_shape)} and {len(order)}")
     if sorted(order) != list(range(len(order))):
         fail(asked, f"each dimension must come once in the ordering, got {list(dims)}")
-    return moved("permute", input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]), memory_config)
+    return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
-@operation("transpose")
-def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0, *, memory_config: Any = None) -> Tensor:
+@operation("transpose", "arrange", hints="memory_config")
+def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
     """Two dimensions swapped; placements keep their numbers, as in ttnn."""
     array, lead = _shards("transpose", input_tensor)
     asked = describe("transpose", (input_tensor, dim1, dim2))
     first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
-    return moved("transpose", input_tensor, array.swapaxes(lead + first, lead + second), memory_config)
+    return moved(input_tensor, array.swapaxes(lead + first, lead + second))
 
 
-@operation("concat")
+@operation("concat", "arrange", hints="memory_config groups sub_core_grids")
 def concat(
-    tensors: Sequence[Tensor], dim: int = 0, *, memory_config: Any = None, output_tensor: Tensor | None = None, groups: int = 1, sub_core_grids: Any = None
+    tensors: Sequence[Tensor], dim: int = 0, *, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Tensors joined along `dim`, on each chip its own shards.
 
@@ -121,7 +127,11 @@ def concat(
         fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.mesh is None:
-            fail(describe("concat", tuple(tensors)), "Input tensor must be on device", "ttnn.to_device(tensor, mesh)")
+            fail(
+                describe("concat", tuple(tensors)),
+                "Input tensor must be on device",
+                "ttnn.to_device(tensor, mesh)",
+            )
     on_mesh("concat", *tensors, letters="A" * len(tensors))
     asked = describe("concat", tuple(tensors), {"dim": dim})
     first = tensors[0]
@@ -132,8 +142,12 @@ def concat(
             rule = f"All dimensions must be the same size except for the dimension along which the concat is taking place: {a} and {b}"
             fail(asked, rule, "the same sizes elsewhere")
         if tensor.dtype is not first.dtype:
-            fail(asked, f"All tensors must have the same dtype: {first.dtype.name} and {tensor.dtype.name}", "ttnn.typecast")
-    like, arrays = common_grid(tensors, lambda: asked)
+            fail(
+                asked,
+                f"All tensors must have the same dtype: {first.dtype.name} and {tensor.dtype.name}",
+                "ttnn.typecast",
+            )
+    like, arrays, topology = together("concat", tensors)
     lead = len(like.grid.shape)
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
@@ -141,22 +155,24 @@ def concat(
     lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
     arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
     joined = np.concatenate(arrays, lead + axis)
-    made = moved("concat", like, joined, memory_config, topology=merged(like.mesh.grid, *(t.topology for t in tensors)))  # type: ignore[union-attr]
-    return made if output_tensor is None else result(like, made.array, owned=False, topology=made.topology, output=output_tensor)
+    return moved(like, joined, topology=topology, output=output_tensor)
 
 
-@operation("stack")
-def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
-    """Tensors of one shape joined along a new dimension."""
-    return concat([unsqueeze(t, dim) for t in input_tensors], dim)
-
-
-@operation("slice")
+@operation(
+    "slice",
+    "arrange",
+    moves="part",
+    hints="memory_config pad_value sub_core_grids slice_start slice_end",
+)
 def slice_(
-    input_tensor: Tensor, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None, *, memory_config: Any = None,
-    output_tensor: Tensor | None = None, pad_value: float | None = None, sub_core_grids: Any = None, slice_start: Any = None, slice_end: Any = None,
+    input_tensor: Tensor,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    steps: Sequence[int] | None = None,
+    *,
+    output_tensor: Tensor | None = None,
     slice_step: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Elements from `starts` up to `ends` in each dimension of the shard, in `steps`.
 
     Raises:
@@ -169,7 +185,11 @@ def slice_(
     stride = integers(by, asked) if by is not None else (1,) * rank
     for what, values in (("begins", begin), ("ends", end), ("steps", stride)):
         if len(values) != rank:
-            fail(asked, f"Input rank {rank} and {what} {len(values)} must have the same size", "one number for each dimension")
+            fail(
+                asked,
+                f"Input rank {rank} and {what} {len(values)} must have the same size",
+                "one number for each dimension",
+            )
     pieces = []
     for size, lo, hi, step in zip(input_tensor.shard_shape, begin, end, stride, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
@@ -180,8 +200,8 @@ def slice_(
         if hi < lo or lo < 0:
             fail(asked, f"End {hi} must be greater than or equal to start {lo}")
         pieces.append(slice(lo, hi, step))
-    made = moved("slice", input_tensor, array[(slice(None),) * lead + tuple(pieces)], memory_config)
-    return made if output_tensor is None else result(input_tensor, made.array, owned=False, output=output_tensor)
+    picked = array[(slice(None),) * lead + tuple(pieces)]
+    return moved(input_tensor, picked, output=output_tensor)
 
 
 def get_item(tensor: Tensor, index: Any) -> Tensor:
@@ -198,14 +218,22 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     for dim, size in enumerate(tensor.shard_shape):
         part = parts[dim] if dim < len(parts) else slice(None)
         if isinstance(part, slice):
-            lo, hi, step = part.start or 0, size if part.stop is None else part.stop, 1 if part.step is None else part.step
+            lo, hi, step = (
+                part.start or 0,
+                size if part.stop is None else part.stop,
+                1 if part.step is None else part.step,
+            )
             if not all(isinstance(n, (int, np.integer)) for n in (lo, hi, step)):
                 fail(asked, f"Invalid slice type: {part}", kind=TypeError)
             if step < 1:
                 fail(asked, f"Step {step} must be positive")
         elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
             if not -size <= part < size:
-                fail(asked, f"Index {part} (converted to {part % size if size else part}) is out of bounds for dimension {dim} of size {size}", kind=IndexError)
+                fail(
+                    asked,
+                    f"Index {part} (converted to {part % size if size else part}) is out of bounds for dimension {dim} of size {size}",
+                    kind=IndexError,
+                )
             lo, hi, step = int(part) % size, int(part) % size + 1, 1
             gone.append(dim)
         else:
@@ -219,8 +247,8 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
     return reshape(picked, [n for dim, n in enumerate(picked.shard_shape) if dim not in gone])
 
 
-@operation("split")
-def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *, memory_config: Any = None) -> list[Tensor]:
+@operation("split", "arrange", hints="memory_config")
+def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """The shard cut along `dim` into pieces of `split_size` (the last may be smaller), or of the sizes listed."""
     array, lead = _shards("split", input_tensor)
     asked = describe("split", (input_tensor, split_size, dim))
@@ -229,7 +257,10 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *
     if isinstance(split_size, (list, tuple)):
         sizes = list(integers(split_size, asked, 0))
         if sum(sizes) != size:
-            fail(asked, f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but sizes {sizes} sum to {sum(sizes)}")
+            fail(
+                asked,
+                f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but sizes {sizes} sum to {sum(sizes)}",
+            )
     else:
         each = integer(split_size, asked)
         if each <= 0:
@@ -237,49 +268,53 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0, *
         sizes = [min(each, size - start) for start in range(0, size, each)]
     cuts = np.cumsum([0, *sizes])
     return [
-        moved("split", input_tensor, array[(slice(None),) * (lead + axis) + (slice(int(a), int(b)),)], memory_config)
+        moved(input_tensor, array[(slice(None),) * (lead + axis) + (slice(int(a), int(b)),)])
         for a, b in itertools.pairwise(cuts)
     ]  # fmt: skip
 
 
-@operation("chunk")
-def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
-    """The shard cut along `dim` into `chunks` pieces; the last may be smaller."""
-    asked = describe("chunk", (input_tensor, chunks, dim))
-    axis, count = axis_of(input_tensor, dim, asked), integer(chunks, asked)
-    if count <= 0:
-        fail(asked, f"chunks must be greater than 0, but got: {count}")
-    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
-
-
-@operation("pad")
+@operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
 def pad(
-    input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None, *, use_multicore: bool = True, memory_config: Any = None,
-    sub_core_grids: Any = None,
-) -> Tensor:  # fmt: skip
+    input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None
+) -> Tensor:
     """The shard with `value` around it: one (before, after) pair for each of the last dimensions, or a new shape and a start."""
     array, lead = _shards("pad", input_tensor)
     asked = describe("pad", (input_tensor, padding, value))
     rank = len(input_tensor.shard_shape)
     if fill is not None:  # the form with an output shape
         start = integers(value, asked, 0)
-        padding = [(s, total - s - size) for total, s, size in zip(integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True)]
+        padding = [
+            (s, total - s - size)
+            for total, s, size in zip(
+                integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True
+            )
+        ]
         value = fill
     pairs = [integers(p, asked) for p in padding]
     if len(pairs) > rank:
-        fail(asked, f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and {rank}")
+        fail(
+            asked,
+            f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and {rank}",
+        )
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
         fail(asked, "each padding must be a pair (before, after) of numbers from 0 on")
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
-        fail(asked, "ttnn.pad: on device tile padding does not support front padding", "a row-major tensor, or padding after")
+        fail(
+            asked,
+            "ttnn.pad: on device tile padding does not support front padding",
+            "a row-major tensor, or padding after",
+        )
     widths = [(0, 0)] * (lead + rank - len(pairs)) + pairs  # type: ignore[operator]
-    would_fit(input_tensor, tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)))
+    would_fit(
+        input_tensor,
+        tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)),
+    )
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
-    return moved("pad", input_tensor, np.pad(array, widths, constant_values=border), memory_config)
+    return moved(input_tensor, np.pad(array, widths, constant_values=border))
 
 
-@operation("repeat")
-def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: Any = None, optional_output_tensor: Tensor | None = None) -> Tensor:
+@operation("repeat", "arrange", hints="memory_config optional_output_tensor")
+def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     """The shard repeated that often along each dimension."""
     array, lead = _shards("repeat", input_tensor)
     asked = describe("repeat", (input_tensor, repeat_dims))
@@ -288,43 +323,41 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int], *, memory_config: A
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
     would_fit(input_tensor, tuple(n * t for n, t in zip(shape, times, strict=True)))
-    return moved("repeat", input_tensor, np.tile(array.reshape(array.shape[:lead] + shape), (1,) * lead + times), memory_config)
+    return moved(
+        input_tensor,
+        np.tile(array.reshape(array.shape[:lead] + shape), (1,) * lead + times),
+    )
 
 
-@operation("repeat_interleave")
-def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int, *, memory_config: Any = None) -> Tensor:
-    """Each slice along `dim` repeated `repeats` times, one after the other."""
-    array, lead = _shards("repeat_interleave", input_tensor)
-    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
-    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
-    would_fit(input_tensor, tuple(n * times if i == axis else n for i, n in enumerate(input_tensor.shard_shape)))
-    return moved("repeat_interleave", input_tensor, np.repeat(array, times, lead + axis), memory_config)
-
-
-@operation("squeeze")
+@operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
     _shards("squeeze", input_tensor, host=True)
     asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
-    wanted: Any = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    wanted: Any = (
+        range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    )
     rule = "Dimension out of range (expected to be in range of"
     axes = {axis_of(input_tensor, d, asked, rule) for d in wanted}
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
 
-@operation("unsqueeze")
+@operation("unsqueeze", "arrange", moves="shape")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """A new dimension of size 1 at `dim`."""
     _shards("unsqueeze", input_tensor, host=True)
     asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
     at = integer(dim, asked)
     if not -len(shape) - 1 <= at <= len(shape):
-        fail(asked, f"Dimension out of range (expected to be in range of [{-len(shape) - 1},{len(shape)}], but got {at})")
+        fail(
+            asked,
+            f"Dimension out of range (expected to be in range of [{-len(shape) - 1},{len(shape)}], but got {at})",
+        )
     shape.insert(at % (len(shape) + 1), 1)
     return reshape(input_tensor, shape)
 
 
-@operation("unsqueeze_to_4D")
+@operation("unsqueeze_to_4D", "arrange", moves="shape")
 def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     """The tensor with ones in front up to rank 4."""
     if len(tensor.shard_shape) > 4:
@@ -332,38 +365,10 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
-@operation("expand")
-def expand(input_tensor: Tensor, output_shape: Sequence[int], *, memory_config: Any = None) -> Tensor:
-    """Dimensions of size 1 repeated up to `output_shape`; -1 keeps a size."""
-    array, lead = _shards("expand", input_tensor)
-    asked = describe("expand", (input_tensor, output_shape))
-    wanted, have = list(integers(output_shape, asked, -1)), input_tensor.shard_shape
-    extra = len(wanted) - len(have)
-    if extra < 0:
-        fail(asked, f"Output rank must be >= input rank for expand: {len(wanted)} and {len(have)}")
-    for i, n in enumerate(have):
-        if wanted[extra + i] == -1:
-            wanted[extra + i] = n
-        elif n not in (1, wanted[extra + i]):
-            fail(asked, f"Only size 1 dimensions can be expanded in the output shape, but dimension {i} has {n}")
-    would_fit(input_tensor, tuple(wanted))
-    shaped = array.reshape(array.shape[:lead] + (1,) * extra + have)
-    return moved("expand", input_tensor, np.broadcast_to(shaped, array.shape[:lead] + tuple(wanted)), memory_config)
-
-
-def _triangle(name: str, keep: Any, tensor: Tensor, diagonal: int, memory_config: Any) -> Tensor:
-    array, lead = _shards(name, tensor)
-    shaped = array if len(tensor.shard_shape) > 1 else array.reshape(array.shape[:lead] + (1,) * (2 - len(tensor.shard_shape)) + tensor.shard_shape)
-    return moved(name, tensor, keep(shaped, diagonal).reshape(array.shape), memory_config, layout=Layout.TILE)
-
-
-@operation("tril")
-def tril(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) -> Tensor:
-    """The part of each matrix on and below a diagonal; zeros above."""
-    return _triangle("tril", np.tril, input_tensor, diagonal, memory_config)
-
-
-@operation("triu")
-def triu(input_tensor: Tensor, *, diagonal: int = 0, memory_config: Any = None) -> Tensor:
-    """The part of each matrix on and above a diagonal; zeros below."""
-    return _triangle("triu", np.triu, input_tensor, diagonal, memory_config)
+@operation("triu", "arrange", hints="memory_config")
+def triu(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
+    """Return the part of each matrix on and above a diagonal; zeros below."""
+    array, lead = _shards("triu", input_tensor)
+    matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
+    kept = np.triu(array.reshape(array.shape[:lead] + matrix), diagonal)
+    return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)

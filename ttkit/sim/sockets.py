@@ -12,9 +12,10 @@ import numpy as np
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import fabric
 from ttkit.sim.arguments import describe
-from ttkit.sim.dispatch import on_mesh, operation
 from ttkit.sim.enums import BufferType, _Enum
-from ttkit.sim.mesh import Coordinate, MeshDevice
+from ttkit.sim.grid import Coordinate
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.operation import on_mesh, operation
 from ttkit.sim.ranks import binding, owner_in, world_size
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate, integer
@@ -41,7 +42,12 @@ class MeshCoreCoord:
     def __init__(self, device_coord: Any, core_coord: Any):
         if not isinstance(device_coord, MeshCoordinate) or not isinstance(core_coord, CoreCoord):
             cure = "MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))"
-            fail("MeshCoreCoord", f"incompatible function arguments: {device_coord!r}, {core_coord!r}", cure, TypeError)
+            fail(
+                "MeshCoreCoord",
+                f"incompatible function arguments: {device_coord!r}, {core_coord!r}",
+                cure,
+                TypeError,
+            )
         self.device_coord, self.core_coord = device_coord, core_coord
 
     def __repr__(self) -> str:
@@ -67,8 +73,16 @@ class SocketMemoryConfig:
         per_core_allocation: bool = False,
     ):
         if not isinstance(socket_storage_type, BufferType):
-            fail("SocketMemoryConfig", f"incompatible function arguments: {socket_storage_type!r}", "ttnn.BufferType.L1", TypeError)
-        self.socket_storage_type, self.fifo_size = socket_storage_type, integer(fifo_size, "SocketMemoryConfig", 0)
+            fail(
+                "SocketMemoryConfig",
+                f"incompatible function arguments: {socket_storage_type!r}",
+                "ttnn.BufferType.L1",
+                TypeError,
+            )
+        self.socket_storage_type, self.fifo_size = (
+            socket_storage_type,
+            integer(fifo_size, "SocketMemoryConfig", 0),
+        )
         self.per_core_allocation = per_core_allocation
 
 
@@ -85,14 +99,24 @@ class SocketConfig:
         sender_mesh_id: int | None = None,
         receiver_mesh_id: int | None = None,
     ):
-        if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(memory_config, SocketMemoryConfig):
-            fail("SocketConfig", "incompatible function arguments", "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))", TypeError)
+        if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(
+            memory_config, SocketMemoryConfig
+        ):
+            fail(
+                "SocketConfig",
+                "incompatible function arguments",
+                "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))",
+                TypeError,
+            )
         self._connections, self._memory = list(connections), memory_config
         self._ranks, self._meshes = (sender_rank, receiver_rank), (sender_mesh_id, receiver_mesh_id)
 
     @property
     def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
-        return [(tuple(c.sender_core.device_coord), tuple(c.receiver_core.device_coord)) for c in self._connections]
+        return [
+            (tuple(c.sender_core.device_coord), tuple(c.receiver_core.device_coord))
+            for c in self._connections
+        ]
 
 
 class SocketEndpoint(_Enum):
@@ -115,8 +139,14 @@ class MeshSocket:
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
         if world_size() == 1:
-            fail(asked, "this process is alone: there is no other end", "create_socket_pair for two meshes of one process, or ttkit run")
-        owners: list[Any] = []  # of the sender's and the receiver's chips: a function of a coordinate
+            fail(
+                asked,
+                "this process is alone: there is no other end",
+                "create_socket_pair for two meshes of one process, or ttkit run",
+            )
+        owners: list[
+            Any
+        ] = []  # of the sender's and the receiver's chips: a function of a coordinate
         if None not in config._ranks:
             ends = [int(r) for r in config._ranks]  # type: ignore[arg-type]
             owners = [lambda c: ends[0], lambda c: ends[1]]
@@ -126,25 +156,61 @@ class MeshSocket:
             owners = [lambda c, i=i: here.rank_at(i, owner_in(i, c)) for i in ids]
             ends = [here.rank if (binding() or (None,))[0] == i else -1 for i in ids]
         else:
-            fail(asked, "the configuration names neither ranks nor meshes", "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair")
+            fail(
+                asked,
+                "the configuration names neither ranks nor meshes",
+                "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair",
+            )
         me = fabric.world().rank
         if ends.count(me) != 1:
-            fail(asked, f"rank {me} is at no end, or at both: the ends are {ends}", "create_socket_pair for two meshes of one process")
+            fail(
+                asked,
+                f"rank {me} is at no end, or at both: the ends are {ends}",
+                "create_socket_pair for two meshes of one process",
+            )
         ranks = _ranks(config, owners, asked)
-        self._make(device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque())
+        self._make(
+            device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque()
+        )
 
-    def _make(self, device: MeshDevice, config: SocketConfig, end: SocketEndpoint, ranks: list[tuple[int, int]], tag: int, queue: deque[Any]) -> None:
+    def _make(
+        self,
+        device: MeshDevice,
+        config: SocketConfig,
+        end: SocketEndpoint,
+        ranks: list[tuple[int, int]],
+        tag: int,
+        queue: deque[Any],
+    ) -> None:
         asked = f"a socket of {device!r}"
         device.check_open(asked)
         for side, word in enumerate(("sender", "receiver")):
-            cores = [str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections]
+            cores = [
+                str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections
+            ]
             if len(set(cores)) != len(cores):
-                fail(asked, f"Cannot reuse {word} cores in a single socket.", "a core of its own for each connection")
+                fail(
+                    asked,
+                    f"Cannot reuse {word} cores in a single socket.",
+                    "a core of its own for each connection",
+                )
         for pair in config._pairs:
             if not device._inside(pair[end.value]):
-                fail(asked, f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh {device.shape!r}", "a chip of the mesh")
-        self._device, self._config, self._end, self._tag, self._queue = device, config, end, tag, queue
-        self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}  # the rank at the other end: (sender, receiver) chips
+                fail(
+                    asked,
+                    f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh {device.shape!r}",
+                    "a chip of the mesh",
+                )
+        self._device, self._config, self._end, self._tag, self._queue = (
+            device,
+            config,
+            end,
+            tag,
+            queue,
+        )
+        self._routes: dict[
+            int, list[tuple[Coordinate, Coordinate]]
+        ] = {}  # the rank at the other end: (sender, receiver) chips
         for pair, rank in zip(config._pairs, ranks, strict=True):
             if rank[end.value] == _me():
                 self._routes.setdefault(rank[1 - end.value], []).append(pair)
@@ -163,7 +229,10 @@ class MeshSocket:
 
     def get_active_cores(self) -> list[MeshCoreCoord]:
         """The cores at this end."""
-        return [c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core for c in self._config._connections]
+        return [
+            c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core
+            for c in self._config._connections
+        ]
 
 
 _sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
@@ -177,7 +246,9 @@ def _me() -> int:
 def _ranks(config: SocketConfig, owners: Sequence[Any], asked: str) -> list[tuple[int, int]]:
     """The ranks at both ends of each connection."""
     if not config._pairs:
-        fail(asked, "Socket connection config cannot be empty.", "one SocketConnection for each chip")
+        fail(
+            asked, "Socket connection config cannot be empty.", "one SocketConnection for each chip"
+        )
     return [(owners[0](s), owners[1](r)) for s, r in config._pairs]
 
 
@@ -186,11 +257,18 @@ def _tag(config: SocketConfig, ranks: list[tuple[int, int]]) -> int:
     everyone = tuple(sorted({r for pair in ranks for r in pair}))
     _sockets[everyone] += 1
     if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
-        fabric.compare(f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[: fabric.TEXT], everyone)
+        fabric.compare(
+            f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[
+                : fabric.TEXT
+            ],
+            everyone,
+        )
     return fabric.SOCKET + 2 * _sockets[everyone]
 
 
-def create_socket_pair(sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig) -> tuple[MeshSocket, MeshSocket]:
+def create_socket_pair(
+    sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
+) -> tuple[MeshSocket, MeshSocket]:
     """Both ends of a socket between two meshes that this process has, or shares with other ranks.
 
     Example:
@@ -207,7 +285,11 @@ def create_socket_pair(sender_mesh_device: MeshDevice, receiver_mesh_device: Mes
     for mesh, side in zip(meshes, zip(*socket_config._pairs, strict=True), strict=False):
         absent = [c for c in side if not mesh._inside(c)]
         if absent:
-            fail(asked, f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}", "a chip of the mesh")
+            fail(
+                asked,
+                f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}",
+                "a chip of the mesh",
+            )
     ranks = _ranks(socket_config, [_owner(mesh) for mesh in meshes], asked)
     tag = _tag(socket_config, ranks)
     ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
@@ -226,13 +308,33 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     asked = describe(name, (tensor,))
     on_mesh(name, tensor)
     if socket._end is not end:
-        fail(asked, f"{name} op requires a {end.name} socket", f"the other one of create_socket_pair, or of rank {list(socket._routes)}")
+        fail(
+            asked,
+            f"{name} op requires a {end.name} socket",
+            f"the other one of create_socket_pair, or of rank {list(socket._routes)}",
+        )
     if tensor.mesh is not socket._device:
-        fail(asked, f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}", "a tensor on the socket's mesh")
-    absent = [p[end.value] for pairs in socket._routes.values() for p in pairs if p[end.value] not in tensor.grid.coords]
+        fail(
+            asked,
+            f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}",
+            "a tensor on the socket's mesh",
+        )
+    absent = [
+        p[end.value]
+        for pairs in socket._routes.values()
+        for p in pairs
+        if p[end.value] not in tensor.grid.coords
+    ]
     if absent:
-        others = not tensor.grid.local and "on a mesh that ranks share: join chips of this rank, or use a collective, such as all_gather"
-        fail(asked, f"the tensor has no shard at {absent}, which the socket joins", others or "a mapper that covers the mesh")
+        others = (
+            not tensor.grid.local
+            and "on a mesh that ranks share: join chips of this rank, or use a collective, such as all_gather"
+        )
+        fail(
+            asked,
+            f"the tensor has no shard at {absent}, which the socket joins",
+            others or "a mapper that covers the mesh",
+        )
 
 
 def _about(tensor: Tensor) -> str:
@@ -254,11 +356,18 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
             flat = input_tensor.full_array()
-            values = np.stack([flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs])
+            values = np.stack(
+                [flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs]
+            )
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
-            _post(f"{_about(input_tensor)}|{len(values)}|{values.nbytes}", values, rank, mesh_socket._tag)
+            _post(
+                f"{_about(input_tensor)}|{len(values)}|{values.nbytes}",
+                values,
+                rank,
+                mesh_socket._tag,
+            )
     return []
 
 
@@ -269,15 +378,28 @@ def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
     header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     if not _pending:
         atexit.register(flush)
-    _pending[:] = [(requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)]
-    _pending.append(([here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)], (header, values)))
+    _pending[:] = [
+        (requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)
+    ]
+    _pending.append(
+        (
+            [here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)],
+            (header, values),
+        )
+    )
 
 
 def flush() -> None:
     """Wait until all that was sent has been taken."""
     while _pending:
         requests, kept = _pending.pop()
-        fabric.world().wait(requests, [-1] * len(requests), "the end of the program: tensors that were sent and not received", (), kept)
+        fabric.world().wait(
+            requests,
+            [-1] * len(requests),
+            "the end of the program: tensors that were sent and not received",
+            (),
+            kept,
+        )
 
 
 @operation("recv_async")
@@ -294,7 +416,11 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     for rank, pairs in mesh_socket._routes.items():
         if rank == _me():
             if not mesh_socket._queue:
-                fail(asked, "nothing has been sent on this socket, so a card would wait for ever", "send_async on the other end first")
+                fail(
+                    asked,
+                    "nothing has been sent on this socket, so a card would wait for ever",
+                    "send_async on the other end first",
+                )
             about, values = mesh_socket._queue.popleft()
             _check(asked, about, output_tensor)
         else:
@@ -304,7 +430,9 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             output_tensor.rebind(values.reshape((1,) * len(grid.shape) + output_tensor.shard_shape))
             return [output_tensor]
         if into is None:
-            into = np.array(output_tensor.full_array()).reshape((grid.size,) + output_tensor.shard_shape)
+            into = np.array(output_tensor.full_array()).reshape(
+                (grid.size,) + output_tensor.shard_shape
+            )
         into[places] = values
     if into is not None:
         output_tensor.rebind(into.reshape(grid.shape + output_tensor.shard_shape))
@@ -322,7 +450,9 @@ def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
     here.in_step(asked)
     here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
     about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
-    raw = np.empty(int(nbytes), np.uint8)  # taken even where it does not fit, so that the sender can go on
+    raw = np.empty(
+        int(nbytes), np.uint8
+    )  # taken even where it does not fit, so that the sender can go on
     here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)
     return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import dtypes
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
-from ttkit.sim.memory import Allocation, padded
-from ttkit.sim.mesh import SINGLE, Grid, MeshDevice
+from ttkit.sim.grid import SINGLE, Grid
+from ttkit.sim.memory import BYTES, Allocation, bytes_of, padded
 from ttkit.sim.printing import text_of
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape, TensorTopology
+
+if TYPE_CHECKING:
+    from ttkit.sim.mesh import MeshDevice
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
 _numbers = itertools.count(1)
@@ -70,7 +72,11 @@ class Tensor:
     def array(self) -> np.ndarray:
         """Leading axes over the grid, then the shard's axes; do not write into it."""
         if self._array is None:
-            fail(f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}", "Tensor is not allocated", "use it before ttnn.deallocate")
+            fail(
+                f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}",
+                "Tensor is not allocated",
+                "use it before ttnn.deallocate",
+            )
         return self._array
 
     @property
@@ -134,13 +140,21 @@ class Tensor:
     def device_coords(self) -> list[MeshCoordinate]:
         """The coordinates of the chips that hold a shard."""
         if self.mesh is None:
-            fail("device_coords", "StorageType::HOST doesn't support device_coords", "ttnn.to_device(tensor, mesh)")
+            fail(
+                "device_coords",
+                "StorageType::HOST doesn't support device_coords",
+                "ttnn.to_device(tensor, mesh)",
+            )
         return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> DistributedHostBuffer:
         """The host shards over the mesh that they were made for."""
         if self.mesh is not None:
-            fail("host_buffer", "Expected Tensor with HostStorage, got StorageType::DEVICE", "tensor.cpu()")
+            fail(
+                "host_buffer",
+                "Expected Tensor with HostStorage, got StorageType::DEVICE",
+                "tensor.cpu()",
+            )
         return DistributedHostBuffer(self.grid)
 
     def memory_config(self) -> MemoryConfig:
@@ -164,7 +178,7 @@ class Tensor:
 
     def element_size(self) -> int:
         """Bytes of one element."""
-        return dtypes.BYTES.get(self.dtype, 1)
+        return BYTES.get(self.dtype, 1)
 
     def volume(self) -> int:
         """Elements of one shard, padding included."""
@@ -182,7 +196,9 @@ class Tensor:
 
         return from_device(self, blocking)
 
-    def to(self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None) -> Tensor:
+    def to(
+        self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None
+    ) -> Tensor:
         """The tensor on a mesh, or in another layout."""
         from ttkit.sim.movement import to_device, to_layout
 
@@ -214,7 +230,10 @@ class Tensor:
     def item(self) -> float | int:
         """The value of a tensor of one element."""
         if self.logical_volume() != 1:
-            fail("item", f"tensor.item() requires tensor to have exactly one element, but got {self.logical_volume()} elements")
+            fail(
+                "item",
+                f"tensor.item() requires tensor to have exactly one element, but got {self.logical_volume()} elements",
+            )
         return self._lone().reshape(()).item()
 
     def to_list(self) -> Any:
@@ -256,7 +275,9 @@ class DistributedHostBuffer:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this host holds the shard at `coord`."""
-        return self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
+        return (
+            self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
+        )
 
 
 def new_tensor(
@@ -277,13 +298,21 @@ def new_tensor(
     the shard's `shape` given) never allocates what a chip could not hold.
     """
     tensor = object.__new__(Tensor)
-    tensor.dtype, tensor.layout, tensor.grid, tensor.topology, tensor.mesh = dtype, layout, grid, topology, mesh
+    tensor.dtype, tensor.layout, tensor.grid, tensor.topology, tensor.mesh = (
+        dtype,
+        layout,
+        grid,
+        topology,
+        mesh,
+    )
     if shape is None:
         shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
     tensor.shard_shape = shape
     tensor.padded = padded(shape, layout)
     tensor.plain_memory_config = memory_config or DRAM_MEMORY_CONFIG
     tensor._number = next(_numbers)
-    tensor._allocation = None if mesh is None else Allocation(mesh, grid, dtypes.bytes_of(tensor.padded, dtype))
+    tensor._allocation = (
+        None if mesh is None else Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+    )
     tensor._array = make() if make is not None else array
     return tensor

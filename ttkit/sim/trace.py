@@ -6,14 +6,10 @@ import itertools
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import checked, describe
-from ttkit.sim.dispatch import OPERATIONS, watchers
+from ttkit.sim.arguments import describe
 from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.operation import OPERATIONS, checked, watchers
 from ttkit.sim.tensor import Tensor
-
-# What moves data between host and device cannot be part of a trace: the replay runs on the device alone. Constants are made on the host.
-WRITES = {"from_torch", "to_device", "copy_host_to_device_tensor", "zeros", "ones", "full", "arange"}
-READS = {"to_numpy", "from_device", "copy_device_to_host_tensor"}
 
 
 class MeshTraceId:
@@ -46,7 +42,7 @@ def _kept(value: Any) -> Any:
 
 
 class _Capture:
-    """Records calls with their tensor handles, not with arrays: what the handles hold is looked up at each replay."""
+    """Records calls with their tensor handles; what these hold is looked up at each replay."""
 
     def __init__(self, mesh: MeshDevice):
         self.mesh = mesh
@@ -54,11 +50,14 @@ class _Capture:
         self.done = False
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name not in WRITES | READS:
-            return
+        kind = OPERATIONS[name].kind
+        if kind not in ("write", "read"):
+            return  # only data between host and device cannot be part of a trace
         given = [*args, *kwargs.values()]
-        if any(isinstance(v, MeshDevice) for v in given) or any(t.mesh is not None for t in tensors_in(given)):
-            what = "Writes" if name in WRITES else "Reads"
+        if any(isinstance(v, MeshDevice) for v in given) or any(
+            t.mesh is not None for t in tensors_in(given)
+        ):
+            what = "Writes" if kind == "write" else "Reads"
             fail(
                 describe(name, args, kwargs),
                 f"{what} are not supported during trace capture",
@@ -66,11 +65,18 @@ class _Capture:
             )
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        self.calls.append((name, tuple(map(_kept, args)), {k: _kept(v) for k, v in kwargs.items()}, tensors_in(result)))
+        self.calls.append(
+            (
+                name,
+                tuple(map(_kept, args)),
+                {k: _kept(v) for k, v in kwargs.items()},
+                tensors_in(result),
+            )
+        )
 
     def replay(self) -> None:
         for name, args, kwargs, outputs in self.calls:
-            again = tensors_in(OPERATIONS[name](*args, **kwargs))
+            again = tensors_in(OPERATIONS[name].call(*args, **kwargs))
             for captured, fresh in zip(outputs, again, strict=True):
                 captured.rebind(fresh.array)
 
@@ -81,7 +87,11 @@ _traces: dict[MeshTraceId, _Capture] = {}
 def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> _Capture:
     mesh_device.check_open(asked)
     if trace_id not in _traces or _traces[trace_id].mesh is not mesh_device:
-        fail(asked, f"{trace_id!r} is no trace of {mesh_device!r}", "the id that begin_trace_capture gave, before release_trace")
+        fail(
+            asked,
+            f"{trace_id!r} is no trace of {mesh_device!r}",
+            "the id that begin_trace_capture gave, before release_trace",
+        )
     return _traces[trace_id]
 
 
@@ -90,10 +100,14 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
     for trace, capture in list(_traces.items()):
-        if not capture.mesh.is_open:  # its traces went with the mesh; one may have been left in the middle of a capture
+        if (
+            not capture.mesh.is_open
+        ):  # its traces went with the mesh; one may have been left in the middle of a capture
             _forget(trace)
     if any(isinstance(w, _Capture) for w in watchers):
-        fail("begin_trace_capture", "another trace is being captured", "ttnn.end_trace_capture first")
+        fail(
+            "begin_trace_capture", "another trace is being captured", "ttnn.end_trace_capture first"
+        )
     trace = MeshTraceId()
     _traces[trace] = _Capture(mesh_device)
     watchers.append(_traces[trace])
@@ -111,11 +125,15 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
 
 
 @checked("execute_trace")
-def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True) -> None:
+def execute_trace(
+    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
+) -> None:
     """Run the recorded operations again, on what their inputs hold now, into the tensors that the capture gave."""
     capture = _find(mesh_device, trace_id, "execute_trace")
     if not capture.done:
-        fail("execute_trace", f"{trace_id!r} is still being captured", "ttnn.end_trace_capture first")
+        fail(
+            "execute_trace", f"{trace_id!r} is still being captured", "ttnn.end_trace_capture first"
+        )
     capture.replay()
 
 

@@ -1,26 +1,23 @@
 """The namespace: its public names are exactly ttnn's, for the part of ttnn that the simulator covers.
 
-The operations come from the table in which each of these modules enters its own; the rest is imported name by name.
+The operations come from the one table, which each module fills; the rest is imported name by name.
 """
 
 # ruff: noqa: F401
+import difflib as _difflib
 from types import SimpleNamespace as _SimpleNamespace
+from typing import Any as _Any
 
+from ttkit.errors import fail as _fail
 from ttkit.sim import attention as _attention
-from ttkit.sim import backward as _backward
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
-from ttkit.sim import creation as _creation
 from ttkit.sim import filling as _filling
-from ttkit.sim import matmul as _matmul
-from ttkit.sim import movement as _movement
+from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
-from ttkit.sim import quotients as _quotients
 from ttkit.sim import reductions as _reductions
-from ttkit.sim import shaping as _shaping
-from ttkit.sim import ternary as _ternary
-from ttkit.sim import unary as _unary
+from ttkit.sim import sockets as _sockets
 from ttkit.sim.context import (
     Rank,
     distributed_context_allgather_int,
@@ -41,7 +38,6 @@ from ttkit.sim.context import (
     using_distributed_env,
 )
 from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
-from ttkit.sim.dispatch import OPERATIONS as _OPERATIONS
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -100,6 +96,7 @@ from ttkit.sim.enums import (
 )
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.movement import combine_device_tensors, from_host_shards, get_device_tensors
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
     close_device,
@@ -115,9 +112,9 @@ from ttkit.sim.opening import (
     set_fabric_config,
     synchronize_device,
 )
+from ttkit.sim.operation import OPERATIONS as _OPERATIONS
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.shaping import get_item as _get_item
-from ttkit.sim.shards import combine_device_tensors, from_host_shards, get_device_tensors
 from ttkit.sim.sockets import (
     CoreCoord,
     MeshCoreCoord,
@@ -128,10 +125,14 @@ from ttkit.sim.sockets import (
     SocketMemoryConfig,
     create_socket_pair,
 )
-from ttkit.sim.sockets import recv_async as _recv_async
-from ttkit.sim.sockets import send_async as _send_async
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.trace import MeshTraceId, begin_trace_capture, end_trace_capture, execute_trace, release_trace
+from ttkit.sim.trace import (
+    MeshTraceId,
+    begin_trace_capture,
+    end_trace_capture,
+    execute_trace,
+    release_trace,
+)
 from ttkit.sim.types import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -144,29 +145,54 @@ from ttkit.sim.types import (
     TensorTopology,
 )
 
-_ELSEWHERE = ("recv_async", "send_async", "to_numpy")  # under ttnn.experimental; ours, behind ttkit.to_numpy
-globals().update({name: call for name, call in _OPERATIONS.items() if "." not in name and name not in _ELSEWHERE})
-sub, mul, div = (_OPERATIONS[name] for name in ("subtract", "multiply", "divide"))
+_calls = {name: record.call for name, record in _OPERATIONS.items()}
+_calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
+_calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
+_ours = _calls.pop("to_numpy")  # its public name is ttkit.to_numpy
+globals().update({name: call for name, call in _calls.items() if "." not in name})
 
 
-def _within(prefix: str) -> dict[str, object]:
-    return {name.removeprefix(prefix): call for name, call in _OPERATIONS.items() if name.startswith(prefix)}
+def _missing(name: str) -> _Any:
+    """Raise for a name that is not there: say which is closest, and where to add an operation."""
+    names = [*_calls, *(name for name in globals() if not name.startswith("_"))]
+    close = _difflib.get_close_matches(name, names, 1, 0.5)
+    rule = "the simulator has no such name" + (f"; the closest is ttnn.{close[0]}" if close else "")
+    cure = "a row in ttkit/sim/unary.py or binary.py, or a function with @operation beside those"
+    _fail(f"ttnn.{name}", rule, f"{cure} that are alike (CONTRIBUTING.md)", AttributeError)
 
 
-_ttnn = _SimpleNamespace(multi_device=_SimpleNamespace(SystemMeshDescriptor=_SystemMeshDescriptor, MeshDeviceView=_MeshDeviceView, MeshDevice=MeshDevice))
+class _Inner:
+    """A namespace in ttnn."""
+
+    def __init__(self, prefix: str):
+        self._prefix = f"{prefix}."
+        for name, call in _calls.items():
+            if name.startswith(self._prefix):
+                setattr(self, name.removeprefix(self._prefix), call)
+
+    def __getattr__(self, name: str) -> _Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _missing(self._prefix + name)
+
+
+def __getattr__(name: str) -> _Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _missing(name)
+
+
+_ttnn = _SimpleNamespace(
+    multi_device=_SimpleNamespace(
+        SystemMeshDescriptor=_SystemMeshDescriptor,
+        MeshDeviceView=_MeshDeviceView,
+        MeshDevice=MeshDevice,
+    )
+)
 device = _SimpleNamespace(Arch=Arch)
-transformer = _SimpleNamespace(**_within("transformer."))
-experimental = _SimpleNamespace(**_within("experimental."), recv_async=_recv_async, send_async=_send_async)
+transformer, experimental = _Inner("transformer"), _Inner("experimental")
 model_preprocessing = _SimpleNamespace(
-    ParameterDict=_preprocessing.ParameterDict,
-    ParameterList=_preprocessing.ParameterList,
-    preprocess_embedding_weight=_preprocessing.preprocess_embedding_weight,
-    preprocess_layernorm_parameter=_preprocessing.preprocess_layernorm_parameter,
-    default_preprocessor=_preprocessing.default_preprocessor,
-    make_parameter_dict=_preprocessing.make_parameter_dict,
-    preprocess_linear_bias=_preprocessing.preprocess_linear_bias,
-    preprocess_linear_weight=_preprocessing.preprocess_linear_weight,
-    preprocess_model_parameters=_preprocessing.preprocess_model_parameters,
+    **{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC}
 )
 
 
@@ -192,16 +218,12 @@ def visualize_tensor(tensor: Tensor) -> None:
 
 
 def _operators() -> None:
-    """Let tensors be added, multiplied, compared and indexed with Python's operators, as ttnn's can."""
-    table = _OPERATIONS
-    swap = lambda f: lambda a, b: f(b, a)  # noqa: E731
-    pairs = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
-    for word, name in pairs.items():
-        setattr(Tensor, f"__{word}__", lambda a, b, f=table[name]: f(a, b))
-        setattr(Tensor, f"__r{word}__", swap(table[name]))
-    for word in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(Tensor, f"__{word}__", lambda a, b, f=table[word]: f(a, b))
-    setattr(Tensor, "__matmul__", lambda a, b: table["matmul"](a, b))  # noqa: B010
+    """Let tensors be added, multiplied, compared and indexed with Python's operators."""
+    for word, name in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div"}.items():
+        setattr(Tensor, f"__{word}__", lambda a, b, f=_calls[name]: f(a, b))
+        setattr(Tensor, f"__r{word}__", lambda a, b, f=_calls[name]: f(b, a))
+    for word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul"):
+        setattr(Tensor, f"__{word}__", lambda a, b, f=_calls[word]: f(a, b))
     setattr(Tensor, "__getitem__", _get_item)  # noqa: B010
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,23 @@ def integer(value: Any, what: object, least: int | None = None) -> int:
     except TypeError:
         number = None
     if number is None or (least is not None and number < least) or not -(2**63) <= number < 2**63:
-        fail(what, f"incompatible function arguments: {value!r} is not an integer" + (f" of at least {least}" if least is not None else ""), kind=TypeError)
+        fail(
+            what,
+            f"incompatible function arguments: {value!r} is not an integer"
+            + (f" of at least {least}" if least is not None else ""),
+            kind=TypeError,
+        )
     return number
 
 
 def integers(values: Any, what: object, least: int | None = None) -> tuple[int, ...]:
     """A sequence of integers as a tuple; anything else is a TypeError."""
+    if isinstance(values, (tuple, list)) and set(map(type, values)) == {int}:
+        if (least is None or min(values) >= least) and max(map(abs, values)) < 2**63:
+            return tuple(values)
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
-        fail(what, f"incompatible function arguments: {values!r} is not a sequence of integers", kind=TypeError)
+        rule = f"incompatible function arguments: {values!r} is not a sequence of integers"
+        fail(what, rule, "[32, 32]", TypeError)
     return tuple(integer(v, what, least) for v in values)
 
 
@@ -45,7 +54,12 @@ class _Integers:
         elif 2 <= len(values) <= self._longest:
             self._values = tuple(integer(v, name, 0) for v in values)
         else:
-            fail(name, f"incompatible function arguments: {len(values)} numbers", f"{name}(a, b), {name}(a, b, c) or {name}([...])", TypeError)
+            fail(
+                name,
+                f"incompatible function arguments: {len(values)} numbers",
+                f"{name}(a, b), {name}(a, b, c) or {name}([...])",
+                TypeError,
+            )
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._values)
@@ -53,12 +67,20 @@ class _Integers:
     def __getitem__(self, index: int) -> int:
         index = integer(index, f"{self!r}[index]")
         if not -len(self._values) <= index < len(self._values):
-            fail(f"{self!r}[{index}]", f"{self._out_of_range}: there are {len(self._values)} dimensions")
+            fail(
+                f"{self!r}[{index}]",
+                f"{self._out_of_range}: there are {len(self._values)} dimensions",
+            )
         return self._values[index]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
-            fail(f"{self!r} == {other!r}", f"incompatible function arguments: compare with a {type(self).__name__}", "tuple(...) of it", TypeError)
+            fail(
+                f"{self!r} == {other!r}",
+                f"incompatible function arguments: compare with a {type(self).__name__}",
+                "tuple(...) of it",
+                TypeError,
+            )
         return self._values == other._values  # type: ignore[attr-defined]
 
     def __ne__(self, other: object) -> bool:
@@ -87,12 +109,21 @@ class MeshShape(_Integers):
 
     def __init__(self, *values: Any, **older: Any):
         if older:
-            if set(older) == {"y", "x"} and not values and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)"):
+            if (
+                set(older) == {"y", "x"}
+                and not values
+                and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")
+            ):
                 values = (older["y"], older["x"])
             elif set(older) == {"shape"} and not values:
                 values = (older["shape"],)
             elif not (set(older) <= {"s0", "s1", "s2"} and not values):
-                fail("MeshShape", f"incompatible function arguments: {', '.join(older)}", "MeshShape(rows, columns)", TypeError)
+                fail(
+                    "MeshShape",
+                    f"incompatible function arguments: {', '.join(older)}",
+                    "MeshShape(rows, columns)",
+                    TypeError,
+                )
             else:
                 values = tuple(older[k] for k in sorted(older))
         super().__init__(*values)
@@ -118,7 +149,12 @@ class MeshCoordinate(_Integers):
     def __init__(self, *values: Any, **older: Any):
         if older:
             if values or not (set(older) <= {"c0", "c1", "c2"} or set(older) == {"coords"}):
-                fail("MeshCoordinate", f"incompatible function arguments: {', '.join(older)}", "MeshCoordinate(row, column)", TypeError)
+                fail(
+                    "MeshCoordinate",
+                    f"incompatible function arguments: {', '.join(older)}",
+                    "MeshCoordinate(row, column)",
+                    TypeError,
+                )
             values = tuple(older[k] for k in sorted(older))
         super().__init__(*values)
 
@@ -136,13 +172,28 @@ class MeshCoordinateRange:
     def __init__(self, start: MeshShape | MeshCoordinate, end: MeshCoordinate | None = None):
         what = "MeshCoordinateRange"
         if isinstance(start, MeshShape) and end is None:
-            start, end = MeshCoordinate([0] * start.dims()), MeshCoordinate([max(n - 1, 0) for n in start])
+            start, end = (
+                MeshCoordinate([0] * start.dims()),
+                MeshCoordinate([max(n - 1, 0) for n in start]),
+            )
         if not isinstance(start, MeshCoordinate) or not isinstance(end, MeshCoordinate):
-            fail(what, "incompatible function arguments", "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)", TypeError)
+            fail(
+                what,
+                "incompatible function arguments",
+                "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)",
+                TypeError,
+            )
         if start.dims() != end.dims():
-            fail(what, f"Start and end dimensions of a coordinate range do not match: {start.dims()} and {end.dims()}")
+            fail(
+                what,
+                f"Start and end dimensions of a coordinate range do not match: {start.dims()} and {end.dims()}",
+            )
         if any(a > b for a, b in zip(start, end, strict=True)):
-            fail(what, f"Start coordinate is greater than end coordinate: {start!r} and {end!r}", "swap them")
+            fail(
+                what,
+                f"Start coordinate is greater than end coordinate: {start!r} and {end!r}",
+                "swap them",
+            )
         self.start, self.end = start, end
 
     def __iter__(self) -> Iterator[MeshCoordinate]:
@@ -183,7 +234,10 @@ class Shape:
         index = integer(index, "Shape[index]")
         least = -max(rank, 4)  # ttnn keeps at least four numbers, ones in front
         if not least <= index < rank:
-            fail(f"{self!r}[{index}]", f"ShapeBase[] index out of range. {index} not in [{least}, {rank})")
+            fail(
+                f"{self!r}[{index}]",
+                f"ShapeBase[] index out of range. {index} not in [{least}, {rank})",
+            )
         return self._values[index] if index >= -rank else 1
 
     def __eq__(self, other: object) -> bool:
@@ -206,7 +260,10 @@ class Shape:
         """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
         extra = integer(rank, "Shape.to_rank") - len(self._values)
         if extra < 0 and any(n != 1 for n in self._values[:-extra]):
-            fail(f"{self!r}.to_rank({rank})", "Can't convert shape to a smaller rank: a dimension to drop is not 1")
+            fail(
+                f"{self!r}.to_rank({rank})",
+                "Can't convert shape to a smaller rank: a dimension to drop is not 1",
+            )
         return Shape._of((1,) * extra + self._values if extra >= 0 else self._values[-extra:])
 
 
@@ -236,62 +293,76 @@ class PlacementShard:
 Placement = PlacementReplicate | PlacementShard
 
 
-def _optional(value: Any, kind: type, what: str) -> Any:
-    if value is not None and not isinstance(value, kind):
-        fail(what, f"incompatible function arguments: {value!r} is not a {kind.__name__}", f"{kind.__name__}(...)", TypeError)
-    return value
+class _Config:
+    """What both configurations share: a list, or one entry each for rows and columns; overrides."""
+
+    _list = ""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        what, first = type(self).__name__, self._list
+        listed = first in kwargs or (args and isinstance(args[0], (list, tuple)))
+        names = [first] if listed else ["row_dim", "col_dim"]
+        names += ["mesh_shape_override", "mesh_offset_override"]
+        form = f"{what}({first}, mesh_shape_override, mesh_offset_override)"
+        if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
+            fail(what, "incompatible function arguments", form, TypeError)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        self._shape, self._offset = (given.get(name) for name in names[-2:])
+        for value, kind in ((self._shape, MeshShape), (self._offset, MeshCoordinate)):
+            if value is not None and not isinstance(value, kind):
+                rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
+                fail(what, rule, f"{kind.__name__}(...)", TypeError)
+        self._take(given[first] if listed else (given.get("row_dim"), given.get("col_dim")))
+
+    def _take(self, entries: Any) -> None:
+        raise NotImplementedError
 
 
-def _by_name(what: str, first: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of both configurations by name: they begin with a list, or with one entry each for rows and columns."""
-    names = [first] if first in kwargs or (args and isinstance(args[0], (list, tuple))) else ["row_dim", "col_dim"]
-    names += ["mesh_shape_override", "mesh_offset_override"]
-    if len(args) > len(names) or set(kwargs) - set(names[len(args) :]):
-        fail(what, "incompatible function arguments", f"{what}({first}, mesh_shape_override, mesh_offset_override)", TypeError)
-    return dict(zip(names, args, strict=False)) | kwargs
-
-
-class MeshMapperConfig:
-    """How a mapper places a tensor: one placement for each axis of the mesh (or of `mesh_shape_override`).
+class MeshMapperConfig(_Config):
+    """How a mapper places a tensor: one placement for each axis (of `mesh_shape_override`, if given).
 
     Example:
         >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
         MeshMapperConfig(placements: [PlacementReplicate(), PlacementShard(1)])
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        what = "MeshMapperConfig"
-        given = _by_name(what, "placements", args, kwargs)
-        if "placements" in given:
-            if not isinstance(given["placements"], (list, tuple)) or not all(isinstance(p, Placement) for p in given["placements"]):
-                fail(what, "incompatible function arguments: placements must be a list of PlacementReplicate and PlacementShard", kind=TypeError)
-            self.placements = list(given["placements"])
-        else:
-            self.placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in (given.get("row_dim"), given.get("col_dim"))]
-        self._shape = _optional(given.get("mesh_shape_override"), MeshShape, what)
-        self._offset = _optional(given.get("mesh_offset_override"), MeshCoordinate, what)
+    _list = "placements"
+
+    def _take(self, entries: Any) -> None:
+        if isinstance(entries, tuple) and not any(isinstance(e, Placement) for e in entries):
+            entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
+        self.placements = list(entries)
+        if not all(isinstance(p, Placement) for p in self.placements):
+            rule = (
+                "incompatible function arguments: placements must be a list of PlacementReplicate"
+            )
+            fail("MeshMapperConfig", f"{rule} and PlacementShard", "[PlacementShard(0)]", TypeError)
+
+    def entries(self) -> tuple[int, str]:
+        """How many there are, and what they are called."""
+        return len(self.placements), "placements"
 
     def __repr__(self) -> str:
         override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
         return f"MeshMapperConfig(placements: {self.placements}{override})"
 
 
-class MeshComposerConfig:
-    """How a composer joins shards: the tensor dimension along which each axis of the mesh is concatenated.
+class MeshComposerConfig(_Config):
+    """How a composer joins shards: the tensor dimension along which each axis is concatenated.
 
     Example:
         >>> MeshComposerConfig(0, 1)
         MeshComposerConfig(dims: [0, 1])
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        what = "MeshComposerConfig"
-        given = _by_name(what, "dims", args, kwargs)
-        if "dims" not in given and not {"row_dim", "col_dim"} <= set(given):
-            fail(what, "incompatible function arguments", "MeshComposerConfig([dims], mesh_shape_override)", TypeError)
-        self._dims = integers(given["dims"] if "dims" in given else (given["row_dim"], given["col_dim"]), what)
-        self._shape = _optional(given.get("mesh_shape_override"), MeshShape, what)
-        self._offset = _optional(given.get("mesh_offset_override"), MeshCoordinate, what)
+    _list = "dims"
+
+    def _take(self, entries: Any) -> None:
+        self._dims = integers(entries, "MeshComposerConfig")
+
+    def entries(self) -> tuple[int, str]:
+        """How many there are, and what they are called."""
+        return len(self._dims), "dimensions"
 
     def __repr__(self) -> str:
         return f"MeshComposerConfig(dims: {list(self._dims)})"
@@ -302,7 +373,12 @@ class TensorTopology:
 
     __slots__ = ("_coords", "_hash", "_placements", "_shape")
 
-    def __init__(self, distribution_shape: MeshShape, placements: Sequence[Placement], mesh_coords: Sequence[MeshCoordinate]):
+    def __init__(
+        self,
+        distribution_shape: Iterable[int],
+        placements: Sequence[Placement],
+        mesh_coords: Sequence[Iterable[int]],
+    ):
         self._shape = tuple(distribution_shape)
         self._placements = tuple(placements)
         self._coords = tuple(map(tuple, mesh_coords))
@@ -323,8 +399,10 @@ class TensorTopology:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        same = isinstance(other, TensorTopology) and self._hash == other._hash
-        return same and (self._shape, self._placements, self._coords) == (other._shape, other._placements, other._coords)  # type: ignore[attr-defined]
+        if not isinstance(other, TensorTopology) or self._hash != other._hash:
+            return False
+        ours = (self._shape, self._placements, self._coords)
+        return ours == (other._shape, other._placements, other._coords)
 
     def __hash__(self) -> int:
         return self._hash

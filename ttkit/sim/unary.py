@@ -1,4 +1,7 @@
-"""Operations on each element of one tensor: most are an entry in a table of NumPy functions."""
+"""Operations on each element of one tensor: most are a row of a table, and three have a gradient.
+
+A new operation of one operand is one row in `PLAIN`, or in `FAST_OR_ACCURATE`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.dialect import older_form
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.dispatch import on_mesh, operation, result
 from ttkit.sim.enums import DataType, GeluVariant, SigmoidMode, UnaryOpType, UnaryWithParam
+from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
+Function = Callable[[Array], Array]
 F = np.float32
 SQRT_2_OVER_PI = F(math.sqrt(2 / math.pi))
+SQRT_HALF = F(math.sqrt(0.5))
 
 
+# ---------------------------------------------------------------- functions in blocks
 def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
     np.multiply(x, x, out=t)
     t *= F(0.044715) * SQRT_2_OVER_PI
@@ -32,7 +39,8 @@ def _gelu_tanh(x: Array, out: Array, t: Array) -> None:
 
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: |error| < 1.5e-7
-ERF_P, ERF_A = F(0.3275911), [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
+ERF_P = F(0.3275911)
+ERF_A = [F(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
 
 
 def _erf(x: Array, out: Array, t: Array) -> None:
@@ -53,7 +61,7 @@ def _erf(x: Array, out: Array, t: Array) -> None:
 
 
 def _gelu_erf(x: Array, out: Array, t: Array) -> None:
-    scaled = x * F(math.sqrt(0.5))
+    scaled = x * SQRT_HALF
     _erf(scaled, out, t)
     out += F(1)
     out *= x
@@ -72,165 +80,255 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     out *= np.where(x == -np.inf, F(0), x) if np.isneginf(x.min(initial=0)) else x
 
 
-def _softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    return np.where(x * F(beta) > threshold, x, np.log1p(np.exp(np.minimum(x * F(beta), F(threshold)))) / F(beta)).astype(x.dtype)
-
-
-def _kernel(kernel: Callable[[Array, Array, Array], None]) -> Callable[[Array], Array]:
+def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
     return lambda x: blocks.elementwise(kernel, x)
 
 
-def _ufunc(function: Callable[..., Array]) -> Callable[[Array], Array]:
-    return lambda x: blocks.elementwise(lambda values, out, _: function(values, out=out), x)
+def _ufunc(function: Callable[..., Array]) -> Function:
+    return _in_blocks(lambda values, out, _: function(values, out=out))
 
 
-gelu_tanh, gelu_erf, sigmoid_of = _kernel(_gelu_tanh), _kernel(_gelu_erf), _kernel(_sigmoid)
-silu_of, erf_of = _kernel(_silu), _kernel(_erf)
+gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
+silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
 
 
-def _test(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _softplus(x: Array) -> Array:
+    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20))))).astype(x.dtype)
+
+
+def _test(function: Function) -> Function:
     return lambda x: function(x).astype(x.dtype)
 
 
-def _bitwise_not(x: Array) -> Array:
-    return ~x if x.dtype.kind != "f" else (~x.view(np.int32)).view(F)
-
-
-# name -> function of the values; these take only memory_config, output_tensor and sub_core_grids
-PLAIN: dict[str, Callable[[Array], Array]] = {
-    "neg": lambda x: -x if x.dtype.kind != "u" else np.negative(x),
-    "abs": np.abs, "relu": lambda x: np.maximum(x, 0), "silu": silu_of, "swish": silu_of, "square": lambda x: x * x, "sign": np.sign,
-    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "frac": lambda x: x - np.trunc(x), "reciprocal": lambda x: np.reciprocal(x),
-    "sin": _ufunc(np.sin), "cos": _ufunc(np.cos), "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "exp2": np.exp2, "expm1": np.expm1, "cbrt": np.cbrt, "erfc": lambda x: 1 - erf_of(x), "identity": lambda x: x.copy(),
-    "relu6": lambda x: np.clip(x, 0, 6), "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1), "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
-    "log_sigmoid": lambda x: -_softplus(-x), "softsign": lambda x: x / (1 + np.abs(x)), "tanhshrink": lambda x: x - np.tanh(x),
-    "isnan": _test(np.isnan), "isinf": _test(np.isinf), "isfinite": _test(np.isfinite), "logical_not": _test(np.logical_not), "bitwise_not": _bitwise_not,
-    "eqz": _test(lambda x: x == 0), "nez": _test(lambda x: x != 0), "gtz": _test(lambda x: x > 0), "ltz": _test(lambda x: x < 0),
-    "gez": _test(lambda x: x >= 0), "lez": _test(lambda x: x <= 0), "rad2deg": np.rad2deg, "deg2rad": np.deg2rad,
-}  # fmt: skip
-
+# ---------------------------------------------------------------- the tables
+# name -> function of the values
+PLAIN: dict[str, Function] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": silu_of,
+    "swish": silu_of,
+    "square": lambda x: x * x,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "frac": lambda x: x - np.trunc(x),
+    "reciprocal": np.reciprocal,
+    "sin": _ufunc(np.sin),
+    "cos": _ufunc(np.cos),
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "cbrt": np.cbrt,
+    "erfc": lambda x: 1 - erf_of(x),
+    "identity": np.copy,
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
+    "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
+    "log_sigmoid": lambda x: -_softplus(-x),
+    "softplus": _softplus,
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "tanhshrink": lambda x: x - np.tanh(x),
+    "isnan": _test(np.isnan),
+    "isinf": _test(np.isinf),
+    "isfinite": _test(np.isfinite),
+    "logical_not": _test(np.logical_not),
+    "eqz": _test(lambda x: x == 0),
+    "nez": _test(lambda x: x != 0),
+    "gtz": _test(lambda x: x > 0),
+    "ltz": _test(lambda x: x < 0),
+    "gez": _test(lambda x: x >= 0),
+    "lez": _test(lambda x: x <= 0),
+    "rad2deg": np.rad2deg,
+    "deg2rad": np.deg2rad,
+}
 # the same with a choice between a fast and an accurate form, which differ on a card but not here
-FAST_OR_ACCURATE: dict[str, Callable[[Array], Array]] = {
-    "exp": _ufunc(np.exp), "log": _ufunc(np.log), "sqrt": _ufunc(np.sqrt), "rsqrt": lambda x: np.reciprocal(np.sqrt(x)), "erf": erf_of,
-    "log1p": np.log1p, "log2": np.log2, "log10": np.log10, "mish": lambda x: x * np.tanh(_softplus(x)), "tanh": _ufunc(np.tanh),
-}  # fmt: skip
-
-ANY_TYPE = {"abs", "relu", "relu6", "identity"}
+FAST_OR_ACCURATE: dict[str, Function] = {
+    "exp": _ufunc(np.exp),
+    "log": _ufunc(np.log),
+    "sqrt": _ufunc(np.sqrt),
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "erf": erf_of,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "log10": np.log10,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "tanh": _ufunc(np.tanh),
+}
 INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
-# which integer types an operation of one operand takes: all in ANY_TYPE, these here, and none elsewhere
-TAKES = dict.fromkeys(("square", "eqz", "nez", "logical_not"), INTEGERS) | {"bitwise_not": INTEGERS[:2], "leaky_relu": (*INTEGERS[1:], DataType.UINT8)}
-TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), INTEGERS[:1])
+# The element types of a row are the floats, unless it takes these, too.
+TAKES = dict.fromkeys(("abs", "relu", "relu6", "identity"), tuple(DataType))
+TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + INTEGERS)
+TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
+
+HINTS = "memory_config sub_core_grids"
 
 
-def check_unary_dtype(name: str, tensor: Tensor) -> None:
-    """An operation of one operand takes floats, and only the integer types of the table above."""
-    if tensor.dtype in dtypes.FLOATS or name in ANY_TYPE or tensor.dtype in TAKES.get(name, ()):
-        return
-    rule = f"Unary: UnaryOpType::{name.upper()} does not support integer input dtype DataType::{tensor.dtype.name}"
-    fail(describe(name, (tensor,)), rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
-
-
-def unary(name: str, tensor: Tensor, function: Callable[[Array], Array], memory_config: Any, output: Tensor | None) -> Tensor:
-    """The body of every operation of one operand."""
+def _unary(
+    name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
+) -> Tensor:
     on_mesh(name, tensor)
-    if tensor.dtype not in dtypes.FLOATS:
-        check_unary_dtype(name, tensor)
-    return result(tensor, function(tensor.array), memory_config=memory_config, output=output)
+    if tensor.dtype not in takes:
+        kind = f"UnaryOpType::{name.upper()}"
+        rule = f"Unary: {kind} does not support integer input dtype DataType::{tensor.dtype.name}"
+        fail(describe(name, (tensor,)), rule, f"ttnn.{name}(ttnn.typecast(tensor, ttnn.float32))")
+    return result(tensor, function(tensor.array), output=output)
 
 
-def _enter_plain(name: str, function: Callable[[Array], Array]) -> Callable[..., Tensor]:
-    def call(input_tensor: Tensor, *, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None) -> Tensor:
-        return unary(name, input_tensor, function, memory_config, output_tensor)
+def _enter(name: str, function: Function, hints: str) -> None:
+    takes = TAKES.get(name, dtypes.FLOATS)
 
-    return named(name, call, f"{name} of each element.")
+    def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
+        return _unary(name, input_tensor, function, takes, output_tensor)
 
-
-def _enter_fast(name: str, function: Callable[[Array], Array]) -> Callable[..., Tensor]:
-    def call(
-        input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, memory_config: Any = None, output_tensor: Tensor | None = None,
-        sub_core_grids: Any = None,
-    ) -> Tensor:  # fmt: skip
-        return unary(name, input_tensor, function, memory_config, output_tensor)
-
-    return named(name, call, f"{name} of each element; the fast mode is as accurate as the other here.")
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Return the {name} of each element."
+    kind: Any = "arrange" if name == "identity" else "compute"
+    operation(name, kind, dtypes=takes, hints=hints)(call)
 
 
-def named(name: str, function: Callable[..., Any], doc: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return operation(name)(function)
+for _name, _function in PLAIN.items():
+    _enter(_name, _function, HINTS)
+for _name, _function in FAST_OR_ACCURATE.items():
+    _enter(_name, _function, f"{HINTS} fast_and_approximate_mode")
+UNARY = {**PLAIN, **FAST_OR_ACCURATE}
 
 
-UNARY = {name: _enter_plain(name, f) for name, f in PLAIN.items()} | {name: _enter_fast(name, f) for name, f in FAST_OR_ACCURATE.items()}
-
-
-@operation("gelu")
+@operation("gelu", dtypes=dtypes.FLOATS, hints=HINTS)
 def gelu(
-    input_tensor: Tensor, *, fast_and_approximate_mode: bool = False, variant: GeluVariant = GeluVariant.Accurate, memory_config: Any = None,
-    output_tensor: Tensor | None = None, sub_core_grids: Any = None,
-) -> Tensor:  # fmt: skip
-    """x * Phi(x): by the error function, or by tanh in the fast mode."""
-    function = gelu_tanh if fast_and_approximate_mode or variant is not GeluVariant.Accurate else gelu_erf
-    return unary("gelu", input_tensor, function, memory_config, output_tensor)
+    input_tensor: Tensor,
+    *,
+    fast_and_approximate_mode: bool = False,
+    variant: GeluVariant = GeluVariant.Accurate,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return x * Phi(x): by the error function, or by tanh in the fast mode."""
+    by_tanh = fast_and_approximate_mode or variant is not GeluVariant.Accurate
+    function = gelu_tanh if by_tanh else gelu_erf
+    return _unary("gelu", input_tensor, function, dtypes.FLOATS, output_tensor)
 
 
-@operation("sigmoid")
+@operation("sigmoid", dtypes=dtypes.FLOATS, hints=HINTS)
 def sigmoid(
-    input_tensor: Tensor, *, vector_mode: int = 4, mode: SigmoidMode = SigmoidMode.Accurate, memory_config: Any = None, output_tensor: Tensor | None = None,
-    sub_core_grids: Any = None,
-) -> Tensor:  # fmt: skip
-    """1 / (1 + exp(-x)) of each element."""
-    return unary("sigmoid", input_tensor, sigmoid_of, memory_config, output_tensor)
-
-
-@operation("softplus")
-def softplus(
-    input_tensor: Tensor, *, beta: float = 1.0, threshold: float = 20.0, memory_config: Any = None, output_tensor: Tensor | None = None,
-    sub_core_grids: Any = None,
-) -> Tensor:  # fmt: skip
-    """log(1 + exp(beta x)) / beta; x itself where beta x passes the threshold."""
-    return unary("softplus", input_tensor, lambda x: _softplus(x, beta, threshold), memory_config, output_tensor)
-
-
-@operation("leaky_relu")
-def leaky_relu(
-    input_tensor: Tensor, negative_slope: float, *, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None
+    input_tensor: Tensor,
+    *,
+    vector_mode: int = 4,
+    mode: SigmoidMode = SigmoidMode.Accurate,
+    output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """x where positive, negative_slope * x elsewhere."""
-    return unary("leaky_relu", input_tensor, lambda x: np.where(x > 0, x, F(negative_slope) * x), memory_config, output_tensor)
+    """Return 1 / (1 + exp(-x)) of each element."""
+    return _unary("sigmoid", input_tensor, sigmoid_of, dtypes.FLOATS, output_tensor)
 
 
-@operation("elu")
-def elu(input_tensor: Tensor, *, alpha: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None) -> Tensor:
-    """x where positive, alpha * (exp(x) - 1) elsewhere."""
-    return unary("elu", input_tensor, lambda x: np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0))), memory_config, output_tensor)
+ACTIVATIONS: dict[str, Function] = {
+    "gelu": gelu_erf,
+    "gelu_approx": gelu_tanh,
+    "sigmoid": sigmoid_of,
+    **UNARY,
+}
 
 
-@operation("hardtanh")
-def hardtanh(
-    input_tensor: Tensor, *, min_val: float = -1.0, max_val: float = 1.0, memory_config: Any = None, output_tensor: Tensor | None = None,
-    sub_core_grids: Any = None,
-) -> Tensor:  # fmt: skip
-    """x kept between min_val and max_val."""
-    return unary("hardtanh", input_tensor, lambda x: np.clip(x, F(min_val), F(max_val)), memory_config, output_tensor)
-
-
-@operation("round")
-def round_(
-    input_tensor: Tensor, *, decimals: int | None = 0, memory_config: Any = None, output_tensor: Tensor | None = None, sub_core_grids: Any = None
-) -> Tensor:
-    """Each element to `decimals` digits, ties to even."""
-    return unary("round", input_tensor, lambda x: np.round(x, decimals or 0), memory_config, output_tensor)
-
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"gelu": gelu_erf, "gelu_approx": gelu_tanh, "sigmoid": sigmoid_of, **PLAIN, **FAST_OR_ACCURATE}
-
-
-def activation(which: Any, asked: object) -> Callable[[Array], Array]:
-    """The function that an activation argument means: a name such as "relu", a UnaryOpType, or a UnaryWithParam."""
+def activation(which: Any, asked: object) -> Function:
+    """The function that an activation argument means: "relu", a UnaryOpType, or a UnaryWithParam."""
     kind = which.op_type if isinstance(which, UnaryWithParam) else which
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
     if not isinstance(name, str) or name not in ACTIVATIONS:
         fail(asked, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]
+
+
+# ---------------------------------------------------------------- gradients
+def _gelu_erf_derivative(x: Array) -> Array:
+    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
+    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
+
+
+def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
+    """(1 + t)(1 + (1 - t) u') / 2 for t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3), in few passes."""
+    np.multiply(x, x, out=out)
+    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
+    t += SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
+    out += SQRT_2_OVER_PI
+    out *= x
+    out *= F(1) - t
+    out += F(1)
+    t += F(1)
+    out *= t
+    out *= F(0.5)
+
+
+def _silu_derivative(x: Array) -> Array:
+    s = sigmoid_of(x)
+    return s * (1 + x * (1 - s))
+
+
+def _backward(
+    name: str, grad: Tensor, tensor: Tensor, derivative: Function, output: Tensor | None = None
+) -> list[Tensor]:
+    on_mesh(name, grad, tensor)
+    asked = describe(name, (grad, tensor))
+    check_broadcast(grad.shard_shape, tensor.shard_shape, asked)
+    like, (g, x), topology = aligned(name, (grad, tensor))
+    values = g * derivative(x)
+    return [result(like, values, dtype=tensor.dtype, topology=topology, output=output)]
+
+
+@operation("relu_bw", hints="memory_config")
+def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+    """Return [gradient of ReLU's input]."""
+    return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
+
+
+@operation("silu_bw", hints="memory_config")
+def silu_bw(
+    grad_tensor: Tensor, input_tensor: Tensor, *, input_grad: Tensor | None = None
+) -> list[Tensor]:
+    """Return [gradient of SiLU's input]."""
+    return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative, input_grad)
+
+
+@operation("gelu_bw", hints="memory_config")
+def gelu_bw(
+    grad_tensor: Tensor,
+    input_tensor: Tensor,
+    *,
+    variant: GeluVariant = GeluVariant.Accurate,
+    input_grad: Tensor | None = None,
+    **older: Any,
+) -> list[Tensor]:
+    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, Tanh by tanh.
+
+    The older form approximate="none" or "tanh" is taken outside of the strict dialect.
+    """
+    asked = describe("gelu_bw", (grad_tensor, input_tensor), older or {"variant": variant})
+    spelling = "variant=ttnn.GeluVariant.Accurate or Tanh"
+    if set(older) == {"approximate"} and older_form("gelu_bw(approximate=)", spelling):
+        modes = {"none": GeluVariant.Accurate, "tanh": GeluVariant.Tanh}
+        if older["approximate"] not in modes:
+            rule = (
+                f"Incorrect approximate mode {older['approximate']!r} (expected 'none' or 'tanh')"
+            )
+            fail(asked, rule)
+        variant = modes[older["approximate"]]
+    elif older:
+        rule = f"incompatible function arguments: {', '.join(older)}"
+        fail(asked, rule, "variant=ttnn.GeluVariant.Tanh", TypeError)
+    if variant is GeluVariant.FastLut:
+        rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
+        fail(asked, rule, "GeluVariant.Tanh")
+    if grad_tensor.shard_shape != input_tensor.shard_shape:
+        shapes = f"{list(grad_tensor.shard_shape)} and {list(input_tensor.shard_shape)}"
+        rule = "GELU_BW operation requires grad_output and input to have the same logical shape"
+        fail(asked, f"{rule}, but got {shapes}")
+    accurate = variant is GeluVariant.Accurate
+    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
+    return _backward("gelu_bw", grad_tensor, input_tensor, derivative, input_grad)

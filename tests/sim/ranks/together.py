@@ -11,7 +11,7 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.sim import across, fabric
+from ttkit.sim import ccl_mpi, fabric
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
@@ -139,7 +139,7 @@ def no_axis():
 
 def large():
     """Sums beyond the size where the order is kept: equal within rounding, and whole numbers exactly."""
-    size = across.EXACT_BELOW // 64
+    size = ccl_mpi.EXACT_BELOW // 64
 
     def program(mesh, dtype=ttnn.float32):
         made = []
@@ -163,8 +163,8 @@ def without_shared_memory():
     """Where the system gives none, MPI adds up; asked for by name, before other sums."""
     del os.memfd_create
     large()
-    lines = fabric.world().lines.values()
-    assert lines and not any(line.board for line in lines)
+    lines = fabric.world().communicators.values()
+    assert lines and not any(line.shared for line in lines)
 
 
 def mapping():

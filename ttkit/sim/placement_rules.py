@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import math
 
-from ttkit.sim.dispatch import REPLICATE
-from ttkit.sim.mesh import Grid
+from ttkit.sim.grid import Grid
+from ttkit.sim.quirks import REPLICATE
 from ttkit.sim.types import MeshShape, Placement, PlacementShard, TensorTopology
 
 Shape = tuple[int, ...]
@@ -33,13 +33,19 @@ def _one_line(shape: Shape) -> int | None:
 def _per_axis(label: TensorTopology, mesh: Shape) -> list[Placement] | None:
     """One placement for each mesh axis; None where the label does not speak of this mesh."""
     if len(label._shape) == len(mesh):
-        return list(label._placements) if all(a <= b for a, b in zip(label._shape, mesh, strict=True)) else None
+        return (
+            list(label._placements)
+            if all(a <= b for a, b in zip(label._shape, mesh, strict=True))
+            else None
+        )
     if len(label._shape) == 1 and label._shape[0] == math.prod(mesh):
         return [label._placements[0] if n > 1 else REPLICATE for n in mesh]
     return None
 
 
-def _settled(placements: list[Placement], shape: Shape, rank: int, last: int | None) -> Label | None:
+def _settled(
+    placements: list[Placement], shape: Shape, rank: int, last: int | None
+) -> Label | None:
     """Placements made consistent: a tensor dimension cut along several axes becomes a one-dimensional label, or nothing does."""
     dims = [_dim(p, rank) for p in placements]
     for axis, n in enumerate(shape):
@@ -66,7 +72,9 @@ def _covers(old: TensorTopology, mesh: Shape) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None) -> TensorTopology:
+def gather(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None
+) -> TensorTopology:
     """After all_gather along `dim`, or (dim None) all_reduce, broadcast and all_broadcast."""
     mesh = grid.mesh_shape
     if axis is None and dim is None and min(mesh) > 1:
@@ -74,7 +82,11 @@ def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: in
             old = gather(old, grid, rank, each, None)
         return old
     if axis is None:
-        return _topology(([REPLICATE] * len(old._placements), old._shape) if _covers(old, mesh) else None, old, grid)
+        return _topology(
+            ([REPLICATE] * len(old._placements), old._shape) if _covers(old, mesh) else None,
+            old,
+            grid,
+        )
     placements, line = _per_axis(old, mesh), len(old._shape) == 1 < len(mesh)
     if placements is None or (not line and old._shape[axis] != mesh[axis]):
         return _topology(None, old, grid)
@@ -82,14 +94,18 @@ def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: in
         return _topology(([REPLICATE], old._shape), old, grid)
     shape = mesh if line else old._shape
     if dim is not None and _dim(placements[axis], rank) == dim:
-        if any(shape[i] > 1 and _dim(placements[i], rank) == dim for i in range(axis + 1, len(mesh))):
+        if any(
+            shape[i] > 1 and _dim(placements[i], rank) == dim for i in range(axis + 1, len(mesh))
+        ):
             return _topology(None, old, grid)
     placements[axis] = REPLICATE
     return _topology(_settled(placements, shape, rank, None), old, grid)
 
 
 @functools.lru_cache(maxsize=4096)
-def scatter(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
+def scatter(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
+) -> TensorTopology:
     """After reduce_scatter along `dim`."""
     mesh = grid.mesh_shape
     if axis is None and min(mesh) > 1:
@@ -102,7 +118,11 @@ def scatter(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: i
 def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
     mesh = grid.mesh_shape
     if axis is None:
-        return _topology(([PlacementShard(dim)], (math.prod(old._shape),)) if _covers(old, mesh) else None, old, grid)
+        return _topology(
+            ([PlacementShard(dim)], (math.prod(old._shape),)) if _covers(old, mesh) else None,
+            old,
+            grid,
+        )
     placements, line = _per_axis(old, mesh), len(old._shape) == 1 < len(mesh)
     if placements is None or (not line and old._shape[axis] != mesh[axis]):
         return _topology(None, old, grid)
@@ -113,11 +133,16 @@ def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int)
 
 
 @functools.lru_cache(maxsize=4096)
-def partition(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
+def partition(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
+) -> TensorTopology:
     """After mesh_partition along `dim`: an axis that already shards another dimension is left as it was."""
     mesh = grid.mesh_shape
     if axis is None:
-        if any(n > 1 and p != REPLICATE and _dim(p, rank) != dim for p, n in zip(old._placements, old._shape, strict=True)):
+        if any(
+            n > 1 and p != REPLICATE and _dim(p, rank) != dim
+            for p, n in zip(old._placements, old._shape, strict=True)
+        ):
             return _topology(None, old, grid)
     else:
         placements = _per_axis(old, mesh)

@@ -1,4 +1,4 @@
-"""Collectives over ranks: what `exchange` does within a process, with MPI between the blocks of a mesh.
+"""Collectives over ranks: what `ccl_numpy` does within a process, with MPI between the blocks of a mesh.
 
 Along axes that stay inside a block nothing is sent. Else, in blocks of equal rectangles, the ranks whose blocks lie along
 the axes talk; in any other layout (a mesh reshaped to a line, say) every rank gathers everything and keeps its part.
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.sim import exchange, fabric, recycle
+from ttkit.sim import blocks, ccl_numpy, fabric
 from ttkit.sim.arguments import describe
-from ttkit.sim.board import Board, board
-from ttkit.sim.mesh import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.shared_memory import SharedSum, shared_sum
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -24,7 +24,7 @@ Array = np.ndarray
 EXACT_BELOW = 1 << 14
 
 
-class Team(NamedTuple):
+class ProcessGroup(NamedTuple):
     """The ranks whose blocks lie along the axes of a collective through ours."""
 
     hosts: tuple[int, ...]  # host ranks, row-major over the axes
@@ -34,8 +34,8 @@ class Team(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def team(grid: Grid, axes: tuple[int, ...]) -> Team | None:
-    """The team along mesh axes; None where the blocks are no equal rectangles."""
+def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
+    """The group along mesh axes; None where the blocks are no equal rectangles."""
     of: dict[int, list[Coordinate]] = {}
     for coordinate in grid.covers:
         of.setdefault(grid.owner_of(coordinate), []).append(coordinate)  # type: ignore[arg-type]
@@ -46,44 +46,52 @@ def team(grid: Grid, axes: tuple[int, ...]) -> Team | None:
     (shape,) = shapes
     if len(shape) != len(grid.mesh_shape):
         return None
-    at = {tuple(c // n for c, n in zip(coords[0], shape, strict=True)): host for host, coords in of.items()}
+    at = {
+        tuple(c // n for c, n in zip(coords[0], shape, strict=True)): host
+        for host, coords in of.items()
+    }
     if any(c % n for coords in of.values() for c, n in zip(coords[0], shape, strict=True)):
         return None
     mine = next(place for place, host in at.items() if host == me)
     line = sorted(p for p in at if all(p[a] == mine[a] for a in range(len(mine)) if a not in axes))
     blocks = tuple(grid.mesh_shape[a] // shape[a] for a in axes)
-    return Team(tuple(at[p] for p in line), blocks, tuple(mine[a] for a in axes), all(shape[a] == 1 for a in axes))
+    return ProcessGroup(
+        tuple(at[p] for p in line),
+        blocks,
+        tuple(mine[a] for a in axes),
+        all(shape[a] == 1 for a in axes),
+    )
 
 
-class Line(NamedTuple):
-    """A team with its ranks and its communicator."""
+class Communicator(NamedTuple):
+    """A process group with its ranks and its communicator of MPI."""
 
-    team: Team
+    group: ProcessGroup
     ranks: list[int]
     comm: Any
-    board: Board | None  # where they add up, if they are on one host
+    shared: SharedSum | None  # where they add up, if they are on one host
 
 
-def _line(grid: Grid, axes: tuple[int, ...]) -> Line:
+def _communicator(grid: Grid, axes: tuple[int, ...]) -> Communicator:
     here = fabric.world()
-    line = here.lines.get((grid, axes))
+    line = here.communicators.get((grid, axes))
     if line is None:
-        found = team(grid, axes)
+        found = group_along(grid, axes)
         ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
         comm = here.group(ranks)
-        line = here.lines[grid, axes] = Line(found, ranks, comm, board(comm))  # type: ignore[arg-type]
+        line = here.communicators[grid, axes] = Communicator(found, ranks, comm, shared_sum(comm))  # type: ignore[arg-type]
     return line  # type: ignore[no-any-return]
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Memory to receive into; for a big float32 array some that was used before."""
-    return recycle.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
+    return blocks.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
 
 
 def _way(tensor: Tensor, axes: list[int]) -> str:
-    """Where the values along the axes are: "here", along a "team", or "anywhere"."""
-    found = team(tensor.grid, tuple(axes))
-    return "anywhere" if found is None else "here" if len(found.hosts) == 1 else "team"
+    """Where the values along the axes are: "here", along a "group", or "anywhere"."""
+    found = group_along(tensor.grid, tuple(axes))
+    return "anywhere" if found is None else "here" if len(found.hosts) == 1 else "group"
 
 
 def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
@@ -113,13 +121,17 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)
     flat = np.empty(full.size * shard, mine.dtype)
     here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
-    by_rank = np.argsort(np.array(sources), kind="stable")  # the covered chips in the order in which their values came
+    by_rank = np.argsort(
+        np.array(sources), kind="stable"
+    )  # the covered chips in the order in which their values came
     values = flat.reshape((full.size,) + tensor.shard_shape)
     if (by_rank != np.arange(full.size)).any():
         ordered = np.empty_like(values)
         ordered[by_rank] = values
         values = ordered
-    if flat.nbytes <= EXACT_BELOW * len(ranks) and _one_copy(tensor.array, range(len(grid.shape)), values):
+    if flat.nbytes <= EXACT_BELOW * len(ranks) and _one_copy(
+        tensor.array, range(len(grid.shape)), values
+    ):
         return values[0].reshape((1,) * len(full.shape) + tensor.shard_shape), full
     return values.reshape(full.shape + tensor.shard_shape), full
 
@@ -135,10 +147,10 @@ def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
     return restricted(work(values), full, tensor.grid)
 
 
-def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, Team]:
-    """The arrays of all blocks of the team along mesh `axes`, which are at the length of a block: the blocks along each axis lead."""
-    found, ranks, comm, _ = _line(tensor.grid, tuple(axes))
-    mine = np.ascontiguousarray(exchange.expanded(tensor, axes))
+def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, ProcessGroup]:
+    """The arrays of all blocks of the group along mesh `axes`, which are at the length of a block: the blocks along each axis lead."""
+    found, ranks, comm, _ = _communicator(tensor.grid, tuple(axes))
+    mine = np.ascontiguousarray(ccl_numpy.expanded(tensor, axes))
     parts = _empty(found.blocks + mine.shape, mine.dtype)
     fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
     return parts, found
@@ -150,9 +162,14 @@ def _along(tensor: Tensor, axes: list[int]) -> Array:
     if _one_copy(tensor.array, axes, parts.reshape((-1,) + parts.shape[len(axes) :])):
         return tensor.array
     order: list[int] = []
-    for axis in range(parts.ndim - len(axes)):  # the blocks along an axis, then the chips of a block
+    for axis in range(
+        parts.ndim - len(axes)
+    ):  # the blocks along an axis, then the chips of a block
         order += ([axes.index(axis)] if axis in axes else []) + [len(axes) + axis]
-    whole = [n * (found.blocks[axes.index(a)] if a in axes else 1) for a, n in enumerate(parts.shape[len(axes) :])]
+    whole = [
+        n * (found.blocks[axes.index(a)] if a in axes else 1)
+        for a, n in enumerate(parts.shape[len(axes) :])
+    ]
     return parts.transpose(order).reshape(whole)
 
 
@@ -161,21 +178,33 @@ def _lengths(tensor: Tensor, axes: list[int]) -> list[int]:
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `exchange.gathered`."""
+    """As `ccl_numpy.gathered`."""
     way, lead = _way(tensor, axes), len(tensor.grid.shape)
     if way == "here":
-        return exchange.gathered(tensor, axes, dim)
-    if way == "team":
+        return ccl_numpy.gathered(tensor, axes, dim)
+    if way == "group":
         return _joined(_parts(tensor, axes)[0], lead, axes, dim)
-    return _anywhere(tensor, lambda array: exchange.joined(_full(array, tensor, axes), len(tensor.grid.mesh_shape), axes, dim))
+    return _anywhere(
+        tensor,
+        lambda array: ccl_numpy.joined(
+            _full(array, tensor, axes), len(tensor.grid.mesh_shape), axes, dim
+        ),
+    )
 
 
 def _joined(parts: Array, lead: int, axes: list[int], dim: int) -> Array:
-    """`exchange.joined` straight from `_parts`, in one copy."""
+    """`ccl_numpy.joined` straight from `_parts`, in one copy."""
     k = len(axes)
     line = [at for i, axis in enumerate(axes) for at in (i, k + axis)]
-    order = [k + a for a in range(lead) if a not in axes] + list(range(k + lead, k + lead + dim)) + line + list(range(k + lead + dim, parts.ndim))
-    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)] + list(parts.shape[k + lead :])
+    order = (
+        [k + a for a in range(lead) if a not in axes]
+        + list(range(k + lead, k + lead + dim))
+        + line
+        + list(range(k + lead + dim, parts.ndim))
+    )
+    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)] + list(
+        parts.shape[k + lead :]
+    )
     shape[lead + dim] *= math.prod(parts.shape[at] for at in line)
     return parts.transpose(order).reshape(shape)
 
@@ -187,20 +216,22 @@ def _full(array: Array, tensor: Tensor, axes: list[int]) -> Array:
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """As `exchange.summed`; above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the order."""
+    """As `ccl_numpy.summed`; above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the order."""
     way = _way(tensor, axes)
     if way == "here":
-        return exchange.summed(tensor, axes)
+        return ccl_numpy.summed(tensor, axes)
     if way == "anywhere":
-        return _anywhere(tensor, lambda array: exchange.added(array, axes, _lengths(tensor, axes)))
+        return _anywhere(tensor, lambda array: ccl_numpy.added(array, axes, _lengths(tensor, axes)))
     if _small(tensor, axes):
-        return exchange.added(_along(tensor, axes), axes, _lengths(tensor, axes))
-    found, ranks, comm, shared = _line(tensor.grid, tuple(axes))
+        return ccl_numpy.added(_along(tensor, axes), axes, _lengths(tensor, axes))
+    found, ranks, comm, shared = _communicator(tensor.grid, tuple(axes))
     here = fabric.world()
-    mine = np.ascontiguousarray(tensor.array if found.one_chip else exchange.summed(tensor, axes))
+    mine = np.ascontiguousarray(tensor.array if found.one_chip else ccl_numpy.summed(tensor, axes))
     total = _empty(mine.shape, mine.dtype)
     if shared:
-        shared.add_up(mine, total, functools.partial(here.run, comm, "Barrier", (), "all_reduce", ranks))
+        shared.add_up(
+            mine, total, functools.partial(here.run, comm, "Barrier", (), "all_reduce", ranks)
+        )
     else:
         here.run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
     return total
@@ -210,28 +241,38 @@ def _small(tensor: Tensor, axes: list[int]) -> bool:
     nbytes = tensor.array.nbytes
     if nbytes > EXACT_BELOW:
         return False
-    return nbytes * math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1) <= EXACT_BELOW
+    return (
+        nbytes * math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1)
+        <= EXACT_BELOW
+    )
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `exchange.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
+    """As `ccl_numpy.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
     way, sizes = _way(tensor, axes), _lengths(tensor, axes)
     if way == "here":
-        return exchange.reduced(tensor, axes, dim)
+        return ccl_numpy.reduced(tensor, axes, dim)
     if way == "anywhere":
         lead = len(tensor.grid.mesh_shape)
-        return _anywhere(tensor, lambda array: exchange.scattered(exchange.added(array, axes, sizes), lead, axes, sizes, dim))
-    found, ranks, comm, _ = _line(tensor.grid, tuple(axes))
+        return _anywhere(
+            tensor,
+            lambda array: ccl_numpy.scattered(
+                ccl_numpy.added(array, axes, sizes), lead, axes, sizes, dim
+            ),
+        )
+    found, ranks, comm, _ = _communicator(tensor.grid, tuple(axes))
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
-        total = exchange.added(_along(tensor, axes), axes, sizes)
+        total = ccl_numpy.added(_along(tensor, axes), axes, sizes)
         mine = _by_block(total, lead + dim, found.blocks, inner)[found.place]
     else:
         here = fabric.world()
-        parts = np.ascontiguousarray(_by_block(exchange.summed(tensor, axes), lead + dim, found.blocks, inner))
+        parts = np.ascontiguousarray(
+            _by_block(ccl_numpy.summed(tensor, axes), lead + dim, found.blocks, inner)
+        )
         mine = _empty(parts.shape[len(axes) :], parts.dtype)
         here.run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
-    return exchange.scattered(mine, lead, axes, inner, dim)
+    return ccl_numpy.scattered(mine, lead, axes, inner, dim)
 
 
 def _by_block(array: Array, dim: int, blocks: tuple[int, ...], inner: list[int]) -> Array:
@@ -248,11 +289,11 @@ def _by_block(array: Array, dim: int, blocks: tuple[int, ...], inner: list[int])
 
 
 def each(tensor: Tensor, over: int) -> list[Array]:
-    """As `exchange.each`."""
+    """As `ccl_numpy.each`."""
     way = _way(tensor, [over])
     if way == "here":
-        return exchange.each(tensor, over)
-    if way == "team":
+        return ccl_numpy.each(tensor, over)
+    if way == "group":
         parts, _ = _parts(tensor, [over])
         chips = range(tensor.grid.shape[over])
         return [part[(slice(None),) * over + (slice(i, i + 1),)] for part in parts for i in chips]
@@ -263,36 +304,47 @@ def each(tensor: Tensor, over: int) -> list[Array]:
 
 
 def one_of(tensor: Tensor, over: int, at: int) -> Array:
-    """As `exchange.one_of`."""
+    """As `ccl_numpy.one_of`."""
     way = _way(tensor, [over])
     if way == "anywhere":
-        return _anywhere(tensor, lambda array: _full(array, tensor, [over])[(slice(None),) * over + (slice(at, at + 1),)])
+        return _anywhere(
+            tensor,
+            lambda array: _full(array, tensor, [over])[
+                (slice(None),) * over + (slice(at, at + 1),)
+            ],
+        )
     length = tensor.grid.shape[over]
     if way == "here":
-        return exchange.one_of(tensor, over, at)
-    found, ranks, comm, _ = _line(tensor.grid, (over,))
+        return ccl_numpy.one_of(tensor, over, at)
+    found, ranks, comm, _ = _communicator(tensor.grid, (over,))
     root = at // length
-    mine = exchange.one_of(tensor, over, at % length)
-    values = np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
+    mine = ccl_numpy.one_of(tensor, over, at % length)
+    values = (
+        np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
+    )
     here = fabric.world()
     here.run(comm, "Bcast", (values, root), "broadcast", ranks)
     return values
 
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `exchange.partitioned`: nothing is sent."""
+    """As `ccl_numpy.partitioned`: nothing is sent."""
     grid = tensor.grid
     parts = math.prod(grid.mesh_shape[a] for a in axes)
     number = functools.partial(functools.reduce, lambda n, pair: n * pair[1] + pair[0])
-    numbers = np.array([number([(c[a], grid.mesh_shape[a]) for a in axes], 0) for c in grid.coords], np.int64).reshape(grid.shape)
+    numbers = np.array(
+        [number([(c[a], grid.mesh_shape[a]) for a in axes], 0) for c in grid.coords], np.int64
+    ).reshape(grid.shape)
     if len(grid.shape) == len(grid.mesh_shape):
-        numbers = numbers[tuple(slice(None) if a in axes else slice(0, 1) for a in range(len(grid.shape)))]
-        return exchange.cut(tensor, axes, dim, parts, numbers)
-    return exchange.cut(tensor, [0], dim, parts, numbers)
+        numbers = numbers[
+            tuple(slice(None) if a in axes else slice(0, 1) for a in range(len(grid.shape)))
+        ]
+        return ccl_numpy.cut(tensor, axes, dim, parts, numbers)
+    return ccl_numpy.cut(tensor, [0], dim, parts, numbers)
 
 
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
-    """As `exchange.sent`."""
+    """As `ccl_numpy.sent`."""
     grid, here = tensor.grid, fabric.world()
     values = np.array(base.full_array())
     place = {c: np.unravel_index(i, grid.shape) for i, c in enumerate(grid.coords)}

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
-from ttkit.sim.arguments import checked
-from ttkit.sim.dispatch import OPERATIONS
+from ttkit.sim.operation import OPERATIONS, checked
 
 
 @pytest.fixture
@@ -43,14 +42,14 @@ def test_no_error_but_ours(pool, data):
     tensors, values = pool
     name = data.draw(st.sampled_from(sorted(set(OPERATIONS) - {"deallocate"})))
     arguments = {}
-    for i, (parameter, described) in enumerate(inspect.signature(OPERATIONS[name]).parameters.items()):
+    for i, (parameter, described) in enumerate(inspect.signature(OPERATIONS[name].call).parameters.items()):
         needed = described.default is described.empty
         if described.kind is described.POSITIONAL_OR_KEYWORD or described.kind is described.KEYWORD_ONLY:
             if needed or data.draw(st.integers(0, 2)) == 0:
                 likely_tensor = needed and i < 2 and data.draw(st.integers(0, 5)) > 0
                 arguments[parameter] = data.draw(st.sampled_from(tensors if likely_tensor else values + tensors))
     try:
-        OPERATIONS[name](**arguments)
+        OPERATIONS[name].call(**arguments)
     except TTKitError as error:
         assert str(error)
     except (TypeError, IndexError) as error:

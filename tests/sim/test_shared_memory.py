@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttkit.sim import board
-from ttkit.sim.board import Board
+from ttkit.sim import shared_memory
+from ttkit.sim.shared_memory import SharedSum
 
 
 def play(ranks, sizes, dtype, seed):
     """The sums of several arrays, one after the other; each rank is late at its own moments."""
-    memory = mmap.mmap(-1, 2 * (ranks + 1) * board.CHUNK)
+    memory = mmap.mmap(-1, 2 * (ranks + 1) * shared_memory.CHUNK)
     meeting = threading.Barrier(ranks)
     drawn = np.random.default_rng(seed)
     values = [(drawn.standard_normal((ranks, size)) * 100).astype(dtype) for size in sizes]
     late = drawn.integers(0, 3, (ranks, len(sizes))) / 1000
 
     def work(rank):
-        mine, sums = Board(memory, rank, ranks), []
+        mine, sums = SharedSum(memory, rank, ranks), []
         for number, arrays in enumerate(values):
             sums.append(np.empty_like(arrays[rank]))
 
@@ -46,8 +46,8 @@ def play(ranks, sizes, dtype, seed):
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(board, "CHUNK", 256)
-    monkeypatch.setattr(board, "WHOLE", 64)
+    monkeypatch.setattr(shared_memory, "CHUNK", 256)
+    monkeypatch.setattr(shared_memory, "WHOLE", 64)
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,12 +62,12 @@ def test_every_rank_gets_the_sum(ranks, sizes, dtype, seed):
 
 
 def test_a_sum_that_is_too_large_is_silent():
-    memory, given_array = mmap.mmap(-1, 6 * board.CHUNK), np.full(4, 3e38, np.float32)
+    memory, given_array = mmap.mmap(-1, 6 * shared_memory.CHUNK), np.full(4, 3e38, np.float32)
     meeting, found = threading.Barrier(2), np.empty((2, 4), np.float32)
 
     def work(rank):
         with np.errstate(all="raise"):
-            Board(memory, rank, 2).add_up(given_array, found[rank], lambda: meeting.wait(20))
+            SharedSum(memory, rank, 2).add_up(given_array, found[rank], lambda: meeting.wait(20))
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, (0, 1)))

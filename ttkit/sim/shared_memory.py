@@ -13,16 +13,26 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 1 << 19  # bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
-WHOLE = 1 << 16  # bytes up to which each rank adds up everything for itself: that costs less than to meet once more
+CHUNK = (
+    1 << 19
+)  # bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
+WHOLE = (
+    1 << 16
+)  # bytes up to which each rank adds up everything for itself: that costs less than to meet once more
 
 
-class Board:
+class SharedSum:
     """A slot for each rank of a communicator and one for the sum, twice: who is behind may still read those of one sum when the next one begins."""
 
     def __init__(self, memory: mmap.mmap, rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks
-        self.side = [[np.frombuffer(memory, np.uint8, CHUNK, (side * (ranks + 1) + slot) * CHUNK) for slot in range(ranks + 1)] for side in (0, 1)]
+        self.side = [
+            [
+                np.frombuffer(memory, np.uint8, CHUNK, (side * (ranks + 1) + slot) * CHUNK)
+                for slot in range(ranks + 1)
+            ]
+            for side in (0, 1)
+        ]
 
     def add_up(self, mine: np.ndarray, total: np.ndarray, meet: Callable[[], None]) -> None:
         """Write the sum of all ranks' contiguous `mine` into `total`, added in the order of the ranks; `meet` returns when all have called it."""
@@ -36,7 +46,9 @@ class Board:
             if part.nbytes <= WHOLE:
                 _sum(slots, result)
                 continue
-            piece = slice(part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks)
+            piece = slice(
+                part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks
+            )
             _sum([slot[piece] for slot in slots], shared[piece])
             meet()
             result[:] = shared
@@ -49,8 +61,8 @@ def _sum(arrays: list[np.ndarray], out: np.ndarray) -> None:
             np.add(out, array, out=out)
 
 
-def board(comm: Any) -> Board | None:
-    """A board of the ranks of a communicator, all of which must ask; None where they are on several hosts or the system has no such memory.
+def shared_sum(comm: Any) -> SharedSum | None:
+    """The shared memory of the ranks of a communicator, all of which must ask; None where they are on several hosts or the system has no such memory.
 
     The memory has no name that could stay behind: the others find it by the first rank's process id.
     """
@@ -62,7 +74,9 @@ def board(comm: Any) -> Board | None:
     if comm.allreduce(not together) or comm.size < 2:
         return None
     size, file, memory = 2 * (comm.size + 1) * CHUNK, -1, None
-    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: then there is nothing to open below
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # not Linux, or not allowed: then there is nothing to open below
         if comm.rank == 0:
             file = os.memfd_create("ttkit")
             os.ftruncate(file, size)
@@ -72,4 +86,4 @@ def board(comm: Any) -> Board | None:
     everybody = comm.allreduce(memory is not None, MPI.LAND)  # and all have opened it
     if file >= 0:
         os.close(file)
-    return Board(memory, comm.rank, comm.size) if everybody and memory is not None else None
+    return SharedSum(memory, comm.rank, comm.size) if everybody and memory is not None else None

@@ -7,10 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from ttkit.sim import recycle
+from ttkit.sim import blocks
 from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.threads import together
 
 Array = np.ndarray
 # Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some 25 ms afterwards and take a core from what follows.
@@ -33,7 +32,12 @@ def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
 def joined(array: Array, lead: int, axes: list[int], dim: int) -> Array:
     """`gathered` for an array whose `lead` leading axes run over chips, the named ones at full length."""
     keep = [a for a in range(lead) if a not in axes]
-    order = keep + [lead + d for d in range(dim)] + axes + [lead + d for d in range(dim, array.ndim - lead)]
+    order = (
+        keep
+        + [lead + d for d in range(dim)]
+        + axes
+        + [lead + d for d in range(dim, array.ndim - lead)]
+    )
     shape = [1 if a in axes else array.shape[a] for a in range(lead)]
     local = list(array.shape[lead:])
     local[dim] *= math.prod(array.shape[a] for a in axes)
@@ -67,7 +71,7 @@ def _added(array: Array, axes: list[int], lengths: list[int]) -> Array:
             array = np.add(first, second)
         else:
             before, after = math.prod(array.shape[:axis]), array.shape[axis + 1 :]
-            out = recycle.empty((before, 1, math.prod(after)))
+            out = blocks.empty((before, 1, math.prod(after)))
             _add_up(np.ascontiguousarray(array).reshape(before, n, -1), out)
             array = out.reshape(array.shape[:axis] + (1,) + after)
     return array if times == 1 else array * array.dtype.type(times)
@@ -82,7 +86,11 @@ def _add_up(parts: Array, out: Array) -> None:
         return
     step = max(1, -(-size * many // PIECES))
     columns = [slice(low, low + step) for low in range(0, size, step)]
-    together(partial(np.matmul, row, parts[i][:, c], out=out[i][:, c]) for i in range(many) for c in columns)
+    blocks.run(
+        partial(np.matmul, row, parts[i][:, c], out=out[i][:, c])
+        for i in range(many)
+        for c in columns
+    )
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -95,12 +103,16 @@ def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: i
     """Shard dimension `dim` cut over mesh `axes` of those sizes (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
     parts = math.prod(sizes)
     full = array.shape
-    split = full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
+    split = (
+        full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
+    )
     pieces = array.reshape(split)
     home = {axis: lead + dim + i for i, axis in enumerate(axes)}
     rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
     order = [home.get(a, a) for a in range(lead)] + rest + axes
-    return pieces.transpose(order).reshape([pieces.shape[i] for i in order[: len(order) - len(axes)]])
+    return pieces.transpose(order).reshape(
+        [pieces.shape[i] for i in order[: len(order) - len(axes)]]
+    )
 
 
 def each(tensor: Tensor, over: int) -> list[Array]:
@@ -125,7 +137,9 @@ def _numbers(axes: list[int], sizes: tuple[int, ...]) -> Array:
     """Which piece each place along the axes keeps: as long as the mesh on these axes, 1 on others."""
     number: Array = np.zeros([n if a in axes else 1 for a, n in enumerate(sizes)], np.int64)
     for a in axes:
-        number = number * sizes[a] + np.arange(sizes[a]).reshape([-1 if b == a else 1 for b in range(len(sizes))])
+        number = number * sizes[a] + np.arange(sizes[a]).reshape(
+            [-1 if b == a else 1 for b in range(len(sizes))]
+        )
     return number
 
 
@@ -135,7 +149,13 @@ def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -
     piece = tensor.shard_shape[dim] // parts
     view = array.reshape(array.shape[: lead + dim] + (parts, piece) + array.shape[lead + dim + 1 :])
     index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
-    taken = np.take_along_axis(np.broadcast_to(view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]), index, lead + dim)
+    taken = np.take_along_axis(
+        np.broadcast_to(
+            view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]
+        ),
+        index,
+        lead + dim,
+    )
     return taken.reshape(taken.shape[: lead + dim] + (piece,) + taken.shape[lead + dim + 2 :])
 
 

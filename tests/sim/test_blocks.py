@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
-from ttkit.sim import threads
+from ttkit.sim import blocks
 from ttkit.sim.matmul import product
 
 
 def blas_threads():
-    switch = threads._switch()
+    switch = blocks._switch()
     return switch.get_num_threads() if switch else None
 
 
@@ -21,7 +21,7 @@ def blas_threads():
 def test_every_job_runs_once(count, products):
     done = []
     before = blas_threads()
-    threads.together([lambda i=i: done.append(i) for i in range(count)], products)
+    blocks.run([lambda i=i: done.append(i) for i in range(count)], products)
     assert sorted(done) == list(range(count))
     assert blas_threads() == before
 
@@ -29,19 +29,19 @@ def test_every_job_runs_once(count, products):
 def test_an_error_of_a_job_comes_out_and_blas_is_as_before():
     before = blas_threads()
     with pytest.raises(ZeroDivisionError):
-        threads.together([lambda: 1 / 0] * 4)
+        blocks.run([lambda: 1 / 0] * 4)
     assert blas_threads() == before
 
 
 def test_jobs_may_start_jobs():
     done = []
-    threads.together([lambda: threads.together([lambda: done.append(1)] * 3)] * 3)
+    blocks.run([lambda: blocks.run([lambda: done.append(1)] * 3)] * 3)
     assert done == [1] * 9
 
 
 def test_several_callers_at_once():
     before, done = blas_threads(), []
-    callers = [threading.Thread(target=threads.together, args=([lambda: done.append(1)] * 20,)) for _ in range(4)]
+    callers = [threading.Thread(target=blocks.run, args=([lambda: done.append(1)] * 20,)) for _ in range(4)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -53,17 +53,17 @@ def test_numpy_does_not_warn_in_any_thread():
     big = np.full(4, 3e38, np.float32)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("error")
-        threads.together([lambda: big * big] * 50)
+        blocks.run([lambda: big * big] * 50)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: fork in a process with threads
 def test_a_forked_child_has_threads_of_its_own():
-    threads.together([lambda: None] * 4)
+    blocks.run([lambda: None] * 4)
     child = os.fork()
     if child == 0:
         done = []
-        threads.together([lambda: done.append(1)] * 4)
+        blocks.run([lambda: done.append(1)] * 4)
         os._exit(len(done))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
 

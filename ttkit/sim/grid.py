@@ -1,0 +1,130 @@
+"""Which chips of a mesh a tensor covers, and how its leading array axes run over them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+Coordinate = tuple[int, ...]
+
+
+class Owners(NamedTuple):
+    """Which rank drives each chip of a mesh on a machine that several ranks share: host ranks in row-major order."""
+
+    me: int
+    hosts: int  # how many ranks share the machine; some may have no chip of this mesh
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Which chips of a mesh a tensor covers, and in which shape its leading array axes run over them.
+
+    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat axis.
+    Grids are interned by `grid_over`: two tensors cover the same chips exactly when their grids are the same object.
+
+    Args:
+        coords: the covered chips whose values this process has, in row-major order; `shape` is of these.
+        covers: all covered chips; more than `coords` only where ranks share the mesh.
+        owners: None where no machine is shared.
+    """
+
+    mesh_shape: Coordinate
+    shape: Coordinate
+    coords: tuple[Coordinate, ...]
+    covers: tuple[Coordinate, ...]
+    owners: Owners | None = None
+
+    @property
+    def size(self) -> int:
+        """How many chips' values this process has."""
+        return len(self.coords)
+
+    @property
+    def whole(self) -> bool:
+        """True where every chip of the mesh is covered."""
+        return len(self.covers) == math.prod(self.mesh_shape)
+
+    @property
+    def local(self) -> bool:
+        """True where this process drives every covered chip."""
+        return len(self.coords) == len(self.covers)
+
+    def owner_of(self, coordinate: Coordinate) -> int | None:
+        """The host rank that drives a chip; None where no machine is shared."""
+        return self.owners.ranks[place_of(coordinate, self.mesh_shape)] if self.owners else None
+
+
+@lru_cache(maxsize=4096)
+def grid_over(
+    mesh_shape: Coordinate,
+    coords: tuple[Coordinate, ...] | None = None,
+    owners: Owners | None = None,
+) -> Grid:
+    """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
+    covers = tuple(itertools.product(*map(range, mesh_shape))) if coords is None else coords
+    coords = (
+        covers
+        if owners is None
+        else tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
+    )
+    return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
+
+
+def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
+    """The number of a chip in row-major order."""
+    return functools.reduce(
+        lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0
+    )
+
+
+def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
+    """A rectangle's shape, or the length of a list."""
+    axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
+    box = (
+        coords
+        and coords == tuple(itertools.product(*axes))
+        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    )
+    return tuple(map(len, axes)) if box else (len(coords),)
+
+
+@lru_cache(maxsize=4096)
+def _intern(
+    mesh_shape: Coordinate,
+    shape: Coordinate,
+    coords: tuple[Coordinate, ...],
+    covers: tuple[Coordinate, ...],
+    owners: Owners | None,
+) -> Grid:
+    return Grid(mesh_shape, shape, coords, covers, owners)
+
+
+def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
+    """An array over the chips of `have` as one over those of `want`, all of which `have` has; a view where it can be."""
+    rank, wanted = len(have.shape), len(want.shape)
+    lead, shard = array.shape[:rank], array.shape[rank:]
+    if have.coords == want.coords:
+        return array
+    if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
+        first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
+        return array[
+            tuple(
+                slice(f, f + n) if length > 1 else slice(None)
+                for f, n, length in zip(first, want.shape, lead, strict=True)
+            )
+        ]
+    if all(n == 1 for n in lead):
+        return array.reshape((1,) * wanted + shard)
+    place = {c: i for i, c in enumerate(have.coords)}
+    flat = np.broadcast_to(array, have.shape + shard).reshape((have.size,) + shard)
+    return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
+
+
+SINGLE = grid_over((1, 1))  # a host tensor that was never distributed

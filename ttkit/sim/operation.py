@@ -1,0 +1,344 @@
+"""One record for each operation, and the one point that every call goes through.
+
+`OPERATIONS` holds all that the kit knows of an operation: traces, the profiler, the roofline and the
+exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost call with
+its arguments and its result; what an operation calls to do its work is its own business.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from ttkit.errors import TTKitError, fail
+from ttkit.sim import dtypes as rounding
+from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
+from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.quirks import merged
+from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.types import TensorTopology
+
+F = TypeVar("F", bound=Callable[..., Any])
+Shapes = Callable[[Any], tuple[int, ...]]
+Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
+Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
+Moves = Literal["all", "part", "shape", "none"]
+
+
+# ---------------------------------------------------------------- the record
+def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes) -> int:
+    """One flop for each element of the results."""
+    return sum(math.prod(shape(result)) for result in results)
+
+
+def each_element(flops: int) -> Flops:
+    """So many flops for each element of the first operand."""
+    return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
+
+
+def no_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+    """An operation that moves or makes values computes nothing."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an operation is.
+
+    Args:
+        name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
+        call: the checked function.
+        kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
+            each other values), "write" and "read" (values go from the host to chips, or back), "store"
+            (the same values in another place, layout or type), "arrange" (elements of each shard
+            rearranged, or made by a rule).
+        dtypes: element types that it takes: a tuple, or {(first, second): result} of two operands;
+            None where the function itself decides.
+        flops: counts a call's floating-point operations on one chip.
+        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as much of
+            the last operand as it writes; "shape", nothing where every element stays in its place;
+            "none".
+    """
+
+    name: str
+    call: Callable[..., Any]
+    kind: Kind = "compute"
+    dtypes: Any = None
+    flops: Flops = each_result
+    moves: Moves = "all"
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters, hints to the hardware included."""
+        return inspect.signature(self.call)
+
+
+OPERATIONS: dict[str, Operation] = {}
+
+
+def operation(
+    name: str,
+    kind: Kind = "compute",
+    *,
+    dtypes: Any = None,
+    flops: Flops | None = None,
+    moves: Moves = "all",
+    hints: str = "",
+    quiet: bool = True,
+) -> Callable[[F], F]:
+    """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
+
+    Args:
+        hints: names of keywords that ttnn takes and that change no value, apart by blanks. A
+            `memory_config` among them is kept by the result.
+        quiet: keep NumPy silent about what a card does without a message, such as dividing by zero;
+            this takes a microsecond.
+    """
+
+    def enter(function: F) -> F:
+        call = _guarded(name, function, watchers, frozenset(hints.split()), quiet)
+        count = flops or (each_result if kind in ("compute", "product") else no_flops)
+        OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
+        return call
+
+    return enter
+
+
+def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
+    """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
+    return lambda function: _guarded(name, function, noted if note else [], frozenset(), True)
+
+
+# ---------------------------------------------------------------- watchers
+class Watcher(Protocol):
+    """Something that sees calls."""
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """See the arguments before the operation runs; may raise to refuse it."""
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """See what the operation returned."""
+
+
+watchers: list[Watcher] = []  # these see operations
+noted: list[Watcher] = []  # these see calls that manage meshes
+_inside = [False]
+
+
+def _watched(
+    who: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    for watcher in who:
+        watcher.before(name, args, kwargs)
+    _inside[0] = True
+    try:
+        result = call(*args, **kwargs)
+    finally:
+        _inside[0] = False
+    for watcher in who:
+        watcher.after(name, args, kwargs, result)
+    return result
+
+
+# ---------------------------------------------------------------- checks of a call
+def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], quiet: bool) -> F:
+    """`function` behind checks of its arguments' classes; unexpected errors become the kit's own."""
+    classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
+    placed = "memory_config" in hints
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if who and not _inside[0]:
+            return _watched(who, name, call, args, kwargs)
+        config = None
+        if kwargs and not hints.isdisjoint(kwargs):
+            config = kwargs.get("memory_config") if placed else None
+            kwargs = {key: value for key, value in kwargs.items() if key not in hints}
+        if not classes:
+            classes.append(classes_of(function))
+        expected = classes[0]
+        for (parameter, wanted), value in zip(expected.items(), args, strict=False):
+            if not isinstance(value, wanted):
+                refuse(function, describe(name, args, kwargs), parameter, value)
+        for parameter, value in kwargs.items():
+            if parameter in expected and not isinstance(value, expected[parameter]):
+                refuse(function, describe(name, args, kwargs), parameter, value)
+        try:
+            if quiet:
+                with np.errstate(all="ignore"):
+                    result = function(*args, **kwargs)
+            else:
+                result = function(*args, **kwargs)
+        except TTKitError:
+            raise
+        except (
+            MemoryError,
+            ValueError,
+            ArithmeticError,
+            TypeError,
+            AttributeError,
+            LookupError,
+        ) as error:
+            # `fail`'s own errors, and Python's about the names of the arguments, stay as they are.
+            if getattr(error, "ours", False) or error.__traceback__.tb_next is None:  # type: ignore[union-attr]
+                raise
+            translate(error, describe(name, args, kwargs))
+        if config is not None:
+            for tensor in result if isinstance(result, (list, tuple)) else [result]:
+                tensor.plain_memory_config = config
+        return result
+
+    if hints:
+        call.__signature__ = with_hints(inspect.signature(function), hints)  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------- operands and results
+NO_TENSOR = "ttnn.from_torch(...) it first"
+
+
+def on_mesh(name: str, *tensors: Any, letters: str = "ABC") -> Any:
+    """The mesh that all operands lie on; a host, freed or foreign operand is an error."""
+    mesh = None
+    for letter, tensor in zip(letters, tensors, strict=False):
+        if not isinstance(tensor, Tensor):
+            rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
+            fail(name, rule, NO_TENSOR, TypeError)
+        if tensor.mesh is None:
+            rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
+            fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
+        if tensor._array is None:
+            rule = f"Input Tensor {letter} is not allocated"
+            fail(describe(name, tensors), rule, "use it before ttnn.deallocate")
+        if mesh is not None and tensor.mesh is not mesh:
+            rule = f"operands lie on different meshes: {mesh!r} and {tensor.mesh!r}"
+            cure = "move one with ttnn.to_device(ttnn.from_device(tensor), mesh)"
+            fail(describe(name, tensors), rule, cure)
+        mesh = tensor.mesh
+    if not mesh.is_open:  # type: ignore[union-attr]
+        mesh.check_open(describe(name, tensors))  # type: ignore[union-attr]
+    return mesh
+
+
+def result(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    dtype: DataType | None = None,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    output: Tensor | None = None,
+    owned: bool = True,
+) -> Tensor:
+    """A tensor of an operation's values on the chips of `like`, rounded as its dtype is stored.
+
+    Args:
+        array: leading axes over the grid, then the shard's axes.
+        topology: what it says of itself; that of `like` when left out.
+        output: where ttnn was given an output tensor: it gets the values and is returned.
+        owned: the array is fresh and may be overwritten by the rounding.
+    """
+    dtype = dtype or like.dtype
+    if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
+        array = rounding.convert(array, dtype, owned=owned, foreign=not owned)
+    if topology is None:
+        whole = like.grid is like.mesh.grid
+        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
+    if output is not None:
+        return _written(like, array, dtype, topology, output)
+    return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def moved(
+    like: Tensor,
+    array: np.ndarray,
+    *,
+    layout: Layout | None = None,
+    topology: TensorTopology | None = None,
+    output: Tensor | None = None,
+) -> Tensor:
+    """`result` for rearranged values of `like`, which need no rounding; a host tensor stays there."""
+    if like.mesh is None:
+        return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
+    if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
+        return result(like, array, layout=layout, topology=topology, output=output, owned=False)
+    if topology is None:
+        whole = like.grid is like.mesh.grid
+        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
+    return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def _written(
+    like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
+) -> Tensor:
+    """`output` with new values; ttnn lets it speak of the operands then."""
+    if output.mesh is not like.mesh or output._array is None:
+        rule = "the output tensor is not allocated on the mesh of the operands"
+        fail("output_tensor", rule, "a tensor on their mesh, before ttnn.deallocate")
+    shape = array.shape[len(like.grid.shape) :]
+    if output.shard_shape != shape or output.grid is not like.grid:
+        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips, "
+        rule += f"the output tensor {list(output.shard_shape)} on {len(output.grid.covers)}"
+        fail("output_tensor", rule, "an output of that shape on those chips")
+    output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
+    output.topology = topology
+    return output
+
+
+def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+    """The operand on the fewest chips, all operands' arrays on its chips, and the result's topology."""
+    like = min(tensors, key=lambda t: len(t.grid.covers))
+    grid = like.grid
+    arrays = [t.array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
+    return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
+
+
+def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
+    have = tensor.grid
+    if not set(grid.covers) <= set(have.covers):
+        rule = f"operands lie on different chips: {list(grid.covers)} and {list(have.covers)}"
+        fail(describe(name, tuple(operands)), rule, "the same mapper for both")
+    index = {c: i for i, c in enumerate(have.coords)}
+    whole = tensor.full_array().reshape((have.size,) + tensor.shard_shape)
+    return whole[[index[c] for c in grid.coords]].reshape(grid.shape + tensor.shard_shape)
+
+
+def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+    """`together`, with axes of length 1 put in so that NumPy can broadcast the shards."""
+    like, arrays, topology = together(name, tensors)
+    rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
+    for i, array in enumerate(arrays):
+        missing = (1,) * (rank - len(tensors[i].shard_shape))
+        arrays[i] = array.reshape(array.shape[:lead] + missing + array.shape[lead:])
+    return like, arrays, topology
+
+
+def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """Two shard shapes must agree in each dimension, counted from the last, or be 1 there."""
+    check_tiles(a, b, asked)
+    check_sizes(a, b, asked)
+
+
+def check_tiles(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """The first half of `check_broadcast`, which ttnn does before it looks at types: two dimensions."""
+    last, other = ((1, 1) + a)[-2:], ((1, 1) + b)[-2:]
+    if last != other and 1 not in last + other:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and {list(other)}"
+        fail(asked, f"{rule} differ and none is 1", "equal shapes, or 1 where one repeats")
+
+
+def check_sizes(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
+    """The second half of `check_broadcast`, after the types: all dimensions."""
+    rank = max(len(a), len(b), 2)
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    for dim in range(-1, -rank - 1, -1):
+        if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
+            rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
+            rule += f", dim a: {a[dim]}, dim b: {b[dim]}"
+            fail(asked, rule, "equal sizes, or 1 where one repeats")
