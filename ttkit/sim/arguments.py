@@ -78,7 +78,10 @@ def refuse(
 
 
 class describe:
-    """A call in one line, tensors by shape, dtype and mesh; written only when a message needs it."""
+    """A call in one line, tensors by shape, dtype and mesh.
+
+    Written only when a message needs it.
+    """
 
     __slots__ = ("args", "kwargs", "name")
 

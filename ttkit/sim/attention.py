@@ -40,29 +40,23 @@ def softmax_of(array: Array, axis: int = -1) -> Array:
 def _check_softmax(name: str, tensor: Tensor, rows_too: bool = False) -> None:
     asked = describe(name, (tensor,))
     if tensor.mesh is None:
-        fail(
-            asked,
-            "input_tensor.device() == nullptr, No device found, move input_tensor to device",
-            "ttnn.to_device(tensor, mesh)",
-        )
+        rule = "input_tensor.device() == nullptr, No device found, move input_tensor to device"
+        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
     on_mesh(name, tensor)
     if tensor.layout is not Layout.TILE and not rows_too:
         fail(asked, "Inputs to softmax must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     if tensor.dtype not in (DataType.FLOAT32, DataType.BFLOAT16, DataType.BFLOAT8_B):
-        fail(
-            asked,
-            f"Input tensor must be FLOAT32, BFLOAT16, or BFLOAT8_B, got: DataType::{tensor.dtype.name}",
-            "ttnn.typecast",
-        )
+        rule = "Input tensor must be FLOAT32, BFLOAT16, or BFLOAT8_B, got:"
+        rule += f" DataType::{tensor.dtype.name}"
+        fail(asked, rule, "ttnn.typecast")
 
 
 def _axis(name: str, tensor: Tensor, dim: int) -> int:
     rank = len(tensor.shard_shape)
     if not -rank <= dim < rank:
-        fail(
-            describe(name, (tensor, dim)),
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})",
-        )
+        rule = f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but"
+        rule += f" got {dim})"
+        fail(describe(name, (tensor, dim)), rule)
     return len(tensor.grid.shape) + dim % rank
 
 
@@ -70,7 +64,7 @@ def _axis(name: str, tensor: Tensor, dim: int) -> int:
     "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
 )
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
-    """Return exp(x) over its sum along `dim` of each shard, from differences to the largest element.
+    """Return exp(x) over its sum along `dim` of each shard, without overflow.
 
     Raises:
         TTKitError: no such dim, row-major or integer input.
@@ -92,39 +86,27 @@ def scaled_softmax(
     on_mesh(name, *operands)
     asked = describe(name, operands, {"scale": scale})
     if len(tensor.shard_shape) > 4:
-        fail(
-            asked,
-            f"Tensor rank is greater than 4: {len(tensor.shard_shape)}",
-            "ttnn.reshape to rank 4",
-        )
+        rule = f"Tensor rank is greater than 4: {len(tensor.shard_shape)}"
+        fail(asked, rule, "ttnn.reshape to rank 4")
     if mask is None:
         if scale is not None:
-            fail(
-                asked,
-                "Scale value must not be set when mask is not present",
-                "ttnn.softmax(ttnn.multiply(x, scale))",
-            )
+            rule = "Scale value must not be set when mask is not present"
+            fail(asked, rule, "ttnn.softmax(ttnn.multiply(x, scale))")
         return result(tensor, softmax_of(tensor.array), layout=Layout.TILE, output=output)
     # ttnn sees the input, but not the mask, as of rank 4.
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
     if ours[-1] != theirs[-1]:
-        fail(
-            asked,
-            f"Input and mask inner dimensions must match, got input: {ours[-1]} vs mask: {theirs[-1]}",
-        )
+        rule = f"Input and mask inner dimensions must match, got input: {ours[-1]} vs mask:"
+        rule += f" {theirs[-1]}"
+        fail(asked, rule)
     if ours[0] != theirs[0]:
-        fail(
-            asked,
-            f"Input and mask batch sizes must match, got input: {ours[0]} vs mask: {theirs[0]}",
-            "ttnn.repeat the mask, or shard it like the input",
-        )
+        rule = f"Input and mask batch sizes must match, got input: {ours[0]} vs mask: {theirs[0]}"
+        fail(asked, rule, "ttnn.repeat the mask, or shard it like the input")
     for i, length in enumerate(theirs[1:-2], 1):
         if length != 1:
-            fail(
-                asked,
-                f"Mask intermediate dimension {i} must be 1, got: {length}. This path requires head-uniform masks",
-                "ttnn.add it before ttnn.softmax",
-            )
+            rule = f"Mask intermediate dimension {i} must be 1, got: {length}. This path"
+            rule += " requires head-uniform masks"
+            fail(asked, rule, "ttnn.add it before ttnn.softmax")
     like, (values, added), topology = aligned(name, (tensor, mask))
     scores = (values if scale is None else values * F(scale)) + added
     scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
@@ -173,7 +155,8 @@ def _attention_softmax(
     if mask is not None:
         return scaled_softmax(name, tensor, scale, mask, output)
     if output is not None:
-        rule = "Cannot apply divide by sqrt(head_size) using in-place version when attention_mask is not set."
+        rule = "Cannot apply divide by sqrt(head_size) using in-place version when"
+        rule += " attention_mask is not set."
         fail(describe(name, (tensor,)), rule, "ttnn.transformer.attention_softmax")
     on_mesh(name, tensor)
     return result(tensor, softmax_of(tensor.array * F(scale)))
@@ -245,7 +228,7 @@ def scaled_dot_product_attention(
     cu_window_seqlens: Any = None,
     output_concat_heads: bool = False,
 ) -> Tensor:
-    """Return softmax(q k^T * scale + mask) v of each head; groups of query heads may share a key head.
+    """Return softmax(q k^T * scale + mask) v of each head; query heads may share a key head.
 
     Args:
         input_tensor_q: [batch, heads, queries, size].
@@ -272,16 +255,13 @@ def scaled_dot_product_attention(
     asked = describe(name, operands, {"is_causal": is_causal})
     _check_attention(asked, operands, is_causal)
     if attention_sink is not None or cu_window_seqlens is not None:
-        fail(
-            asked,
-            "attention sinks and windows by sequence are not simulated",
-            "is_causal or attn_mask",
-        )
+        rule = "attention sinks and windows by sequence are not simulated"
+        fail(asked, rule, "is_causal or attn_mask")
     (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
     lead = len(like.grid.shape)
 
     def grouped(x: Array, n: int) -> Array:
-        """[..., heads, s, d] as [..., key heads, n, s, d], so that a key head repeats over its query heads."""
+        """[..., heads, s, d] as [..., key heads, n, s, d]: a key head repeats over its query heads."""
         front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
         return x.reshape((*front, many // n, n, *back))
 
@@ -312,66 +292,53 @@ def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: boo
     q, k, v, *masks = operands
     for tensor in (q, k, v):
         if tensor.layout is not Layout.TILE:
-            fail(
-                asked, "Inputs to SDPA must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
-            )
+            rule = "Inputs to SDPA must be tilized"
+            fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
         if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (
             is_strict() or tensor.dtype is not DataType.FLOAT32
         ):
-            rule = f"Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::{tensor.dtype.name}"
+            rule = "Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is"
+            rule += f" DataType::{tensor.dtype.name}"
             fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
         if tensor.shard_shape[3] % 32:
-            fail(
-                asked,
-                f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[3]}",
-                "a head size that is a multiple of 32",
-            )
+            rule = "Padding is not supported on the head_dim dimension, got"
+            rule += f" {tensor.shard_shape[3]}"
+            fail(asked, rule, "a head size that is a multiple of 32")
     (batch, heads, queries, _), (_, groups, keys, _) = q.shard_shape, k.shard_shape
     if is_causal and queries != keys:
-        fail(
-            asked,
-            f"Causal SDPA requires Q and K to have the same sequence length. Got Q: {queries}, K: {keys}",
-            "is_causal=False with a mask",
-        )
+        rule = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
+        rule += f" {queries}, K: {keys}"
+        fail(asked, rule, "is_causal=False with a mask")
     for what, place in (("batch", 0), ("hidden dim", 3)):
         if not q.shard_shape[place] == k.shard_shape[place] == v.shard_shape[place]:
-            fail(
-                asked,
-                f"K and V {what} must match. Got K: {k.shard_shape[place]}, V: {v.shard_shape[place]}",
-                f"Q has {q.shard_shape[place]}",
-            )
+            rule = f"K and V {what} must match. Got K: {k.shard_shape[place]}, V:"
+            rule += f" {v.shard_shape[place]}"
+            fail(asked, rule, f"Q has {q.shard_shape[place]}")
     if k.shard_shape != v.shard_shape:
-        fail(
-            asked,
-            f"K and V must have one shape. Got K: {list(k.shard_shape)}, V: {list(v.shard_shape)}",
-        )
+        rule = f"K and V must have one shape. Got K: {list(k.shard_shape)}, V:"
+        rule += f" {list(v.shard_shape)}"
+        fail(asked, rule)
     if not groups or heads < groups or heads % groups:
-        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must be greater than 0"
-        fail(
-            asked,
-            f"{rule}. Got Q: {heads}, K: {groups}",
-            "shard query and key heads over the same chips",
-        )
+        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K"
+        rule += " num_heads must be greater than 0"
+        rule = f"{rule}. Got Q: {heads}, K: {groups}"
+        fail(asked, rule, "shard query and key heads over the same chips")
     if not masks:
         return
     if is_causal:
-        fail(
-            asked,
-            "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true",
-            "is_causal=False, or no mask",
-        )
+        rule = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask:"
+        rule += " true"
+        fail(asked, rule, "is_causal=False, or no mask")
     mask = masks[0].shard_shape
     if len(mask) != 4 or mask[0] not in (1, batch):
         fail(asked, f"Mask batch dim must either be 1 or match Q batch, got {list(mask)}")
     if mask[1] not in (1, heads):
-        fail(
-            asked,
-            f"Mask num_heads must either be 1 (to be broadcasted across all heads) or must match Q heads dimension, got {mask[1]} and {heads}",
-        )
+        rule = "Mask num_heads must either be 1 (to be broadcasted across all heads) or must"
+        rule += f" match Q heads dimension, got {mask[1]} and {heads}"
+        fail(asked, rule)
     if mask[2] != queries:
-        fail(
-            asked, f"Mask sequence length must match Q sequence length, got {mask[2]} and {queries}"
-        )
+        rule = f"Mask sequence length must match Q sequence length, got {mask[2]} and {queries}"
+        fail(asked, rule)
     if mask[3] != keys:
         fail(asked, f"Mask sequence length must match K sequence length, got {mask[3]} and {keys}")
 
@@ -387,7 +354,10 @@ def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: in
 def _attend(
     q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
 ) -> Array:
-    """Attention of float32 values [..., s, d]; keys that no query of a block sees are not scored."""
+    """Attention of float32 values [..., s, d].
+
+    Keys that no query of a block sees are not scored.
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     batch = np.broadcast_shapes(
         q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
@@ -439,7 +409,10 @@ def _attend_rows(
     seen: int,
     out: Array,
 ) -> None:
-    """The attention of some queries of one head, into `out`; `hidden` begins at the key number `seen`."""
+    """The attention of some queries of one head, into `out`.
+
+    `hidden` begins at the key number `seen`.
+    """
     scores = (q * scale) @ k.T
     if mask is not None:
         scores += mask

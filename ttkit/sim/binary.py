@@ -1,6 +1,7 @@
 """Operations on the elements of two tensors, or of a tensor and a number; and a few on three.
 
-A new operation of two operands is one row in `FUNCTIONS`, and in `TAKES` where it takes more than floats.
+A new operation of two operands is one row in `FUNCTIONS`, and in `TAKES` where it takes more than
+floats.
 """
 
 from __future__ import annotations
@@ -134,7 +135,10 @@ def _binary(
     output: Tensor | None = None,
     activations: tuple[Any, Any, Any] = ((), (), ()),
 ) -> Tensor:
-    """The body of every operation of two operands; `activations` of the first, the second, the result."""
+    """The body of every operation of two operands.
+
+    `activations` of the first, the second, the result.
+    """
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         on_mesh(name, a, b)
         same = a.shard_shape == b.shard_shape

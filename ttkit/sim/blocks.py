@@ -1,11 +1,12 @@
 """Work on big arrays: in blocks that stay in the cache, on several threads, in a pool of buffers.
 
-Chips work at the same time: independent products run on as many threads as BLAS would use, each with a
-BLAS of one thread. A product that BLAS spreads over its own threads makes them wait for each other many
-times, and they go on looking for work for some 25 ms afterwards, on a core that ours would use. On an
-idle machine both ways are equally fast; beside one other process on two cores, products from one list
-were two to three times faster. Where NumPy's BLAS has no switch for its threads, jobs run one after the
-other, and BLAS does as it likes. Block sizes and thresholds were measured.
+Chips work at the same time: independent products run on as many threads as BLAS would use, each
+with a BLAS of one thread. A product that BLAS spreads over its own threads makes them wait for each
+other many times, and they go on looking for work for some 25 ms afterwards, on a core that ours
+would use. On an idle machine both ways are equally fast; beside one other process on two cores,
+products from one list were two to three times faster. Where NumPy's BLAS has no switch for its
+threads, jobs run one after the other, and BLAS does as it likes. Block sizes and thresholds were
+measured.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PIECES = 4  # taken by the threads as they get free
 
 
 def in_pieces(work: Callable[[int, int], None], size: int, step: int, elements: int) -> None:
-    """Call `work(low, high)` for all of range(size), on several threads when `elements` are many."""
+    """Call `work(low, high)` for all of range(size), on threads when `elements` are many."""
     if elements < THREADS_PAY_FROM:
         work(0, size)
         return
@@ -90,7 +91,10 @@ _inside = threading.local()
 
 @lru_cache(maxsize=1)
 def _switch() -> Any:
-    """What reads and sets how many threads NumPy's BLAS uses, or None; looking takes milliseconds."""
+    """What reads and sets how many threads NumPy's BLAS uses, or None.
+
+    Looking takes milliseconds.
+    """
     from threadpoolctl import ThreadpoolController
 
     found = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -124,7 +128,7 @@ def _one_blas_thread(switch: Any) -> Iterator[None]:
 
 
 def _threads() -> int:
-    """How many threads there may be: what BLAS was told or found, else the processors of this process."""
+    """How many threads there may be: as many as BLAS has, else this process's processors."""
     switch = _switch()
     if switch is not None:
         return _saved if _depth else switch.get_num_threads()
@@ -137,10 +141,10 @@ def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool 
     """Run independent jobs; each thread takes the next one when it is done with its last.
 
     Args:
-        products: the jobs call BLAS. Two threads must not do that while BLAS has threads of its own (it
-            was up to 30 times slower).
-        pays: the jobs take longer than waking a thread, some 50 microseconds; else they run one after
-            the other.
+        products: the jobs call BLAS. Two threads must not do that while BLAS has threads of its own
+            (it was up to 30 times slower).
+        pays: the jobs take longer than waking a thread, some 50 microseconds; else they run one
+            after the other.
 
     Example:
         >>> done = []
@@ -208,7 +212,8 @@ def empty(shape: tuple[int, ...]) -> Array:
             break
     if block is None:
         block = np.empty(size, np.uint8)
-    # Views of `array` keep `array` alive, not `block`: NumPy follows bases only from array to array,
+    # Views of `array` keep `array` alive, not `block`: NumPy follows bases only from array to
+    # array,
     # and a memoryview lies between.
     array = np.frombuffer(memoryview(block), np.float32)  # type: ignore[arg-type]
     weakref.finalize(array, _keep, block).atexit = False

@@ -1,8 +1,8 @@
-"""Collectives: what chips send each other, at once on the leading axes; `plans` shows how data travels.
+"""Collectives: what chips send each other, in one operation on the leading axes.
 
 Each collective is a spec: what is checked, in ttnn's order; the plan that it stands for; how values
-move; what the result's topology says. `_run` does these four for all of them. A new collective is one
-spec and one function.
+move; what the result's topology says. `_run` does these four for all of them. A new collective is
+one spec and one function.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ class _Collective:
     """A collective.
 
     Args:
-        checks: in the order in which ttnn makes them; each raises, or settles something of the call.
+        checks: in the order in which ttnn makes them; each raises, or settles something of the
+            call.
         moves: the result's values, from `ccl_numpy`, or `ccl_mpi` where ranks share the mesh.
         label: the result's topology.
         plan: its name in `plans`; "" where nothing is sent.
         sums: the result is computed, and rounded.
         alone: what ttnn says of an axis of one chip.
+        along_axes: values go along the mesh axes of the call.
     """
 
     checks: tuple[Callable[[_Call], None], ...]
@@ -83,6 +85,7 @@ class _Collective:
     plan: str
     sums: bool = False
     alone: str = ""
+    along_axes: bool = True
 
 
 def _run(call: _Call, older: dict[str, Any]) -> Any:
@@ -113,13 +116,13 @@ def _run(call: _Call, older: dict[str, Any]) -> Any:
 
 
 def _way(call: _Call, spec: _Collective) -> Any:
-    """What moves the values: within this process, or, once ranks agree on the call, between them."""
+    """What moves the values: in this process, or between ranks that agree on the call."""
     grid = call.tensor.grid
     if len(grid.coords) == len(grid.covers):
         return ccl_numpy
     if fabric.settings.checks and spec.plan:
         fabric.agree(grid, call.asked)
-    return ccl_mpi
+    return ccl_mpi.mover(call.tensor, call.axes) if spec.along_axes else ccl_mpi
 
 
 # ---------------------------------------------------------------- checks
@@ -128,9 +131,8 @@ def _place(call: _Call, older: dict[str, Any]) -> None:
     tensor, axis = call.tensor, call.axis
     if tensor.mesh is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
-        fail(
-            call.asked, f"{rule} inputs: the tensor is on the host", "ttnn.to_device(tensor, mesh)"
-        )
+        rule = f"{rule} inputs: the tensor is on the host"
+        fail(call.asked, rule, "ttnn.to_device(tensor, mesh)")
     if tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation: Input Tensor A is not allocated"
         fail(call.asked, rule, "use it before ttnn.deallocate")
@@ -186,7 +188,10 @@ def _covers_mesh(call: _Call) -> None:
 
 
 def _neighbours(call: _Call) -> None:
-    """Along an axis of one chip there is nobody to send to; the guide (section 9) means the other."""
+    """Along an axis of one chip there is nobody to send to.
+
+    The guide (section 9) means the other.
+    """
     shape, axis = call.mesh._shape, call.axis
     alone = COLLECTIVES[call.name].alone
     if math.prod(shape) == 1:
@@ -369,12 +374,14 @@ COLLECTIVES = {
         lambda way, call: way.partitioned(call.tensor, call.axes, call.dim),
         lambda c: rules.partition(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
         "",
+        along_axes=False,
     ),
     "point_to_point": _Collective(
         (_ends_inside, _fabric, _one_hop),
         lambda way, call: way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends)),
         lambda call: call.tensor.topology,
         "point_to_point",
+        along_axes=False,
     ),
 }
 
@@ -397,8 +404,8 @@ def all_gather(
 
     Args:
         dim: the shard's dimension to join along, in the order of the axis.
-        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where the
-            mesh is one line.
+        cluster_axis: 0 joins the chips of each column, 1 those of each row; may be left out where
+            the mesh is one line.
 
     Raises:
         TTKitError: no fabric, no such dim or axis, a host tensor.
@@ -446,7 +453,7 @@ def all_reduce(
     topology: Topology | None = None,
     **older: Any,
 ) -> Tensor:
-    """Add the shards of all chips along `cluster_axis` (or of the whole mesh); every chip gets the sum.
+    """Add the shards of all chips along `cluster_axis`, or of the mesh; every chip gets the sum.
 
     Raises:
         TTKitError: no fabric, no such axis, a host tensor.
@@ -506,7 +513,7 @@ def point_to_point(
     output_tensor: Tensor | None = None,
     **older: Any,
 ) -> Tensor:
-    """Replace the receiver's shard by the sender's; all others stay (or are those of `output_tensor`).
+    """Replace the receiver's shard by the sender's; others stay, or are those of `output_tensor`.
 
     Raises:
         TTKitError: a coordinate outside the mesh, or two chips in no row or column together.

@@ -1,63 +1,65 @@
-"""Collectives over ranks: what `ccl_numpy` does within a process, with MPI between the blocks of a mesh.
+"""Collectives over ranks: what `ccl_numpy` does, with MPI between the blocks of a mesh.
 
-Along axes that stay inside a block nothing is sent. Else, in blocks of equal rectangles, the ranks whose blocks lie along
-the axes talk; in any other layout (a mesh reshaped to a line, say) every rank gathers everything and keeps its part.
+A block is the rectangle of chips that one rank drives. `mover` chooses: along axes that stay inside
+a block nothing is sent; in blocks of equal rectangles the process group along the axes talks; in
+any other layout (a mesh reshaped to a line, say) every rank gathers everything and keeps its part.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ttkit.sim import blocks, ccl_numpy, fabric
 from ttkit.sim.arguments import describe
-from ttkit.sim.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.grid import Coordinate, Grid, grid_over, place_of, restricted
 from ttkit.sim.shared_memory import SharedSum, shared_sum
-from ttkit.sim.tensor import Tensor
+from ttkit.sim.tensor import Tensor, new_tensor
 
 Array = np.ndarray
-# Bytes on each rank up to which sums gather the shards and add them in the order of the mesh, as one process does: the same bits.
+# Bytes on each rank up to which sums gather the shards and add them in the order of the mesh, as
+# one
+# process does: the same bits.
 EXACT_BELOW = 1 << 14
 
 
+# ---------------------------------------------------------------- process groups
 class ProcessGroup(NamedTuple):
     """The ranks whose blocks lie along the axes of a collective through ours."""
 
     hosts: tuple[int, ...]  # host ranks, row-major over the axes
     blocks: tuple[int, ...]  # how many blocks there are along each axis
-    place: tuple[int, ...]  # which of them is ours
+    rank: tuple[int, ...]  # which of them is ours
     one_chip: bool  # a block has one chip along the axes, so there is nothing to add up at home
 
 
 @functools.lru_cache(maxsize=1024)
 def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
-    """The group along mesh axes; None where the blocks are no equal rectangles."""
+    """The process group along mesh axes; None where the blocks are no equal rectangles."""
     of: dict[int, list[Coordinate]] = {}
     for coordinate in grid.covers:
         of.setdefault(grid.owner_of(coordinate), []).append(coordinate)  # type: ignore[arg-type]
     me = grid.owners.me  # type: ignore[union-attr]
     shapes = {grid_over(grid.mesh_shape, tuple(coords)).shape for coords in of.values()}
-    if me not in of or len(shapes) != 1 or not grid.whole:
+    shape = min(shapes)
+    if me not in of or len(shapes) != 1 or not grid.whole or len(shape) != len(grid.mesh_shape):
         return None
-    (shape,) = shapes
-    if len(shape) != len(grid.mesh_shape):
+    corners = {host: coords[0] for host, coords in of.items()}
+    if any(c % n for corner in corners.values() for c, n in zip(corner, shape, strict=True)):
         return None
-    at = {
-        tuple(c // n for c, n in zip(coords[0], shape, strict=True)): host
-        for host, coords in of.items()
-    }
-    if any(c % n for coords in of.values() for c, n in zip(coords[0], shape, strict=True)):
-        return None
-    mine = next(place for place, host in at.items() if host == me)
-    line = sorted(p for p in at if all(p[a] == mine[a] for a in range(len(mine)) if a not in axes))
-    blocks = tuple(grid.mesh_shape[a] // shape[a] for a in axes)
+    at = {tuple(c // n for c, n in zip(c0, shape, strict=True)): h for h, c0 in corners.items()}
+    mine = next(block for block, host in at.items() if host == me)
+    others = [a for a in range(len(mine)) if a not in axes]
+    line = sorted(block for block in at if all(block[a] == mine[a] for a in others))
     return ProcessGroup(
-        tuple(at[p] for p in line),
-        blocks,
+        tuple(at[block] for block in line),
+        tuple(grid.mesh_shape[a] // shape[a] for a in axes),
         tuple(mine[a] for a in axes),
         all(shape[a] == 1 for a in axes),
     )
@@ -72,28 +74,25 @@ class Communicator(NamedTuple):
     shared: SharedSum | None  # where they add up, if they are on one host
 
 
-def _communicator(grid: Grid, axes: tuple[int, ...]) -> Communicator:
-    here = fabric.world()
-    line = here.communicators.get((grid, axes))
-    if line is None:
-        found = group_along(grid, axes)
+def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
+    here, key = fabric.world(), (tensor.grid, tuple(axes))
+    if key not in here.communicators:
+        found = group_along(*key)
         ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
         comm = here.group(ranks)
-        line = here.communicators[grid, axes] = Communicator(found, ranks, comm, shared_sum(comm))  # type: ignore[arg-type]
-    return line  # type: ignore[no-any-return]
+        here.communicators[key] = Communicator(found, ranks, comm, shared_sum(comm))  # type: ignore[arg-type]
+    return here.communicators[key]  # type: ignore[no-any-return]
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Memory to receive into; for a big float32 array some that was used before."""
-    return blocks.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
+def mover(tensor: Tensor, axes: list[int]) -> Any:
+    """What moves a tensor's values along mesh axes: it has the functions of `ccl_numpy`."""
+    group = group_along(tensor.grid, tuple(axes))
+    if group is None:
+        return FROM_EVERYWHERE
+    return ccl_numpy if len(group.hosts) == 1 else sys.modules[__name__]
 
 
-def _way(tensor: Tensor, axes: list[int]) -> str:
-    """Where the values along the axes are: "here", along a "group", or "anywhere"."""
-    found = group_along(tensor.grid, tuple(axes))
-    return "anywhere" if found is None else "here" if len(found.hosts) == 1 else "group"
-
-
+# ---------------------------------------------------------------- from everywhere
 def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
     """The values of all chips of a tensor on every rank of the machine: all of them must call.
 
@@ -103,244 +102,183 @@ def everywhere(tensor: Tensor, name: str) -> tuple[Array, Grid]:
     if tensor.grid.owners is None:
         return tensor.array, tensor.grid
     fabric.agree(tensor.grid, describe(name, (tensor,)), all_hosts=True)
-    here = fabric.world()
-    return _collected(tensor, here.ranks(range(tensor.grid.owners.hosts)))
+    return _collected(tensor, fabric.world().ranks(range(tensor.grid.owners.hosts)))
 
 
 def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     """Every chip's values, from these ranks; zeros where this rank is not one of them."""
-    grid, here = tensor.grid, fabric.world()
+    grid, here, shard = tensor.grid, fabric.world(), tensor.shard_shape
     full = grid_over(grid.mesh_shape, grid.covers)
     if here.rank not in ranks:
-        return np.broadcast_to(tensor.array.dtype.type(0), full.shape + tensor.shard_shape), full
-    order = {rank: i for i, rank in enumerate(ranks)}
-    owner = dict(zip(range(grid.owners.hosts), here.ranks(range(grid.owners.hosts)), strict=True))  # type: ignore[union-attr]
-    sources = [order[owner[grid.owner_of(c)]] for c in grid.covers]  # type: ignore[index]
-    shard = math.prod(tensor.shard_shape)
-    counts = [sources.count(i) * shard for i in range(len(ranks))]
+        return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
+    hosts = range(grid.owners.hosts)  # type: ignore[union-attr]
+    order = {
+        host: ranks.index(r) for host, r in zip(hosts, here.ranks(hosts), strict=True) if r in ranks
+    }
+    sources = [order[grid.owner_of(c)] for c in grid.covers]  # type: ignore[index]
+    counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)
-    flat = np.empty(full.size * shard, mine.dtype)
+    flat = np.empty(sum(counts), mine.dtype)
     here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
-    by_rank = np.argsort(
-        np.array(sources), kind="stable"
-    )  # the covered chips in the order in which their values came
-    values = flat.reshape((full.size,) + tensor.shard_shape)
+    # The covered chips in the order in which their values came.
+    by_rank = np.argsort(np.array(sources), kind="stable")
+    values = flat.reshape((full.size,) + shard)
     if (by_rank != np.arange(full.size)).any():
         ordered = np.empty_like(values)
         ordered[by_rank] = values
         values = ordered
-    if flat.nbytes <= EXACT_BELOW * len(ranks) and _one_copy(
-        tensor.array, range(len(grid.shape)), values
-    ):
-        return values[0].reshape((1,) * len(full.shape) + tensor.shard_shape), full
-    return values.reshape(full.shape + tensor.shard_shape), full
+    small = flat.nbytes <= EXACT_BELOW * len(ranks)
+    if small and _one_copy(tensor.array, range(len(grid.shape)), values):
+        return values[0].reshape((1,) * len(full.shape) + shard), full
+    return values.reshape(full.shape + shard), full
 
 
 def _one_copy(array: Array, axes: Iterable[int], parts: Array) -> bool:
-    """True where each rank has one copy along the axes, and all ranks the same: one process would keep a single copy, and multiply it."""
+    """True where each rank has one copy along the axes, and all are the same."""
     return all(array.shape[a] == 1 for a in axes) and bool((parts == parts[:1]).all())
 
 
-def _anywhere(tensor: Tensor, work: Callable[[Array], Array]) -> Array:
-    """`work` on the values of all chips of the mesh, as one process would, and of the result our chips' part."""
-    values, full = _collected(tensor, fabric.members(tensor.grid))
-    return restricted(work(values), full, tensor.grid)
+def _from_everywhere(name: str) -> Any:
+    """A function of `ccl_numpy` on the values of all chips, and of the result our chips' part."""
+
+    def move(tensor: Tensor, *how: Any) -> Any:
+        values, full = _collected(tensor, fabric.members(tensor.grid))
+        whole = new_tensor(values, tensor.dtype, tensor.layout, full, tensor.topology)
+        made = getattr(ccl_numpy, name)(whole, *how)
+        if isinstance(made, list):
+            return [restricted(each, full, tensor.grid) for each in made]
+        return restricted(made, full, tensor.grid)
+
+    return move
 
 
-def _parts(tensor: Tensor, axes: list[int]) -> tuple[Array, ProcessGroup]:
-    """The arrays of all blocks of the group along mesh `axes`, which are at the length of a block: the blocks along each axis lead."""
-    found, ranks, comm, _ = _communicator(tensor.grid, tuple(axes))
+ALONG_AXES = ("gathered", "summed", "reduced", "each", "one_of")
+FROM_EVERYWHERE = SimpleNamespace(**{name: _from_everywhere(name) for name in ALONG_AXES})
+
+
+# ---------------------------------------------------------------- along a process group
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Memory to receive into; for a big float32 array some that was used before."""
+    return blocks.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
+
+
+def _parts(tensor: Tensor, axes: list[int]) -> Array:
+    """The arrays of all blocks of the group, at the length of a block along `axes`: blocks lead."""
+    group, ranks, comm, _ = _communicator(tensor, axes)
     mine = np.ascontiguousarray(ccl_numpy.expanded(tensor, axes))
-    parts = _empty(found.blocks + mine.shape, mine.dtype)
+    parts = _empty(group.blocks + mine.shape, mine.dtype)
     fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
-    return parts, found
-
-
-def _along(tensor: Tensor, axes: list[int]) -> Array:
-    """The array with mesh `axes` at full length, for a sum: one copy where there is only one; other leading axes are our block's."""
-    parts, found = _parts(tensor, axes)
-    if _one_copy(tensor.array, axes, parts.reshape((-1,) + parts.shape[len(axes) :])):
-        return tensor.array
-    order: list[int] = []
-    for axis in range(
-        parts.ndim - len(axes)
-    ):  # the blocks along an axis, then the chips of a block
-        order += ([axes.index(axis)] if axis in axes else []) + [len(axes) + axis]
-    whole = [
-        n * (found.blocks[axes.index(a)] if a in axes else 1)
-        for a, n in enumerate(parts.shape[len(axes) :])
-    ]
-    return parts.transpose(order).reshape(whole)
-
-
-def _lengths(tensor: Tensor, axes: list[int]) -> list[int]:
-    return [tensor.grid.mesh_shape[a] for a in axes]
+    return parts
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `ccl_numpy.gathered`."""
-    way, lead = _way(tensor, axes), len(tensor.grid.shape)
-    if way == "here":
-        return ccl_numpy.gathered(tensor, axes, dim)
-    if way == "group":
-        return _joined(_parts(tensor, axes)[0], lead, axes, dim)
-    return _anywhere(
-        tensor,
-        lambda array: ccl_numpy.joined(
-            _full(array, tensor, axes), len(tensor.grid.mesh_shape), axes, dim
-        ),
-    )
-
-
-def _joined(parts: Array, lead: int, axes: list[int], dim: int) -> Array:
-    """`ccl_numpy.joined` straight from `_parts`, in one copy."""
-    k = len(axes)
+    """As `ccl_numpy.gathered`, straight from the parts, in one copy."""
+    parts, lead, k = _parts(tensor, axes), len(tensor.grid.shape), len(axes)
     line = [at for i, axis in enumerate(axes) for at in (i, k + axis)]
-    order = (
-        [k + a for a in range(lead) if a not in axes]
-        + list(range(k + lead, k + lead + dim))
-        + line
-        + list(range(k + lead + dim, parts.ndim))
-    )
-    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)] + list(
-        parts.shape[k + lead :]
-    )
+    keep, local = [k + a for a in range(lead) if a not in axes], list(range(k + lead, parts.ndim))
+    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)]
+    shape += list(parts.shape[k + lead :])
     shape[lead + dim] *= math.prod(parts.shape[at] for at in line)
-    return parts.transpose(order).reshape(shape)
-
-
-def _full(array: Array, tensor: Tensor, axes: list[int]) -> Array:
-    """The array with mesh `axes` at full length, also where there was one copy."""
-    shape = [tensor.grid.mesh_shape[a] if a in axes else n for a, n in enumerate(array.shape)]
-    return np.broadcast_to(array, shape)
-
-
-def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """As `ccl_numpy.summed`; above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the order."""
-    way = _way(tensor, axes)
-    if way == "here":
-        return ccl_numpy.summed(tensor, axes)
-    if way == "anywhere":
-        return _anywhere(tensor, lambda array: ccl_numpy.added(array, axes, _lengths(tensor, axes)))
-    if _small(tensor, axes):
-        return ccl_numpy.added(_along(tensor, axes), axes, _lengths(tensor, axes))
-    found, ranks, comm, shared = _communicator(tensor.grid, tuple(axes))
-    here = fabric.world()
-    mine = np.ascontiguousarray(tensor.array if found.one_chip else ccl_numpy.summed(tensor, axes))
-    total = _empty(mine.shape, mine.dtype)
-    if shared:
-        shared.add_up(
-            mine, total, functools.partial(here.run, comm, "Barrier", (), "all_reduce", ranks)
-        )
-    else:
-        here.run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
-    return total
+    return parts.transpose(keep + local[:dim] + line + local[dim:]).reshape(shape)
 
 
 def _small(tensor: Tensor, axes: list[int]) -> bool:
-    nbytes = tensor.array.nbytes
-    if nbytes > EXACT_BELOW:
-        return False
-    return (
-        nbytes * math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1)
-        <= EXACT_BELOW
-    )
+    copies = math.prod(tensor.grid.shape[a] for a in axes if tensor.array.shape[a] == 1)
+    return tensor.array.nbytes * copies <= EXACT_BELOW
+
+
+def _summed_in_order(tensor: Tensor, axes: list[int]) -> Array:
+    """The sum in the order of the mesh, or one copy times the chips."""
+    parts, k = _parts(tensor, axes), len(axes)
+    array = tensor.array
+    if not _one_copy(array, axes, parts.reshape((-1,) + parts.shape[k:])):
+        order: list[int] = []
+        shape = list(parts.shape[k:])
+        for axis in range(parts.ndim - k):  # the blocks along an axis, then the chips of a block
+            if axis in axes:
+                order.append(axes.index(axis))
+                shape[axis] *= parts.shape[axes.index(axis)]
+            order.append(k + axis)
+        array = parts.transpose(order).reshape(shape)
+    return ccl_numpy.added(array, axes, [tensor.grid.mesh_shape[a] for a in axes])
+
+
+def summed(tensor: Tensor, axes: list[int]) -> Array:
+    """As `ccl_numpy.summed`.
+
+    Above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the
+    order.
+    """
+    if _small(tensor, axes):
+        return _summed_in_order(tensor, axes)
+    group, ranks, comm, shared = _communicator(tensor, axes)
+    run = fabric.world().run
+    mine = tensor.array if group.one_chip else ccl_numpy.summed(tensor, axes)
+    mine = np.ascontiguousarray(mine)
+    total = _empty(mine.shape, mine.dtype)
+    if shared:
+        shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce", ranks))
+    else:
+        run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
+    return total
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """As `ccl_numpy.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
-    way, sizes = _way(tensor, axes), _lengths(tensor, axes)
-    if way == "here":
-        return ccl_numpy.reduced(tensor, axes, dim)
-    if way == "anywhere":
-        lead = len(tensor.grid.mesh_shape)
-        return _anywhere(
-            tensor,
-            lambda array: ccl_numpy.scattered(
-                ccl_numpy.added(array, axes, sizes), lead, axes, sizes, dim
-            ),
-        )
-    found, ranks, comm, _ = _communicator(tensor.grid, tuple(axes))
+    group, ranks, comm, _ = _communicator(tensor, axes)
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
-        total = ccl_numpy.added(_along(tensor, axes), axes, sizes)
-        mine = _by_block(total, lead + dim, found.blocks, inner)[found.place]
+        total = _summed_in_order(tensor, axes)
+        mine = _by_block(total, lead + dim, group.blocks, inner)[group.rank]
     else:
-        here = fabric.world()
-        parts = np.ascontiguousarray(
-            _by_block(ccl_numpy.summed(tensor, axes), lead + dim, found.blocks, inner)
-        )
+        total = ccl_numpy.summed(tensor, axes)
+        parts = np.ascontiguousarray(_by_block(total, lead + dim, group.blocks, inner))
         mine = _empty(parts.shape[len(axes) :], parts.dtype)
-        here.run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
+        run = fabric.world().run
+        run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
     return ccl_numpy.scattered(mine, lead, axes, inner, dim)
 
 
 def _by_block(array: Array, dim: int, blocks: tuple[int, ...], inner: list[int]) -> Array:
-    """Dimension `dim`, which holds pieces for all chips of the axes, as leading axes over the blocks and the pieces of one block."""
+    """Split `dim` into the blocks of the axes, which lead, each with its own pieces."""
     split: list[int] = []
     for n, chips in zip(blocks, inner, strict=True):
         split += [n, chips]
     split.append(array.shape[dim] // math.prod(split))
     apart = array.reshape(array.shape[:dim] + tuple(split) + array.shape[dim + 1 :])
-    front = [dim + 2 * i for i in range(len(blocks))]
-    moved = np.moveaxis(apart, front, range(len(blocks)))
+    moved = np.moveaxis(apart, [dim + 2 * i for i in range(len(blocks))], range(len(blocks)))
     rest = array.shape[dim] // math.prod(blocks)
     return moved.reshape(blocks + array.shape[:dim] + (rest,) + array.shape[dim + 1 :])
 
 
 def each(tensor: Tensor, over: int) -> list[Array]:
     """As `ccl_numpy.each`."""
-    way = _way(tensor, [over])
-    if way == "here":
-        return ccl_numpy.each(tensor, over)
-    if way == "group":
-        parts, _ = _parts(tensor, [over])
-        chips = range(tensor.grid.shape[over])
-        return [part[(slice(None),) * over + (slice(i, i + 1),)] for part in parts for i in chips]
-    values, full = _collected(tensor, fabric.members(tensor.grid))
-    values = _full(values, tensor, [over])
-    picked = (values[(slice(None),) * over + (slice(i, i + 1),)] for i in range(values.shape[over]))
-    return [restricted(array, full, tensor.grid) for array in picked]
+    chips, front = range(tensor.grid.shape[over]), (slice(None),) * over
+    return [part[(*front, slice(i, i + 1))] for part in _parts(tensor, [over]) for i in chips]
 
 
 def one_of(tensor: Tensor, over: int, at: int) -> Array:
     """As `ccl_numpy.one_of`."""
-    way = _way(tensor, [over])
-    if way == "anywhere":
-        return _anywhere(
-            tensor,
-            lambda array: _full(array, tensor, [over])[
-                (slice(None),) * over + (slice(at, at + 1),)
-            ],
-        )
-    length = tensor.grid.shape[over]
-    if way == "here":
-        return ccl_numpy.one_of(tensor, over, at)
-    found, ranks, comm, _ = _communicator(tensor.grid, (over,))
-    root = at // length
-    mine = ccl_numpy.one_of(tensor, over, at % length)
-    values = (
-        np.ascontiguousarray(mine) if found.place == (root,) else _empty(mine.shape, mine.dtype)
-    )
-    here = fabric.world()
-    here.run(comm, "Bcast", (values, root), "broadcast", ranks)
+    group, ranks, comm, _ = _communicator(tensor, [over])
+    root, chip = divmod(at, tensor.grid.shape[over])
+    mine = ccl_numpy.one_of(tensor, over, chip)
+    ours = group.rank == (root,)
+    values = np.ascontiguousarray(mine) if ours else _empty(mine.shape, mine.dtype)
+    fabric.world().run(comm, "Bcast", (values, root), "broadcast", ranks)
     return values
 
 
+# ---------------------------------------------------------------- in any layout
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """As `ccl_numpy.partitioned`: nothing is sent."""
     grid = tensor.grid
-    parts = math.prod(grid.mesh_shape[a] for a in axes)
-    number = functools.partial(functools.reduce, lambda n, pair: n * pair[1] + pair[0])
-    numbers = np.array(
-        [number([(c[a], grid.mesh_shape[a]) for a in axes], 0) for c in grid.coords], np.int64
-    ).reshape(grid.shape)
-    if len(grid.shape) == len(grid.mesh_shape):
-        numbers = numbers[
-            tuple(slice(None) if a in axes else slice(0, 1) for a in range(len(grid.shape)))
-        ]
-        return ccl_numpy.cut(tensor, axes, dim, parts, numbers)
-    return ccl_numpy.cut(tensor, [0], dim, parts, numbers)
+    lengths = [grid.mesh_shape[a] for a in axes]
+    pieces = [place_of(tuple(c[a] for a in axes), tuple(lengths)) for c in grid.coords]
+    numbers = np.array(pieces, np.int64).reshape(grid.shape)
+    if len(grid.shape) != len(grid.mesh_shape):
+        return ccl_numpy.cut(tensor, [0], dim, math.prod(lengths), numbers)
+    kept = tuple(slice(None) if a in axes else slice(0, 1) for a in range(len(grid.shape)))
+    return ccl_numpy.cut(tensor, axes, dim, math.prod(lengths), numbers[kept])
 
 
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:

@@ -1,4 +1,4 @@
-"""What collectives do to the array of a tensor: shards joined, added up, cut, along leading axes."""
+"""What collectives do to a tensor's array: join, add up and cut shards along leading axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
-# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some 25 ms afterwards and take a core from what follows.
+# Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some
+# 25 ms afterwards and take a core from what follows.
 BLAS_THREADS_FROM = 1 << 24
 
 
@@ -25,40 +26,31 @@ def expanded(tensor: Tensor, axes: list[int]) -> Array:
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shards along mesh `axes` (in row-major order) joined along shard dimension `dim`; the axes end with one copy."""
-    return joined(expanded(tensor, axes), len(tensor.grid.shape), axes, dim)
+    """Shards along mesh `axes` (in row-major order) joined along `dim`.
 
-
-def joined(array: Array, lead: int, axes: list[int], dim: int) -> Array:
-    """`gathered` for an array whose `lead` leading axes run over chips, the named ones at full length."""
-    keep = [a for a in range(lead) if a not in axes]
-    order = (
-        keep
-        + [lead + d for d in range(dim)]
-        + axes
-        + [lead + d for d in range(dim, array.ndim - lead)]
-    )
-    shape = [1 if a in axes else array.shape[a] for a in range(lead)]
-    local = list(array.shape[lead:])
-    local[dim] *= math.prod(array.shape[a] for a in axes)
-    return array.transpose(order).reshape(shape + local)
+    The axes end with one copy.
+    """
+    array, lead = expanded(tensor, axes), len(tensor.grid.shape)
+    keep, local = [a for a in range(lead) if a not in axes], list(range(lead, array.ndim))
+    shape = [1 if a in axes else n for a, n in enumerate(array.shape)]
+    shape[lead + dim] *= math.prod(array.shape[a] for a in axes)
+    return array.transpose(keep + local[:dim] + axes + local[dim:]).reshape(shape)
 
 
 _ones: dict[int, Array] = {}
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """Shards along mesh `axes` added; the axes end with one copy. A replicated axis of N chips counts N times."""
+    """Shards along mesh `axes` added; they end with one copy. Of N replicas, each counts."""
     return added(tensor.array, axes, [tensor.grid.shape[axis] for axis in axes])
 
 
+@np.errstate(all="ignore")  # a card adds up to infinity without a message
 def added(array: Array, axes: list[int], lengths: list[int]) -> Array:
-    """`summed` for an array; `lengths` are the numbers of chips along the axes, also where the array has one copy."""
-    with np.errstate(all="ignore"):  # a card adds up to infinity without a word
-        return _added(array, axes, lengths)
+    """`summed` for an array.
 
-
-def _added(array: Array, axes: list[int], lengths: list[int]) -> Array:
+    `lengths` counts the chips along the axes, also where there is one copy.
+    """
     times = 1
     for axis, chips in zip(axes, lengths, strict=True):
         n = array.shape[axis]
@@ -78,7 +70,7 @@ def _added(array: Array, axes: list[int], lengths: list[int]) -> Array:
 
 
 def _add_up(parts: Array, out: Array) -> None:
-    """The sum of [many, n, size] over n, into `out` [many, 1, size]: a product with ones is the fastest."""
+    """The sum of [many, n, size] over n, into `out` [many, 1, size], by a product with ones."""
     many, n, size = parts.shape
     row = _ones.setdefault(n, np.ones((1, n), np.float32))
     if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
@@ -100,7 +92,7 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
 
 
 def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
-    """Shard dimension `dim` cut over mesh `axes` of those sizes (in row-major order), each chip keeping its piece; the axes are of length 1 before."""
+    """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its piece."""
     parts = math.prod(sizes)
     full = array.shape
     split = (
@@ -144,7 +136,7 @@ def _numbers(axes: list[int], sizes: tuple[int, ...]) -> Array:
 
 
 def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -> Array:
-    """Of `dim` in `parts` pieces, the one that `numbers` (leading axes like the tensor's) names for each chip."""
+    """Of `dim` in `parts` pieces, the one that `numbers` names for each chip."""
     array, lead = expanded(tensor, axes), len(tensor.grid.shape)
     piece = tensor.shard_shape[dim] // parts
     view = array.reshape(array.shape[: lead + dim] + (parts, piece) + array.shape[lead + dim + 1 :])

@@ -128,11 +128,8 @@ def _peer(asked: str, rank: Any, what: str) -> fabric.World:
     number = int(rank) if isinstance(rank, Rank) else integer(rank, asked)
     size = here.size if here else 1
     if not 0 <= number < size or here is None:
-        fail(
-            asked,
-            f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}",
-            f"a rank of 0 to {size - 1}, in a program that MPI started",
-        )
+        rule = f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}"
+        fail(asked, rule, f"a rank of 0 to {size - 1}, in a program that MPI started")
     return here
 
 

@@ -65,7 +65,7 @@ def tensor_from(
     mesh_mapper: Any = None,
     asked: object = "from_torch",
 ) -> Tensor:
-    """Make a tensor of any host array: choose the type, cut it over the mesh, round it, place it."""
+    """Make a tensor of a host array: choose the type, cut it over the mesh, round it, place it."""
     array, name = _host_array(data, asked)
     dtype = dtype or FROM_HOST[name]
     if dtype in dtypes.BLOCK_FLOATS:
@@ -204,7 +204,8 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
         shared = np.may_share_memory(joined, array) or not joined.flags.writeable
         return np.array(joined, order="C") if shared else joined
     if grid.size != 1:
-        rule = f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to row-major"
+        rule = f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to"
+        rule += " row-major"
         rule += " logical tensor. Supply a mesh composer to concatenate multi-device shards."
         cure = "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)"
         if not grid.size:

@@ -162,7 +162,8 @@ class CppTensorToMesh(_Distribution):
         piece = -(-size // parts)
         chunks = -(-size // piece) if piece else 1
         if chunks != parts and len(self._over) > 1:
-            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension size"
+            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh"
+            rule += " dimension size"
             rule += f" {parts}: dimension {dim} has {size} elements, in pieces of {piece}"
             fail(asked, rule, f"a size that {parts} divides")
         if size % chunks:
@@ -174,14 +175,15 @@ class CppTensorToMesh(_Distribution):
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Leading axes over a distribution turned into leading axes over the grid that the distribution fills in row-major order."""
+    """Turn leading axes over a distribution into those of the grid that it fills in row-major order."""
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if distribution == grid.shape:
         return cut
     if all(n == 1 for n in lead):
         return cut.reshape((1,) * len(grid.shape) + shard)
-    # Axes of one device do not matter; where the others are the grid's own, replicas can stay one copy.
+    # Axes of one device do not matter; where the others are the grid's own, replicas can stay
+    # one copy.
     real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
     if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
         lengths = iter(have for _, have in real)
@@ -297,7 +299,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice) -> CppTensorToMesh:
 
 @checked("concat_mesh_to_tensor_composer")
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMeshToTensor:
-    """Return a composer that joins all shards along `dim`, in row-major order, replicas included."""
+    """Return a composer that joins all shards along `dim`, row-major, replicas included."""
     asked = f"concat_mesh_to_tensor_composer(dim={dim!r})"
     line = MeshShape([len(mesh_device._ids)])
     composer = MeshComposerConfig([integer(dim, asked)], line)
@@ -348,12 +350,8 @@ def as_mapper(mapper: Any, asked: object) -> CppTensorToMesh | None:
     if isinstance(mapper, ReplicateTensorToMeshWrapper):
         return mapper.unwrap()
     if mapper is not None and not isinstance(mapper, CppTensorToMesh):
-        fail(
-            asked,
-            f"incompatible function arguments: mesh_mapper={mapper!r}",
-            "a mapper such as ttnn.ShardTensorToMesh(mesh, dim=0)",
-            TypeError,
-        )
+        rule = f"incompatible function arguments: mesh_mapper={mapper!r}"
+        fail(asked, rule, "a mapper such as ttnn.ShardTensorToMesh(mesh, dim=0)", TypeError)
     return mapper
 
 
@@ -361,12 +359,8 @@ def as_composer(composer: Any, asked: object) -> CppMeshToTensor | None:
     """The composer to use: the given one, else that of the `distribute` block around us."""
     composer = composer if composer is not None else _default_composer.get()
     if composer is not None and not isinstance(composer, CppMeshToTensor):
-        fail(
-            asked,
-            f"incompatible function arguments: mesh_composer={composer!r}",
-            "a composer such as ttnn.ConcatMeshToTensor(mesh, dim=0)",
-            TypeError,
-        )
+        rule = f"incompatible function arguments: mesh_composer={composer!r}"
+        fail(asked, rule, "a composer such as ttnn.ConcatMeshToTensor(mesh, dim=0)", TypeError)
     return composer
 
 
@@ -376,17 +370,14 @@ _default_composer: ContextVar[Any] = ContextVar("composer", default=None)
 
 @contextmanager
 def distribute(default: Any) -> Iterator[None]:
-    """Inside the block, `from_torch` uses this mapper and `to_torch` this composer where none is given."""
+    """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
     if isinstance(default, (CppTensorToMesh, ReplicateTensorToMeshWrapper)):
         variable = _default_mapper
     elif isinstance(default, CppMeshToTensor):
         variable = _default_composer
     else:
-        fail(
-            f"distribute({default!r})",
-            "Argument must be an instance of either TensorToMesh or MeshToTensor.",
-            kind=ValueError,
-        )
+        rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
+        fail(f"distribute({default!r})", rule, kind=ValueError)
     token = variable.set(default)
     try:
         yield
@@ -403,19 +394,12 @@ def distribute_tensor(
 
     asked = "distribute_tensor"
     if tensor.storage_type() is StorageType.DEVICE:
-        fail(
-            asked,
-            "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE",
-            "tensor.cpu() first",
-        )
+        rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
+        fail(asked, rule, "tensor.cpu() first")
     chosen = as_mapper(mapper, asked)
     if chosen is None:
-        fail(
-            asked,
-            "incompatible function arguments: no mapper",
-            "ttnn.shard_tensor_to_mesh_mapper(mesh, dim)",
-            TypeError,
-        )
+        rule = "incompatible function arguments: no mapper"
+        fail(asked, rule, "ttnn.shard_tensor_to_mesh_mapper(mesh, dim)", TypeError)
     array, grid, topology = chosen.place(np.ascontiguousarray(tensor._lone()), asked)
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)

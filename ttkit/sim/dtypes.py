@@ -1,7 +1,7 @@
 """Element types: how values are rounded when they are stored.
 
-A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are exactly
-representable in the narrower type, so that NumPy computes on them at full speed.
+A simulated tensor keeps bfloat16, bfloat8_b and bfloat4_b values in float32 arrays whose values are
+exactly representable in the narrower type, so that NumPy computes on them at full speed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None
 def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     """Float32 values rounded to the nearest bfloat16, ties to even.
 
-    Infinities stay. A NaN stays one if its low 16 bits are zero, as those of arithmetic are; `convert` sees to the others.
+    Infinities stay. A NaN stays one if its low 16 bits are zero, as those of arithmetic are;
+    `convert` sees to the others.
 
     Args:
         array: float32 values, any shape.

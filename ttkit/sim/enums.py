@@ -1,4 +1,7 @@
-"""The enumerations of ttnn, and the constants that are spelt after them; names and numbers are ttnn's."""
+"""The enumerations of ttnn, and the constants that are spelt after them.
+
+Names and numbers are ttnn's.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class Arch(_Enum):
 
 
 class FabricConfig(_Enum):
-    """How the chips' ethernet links are set up to forward; needed by collectives, chosen before a mesh is opened."""
+    """How the chips' ethernet links are set up to forward.
+
+    Needed by collectives, chosen before a mesh is opened.
+    """
 
     DISABLED = 0
     FABRIC_1D_NEIGHBOR_EXCHANGE = 1

@@ -41,8 +41,9 @@ settings = Settings()
 def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
     """Switch the checks between ranks on or off, and set how long one waits for another; returns what holds now.
 
-    With checks, each collective starts with a comparison of the calls, and every wait can be interrupted and ends in time.
-    Without, data moves at MPI's own speed and a mistake may hang. All ranks must choose the same.
+    With checks, each collective starts with a comparison of the calls, and every wait can be
+    interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
+    ranks must choose the same.
 
     Args:
         on: None leaves it; `TTKIT_RANK_CHECKS=0` starts without.
@@ -56,11 +57,8 @@ def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple
     """
     if timeout_s is not None:
         if not timeout_s > 0:
-            fail(
-                f"rank_checks(timeout_s={timeout_s!r})",
-                "a wait needs more than 0 seconds",
-                "timeout_s=60",
-            )
+            rule = "a wait needs more than 0 seconds"
+            fail(f"rank_checks(timeout_s={timeout_s!r})", rule, "timeout_s=60")
         settings.timeout_s = float(timeout_s)
     if on is not None:
         settings.checks = bool(on)
@@ -90,12 +88,10 @@ class World:
                 mesh_id, host_rank, of_several = map(int, text.split())
                 taken = self.rank_of.get((mesh_id, host_rank))
                 if taken is not None and of_several:
-                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and TT_MESH_HOST_RANK={host_rank}"
-                    fail(
-                        "start of the ranks",
-                        rule,
-                        "a binding of its own for each rank in rank_bindings.yaml",
-                    )
+                    rule = f"ranks {taken} and {rank} have the same TT_MESH_ID={mesh_id} and"
+                    rule += f" TT_MESH_HOST_RANK={host_rank}"
+                    cure = "a binding of its own for each rank in rank_bindings.yaml"
+                    fail("start of the ranks", rule, cure)
                 if (
                     taken is None or rank == self.rank
                 ):  # of programs that share no mesh, each with a descriptor of its own, ours is ours
@@ -113,7 +109,8 @@ class World:
     def rank_at(self, mesh_id: int, host_rank: int) -> int:
         """The rank that drives a part of a mesh."""
         if (mesh_id, host_rank) not in self.rank_of:
-            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks were started, for {sorted(self.rank_of)}"
+            rule = f"host rank {host_rank} of mesh {mesh_id} is not running: {self.size} ranks"
+            rule += f" were started, for {sorted(self.rank_of)}"
             fail(f"use mesh {mesh_id}", rule, "one rank for each host of the descriptor")
         return self.rank_of[mesh_id, host_rank]
 
@@ -144,12 +141,10 @@ class World:
     def in_step(self, asked: object) -> None:
         """Raise where an earlier wait was given up: called before a message is begun, whose memory nobody would keep."""
         if self._broken:
-            fail(
-                str(asked),
-                f"this rank gave up a wait before ({self._broken}), so the ranks are out of step",
-                "restart all ranks, or call ttkit.sim.fabric.start_over() on each",
-                CollectiveMismatch,
-            )
+            rule = f"this rank gave up a wait before ({self._broken}), so the ranks are out of"
+            rule += " step"
+            cure = "restart all ranks, or call ttkit.sim.fabric.start_over() on each"
+            fail(str(asked), rule, cure, CollectiveMismatch)
 
     def wait(
         self,
@@ -184,7 +179,8 @@ class World:
             self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
         finally:
             if not done:
-                # MPI may write into the memory of these messages until it is finalised, which is after Python's own end: never free it.
+                # MPI may write into the memory of these messages until it is
+                # finalised, which is after Python's own end: never free it.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
             self.waiting = ""
 
@@ -204,12 +200,9 @@ class World:
                 f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
             ) from None
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
-        fail(
-            asked,
-            rule,
-            "look at what they do: an error there, another branch, or a longer ttkit.rank_checks(timeout_s=...)",
-            CollectiveMismatch,
-        )
+        cure = "look at what they do: an error there, another branch, or a longer"
+        cure += " ttkit.rank_checks(timeout_s=...)"
+        fail(asked, rule, cure, CollectiveMismatch)
 
     def run(
         self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
@@ -247,7 +240,10 @@ def world() -> World:
 
 
 def start_over() -> None:
-    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait. Meshes and tensors stay."""
+    """Find the other ranks anew, after a wait was given up: all ranks must call, out of any wait.
+
+    Meshes and tensors stay.
+    """
     if _world:
         _world.pop()
         world()
@@ -294,9 +290,5 @@ def compare(call: str, ranks: Sequence[int]) -> None:
         f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}"
         for text, ranks in who.items()
     )
-    fail(
-        f"rank {world().rank} in {call}",
-        told,
-        "the same calls in the same order on every rank of the mesh",
-        CollectiveMismatch,
-    )
+    cure = "the same calls in the same order on every rank of the mesh"
+    fail(f"rank {world().rank} in {call}", told, cure, CollectiveMismatch)

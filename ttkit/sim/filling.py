@@ -139,7 +139,10 @@ def full(
     memory_config: MemoryConfig | None = None,
     optional_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return one value everywhere, the same on every device; an `optional_tensor` is filled as it is."""
+    """Return one value everywhere, the same on every device.
+
+    An `optional_tensor` is filled as it is.
+    """
     if isinstance(fill_value, bool):
         rule = "incompatible function arguments: fill_value must be a number"
         fail(f"full({shape}, {fill_value!r})", rule, "1.0", TypeError)

@@ -15,7 +15,7 @@ Coordinate = tuple[int, ...]
 
 
 class Owners(NamedTuple):
-    """Which rank drives each chip of a mesh on a machine that several ranks share: host ranks in row-major order."""
+    """Which rank drives each chip of a mesh that ranks share: host ranks in row-major order."""
 
     me: int
     hosts: int  # how many ranks share the machine; some may have no chip of this mesh
@@ -24,13 +24,15 @@ class Owners(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Which chips of a mesh a tensor covers, and in which shape its leading array axes run over them.
+    """Which chips of a mesh a tensor covers, and the shape of its leading array axes.
 
-    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat axis.
-    Grids are interned by `grid_over`: two tensors cover the same chips exactly when their grids are the same object.
+    The mesh's own shape when all chips are covered, a rectangle's when they form one, else one flat
+    axis. Grids are interned by `grid_over`: two tensors cover the same chips exactly when their
+    grids are the same object.
 
     Args:
-        coords: the covered chips whose values this process has, in row-major order; `shape` is of these.
+        coords: the covered chips whose values this process has, in row-major order; `shape` is of
+            these.
         covers: all covered chips; more than `coords` only where ranks share the mesh.
         owners: None where no machine is shared.
     """
@@ -107,7 +109,10 @@ def _intern(
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
-    """An array over the chips of `have` as one over those of `want`, all of which `have` has; a view where it can be."""
+    """An array over the chips of `have` as one over those of `want`, all of which `have` has.
+
+    A view where it can be.
+    """
     rank, wanted = len(have.shape), len(want.shape)
     lead, shard = array.shape[:rank], array.shape[rank:]
     if have.coords == want.coords:

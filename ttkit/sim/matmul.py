@@ -1,4 +1,4 @@
-"""Matrix products, with the mesh axes folded into rows where the right operand is the same on every chip."""
+"""Matrix products; mesh axes are folded into rows where all chips have the same right operand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLAS_SPREADS_FROM = 1 << 17
 
 
 def product(a: Any, b: Any, lead: int) -> np.ndarray:
-    """The matrix product over the last two axes; the first `lead` axes of both run over the chips and repeat where they are 1.
+    """The matrix product over the last two axes; the first `lead` axes run over the chips.
 
     Example:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
@@ -240,7 +240,7 @@ def matmul(
     activation: Any = None,
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return the product of each chip's own shards: [..., m, k] times [..., k, n] gives [..., m, n].
+    """Return the product of each chip's own shards: [..., m, k] and [..., k, n] give [..., m, n].
 
     Nothing is sent between chips: contracting over a sharded dimension leaves partial sums, which
     `all_reduce` adds.

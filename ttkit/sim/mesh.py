@@ -20,7 +20,10 @@ fabric_setting = [FabricConfig.DISABLED]
 
 
 class MeshDevice:
-    """Chips opened together as a mesh; get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`."""
+    """Chips opened together as a mesh.
+
+    Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.
+    """
 
     used: Counter[Grid]
     _ids_opened = itertools.count(1)
@@ -65,7 +68,10 @@ class MeshDevice:
 
     @property
     def chips(self) -> tuple[int, ...]:
-        """Ids of all chips in row-major order; those that other ranks drive have numbers that only this process knows."""
+        """Ids of all chips in row-major order.
+
+        Those that other ranks drive have numbers that only this process knows.
+        """
         return self._ids
 
     def _settle(self) -> None:
@@ -92,28 +98,24 @@ class MeshDevice:
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
         if not isinstance(coord, MeshCoordinate):
-            fail(
-                "MeshDevice.get_device_id",
-                f"incompatible function arguments: {coord!r}",
-                "MeshCoordinate(row, column)",
-                TypeError,
-            )
+            rule = f"incompatible function arguments: {coord!r}"
+            fail("MeshDevice.get_device_id", rule, "MeshCoordinate(row, column)", TypeError)
         if not self._inside(tuple(coord)):
-            fail(
-                f"get_device_id({coord!r}) on {self!r}",
-                f"Device ID requested for MeshCoord {coord!r} not found: the mesh is {self.shape!r}",
-            )
+            rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
+            rule += f" {self.shape!r}"
+            fail(f"get_device_id({coord!r}) on {self!r}", rule)
         if tuple(coord) not in self.grid.coords:
-            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank {self.grid.owner_of(tuple(coord))} drives it"
-            fail(
-                f"get_device_id({coord!r}) on {self!r}",
-                rule,
-                "mesh.get_view().is_local(coordinate) first",
-            )
+            rule = f"Cannot get device for remote device at coordinate {coord!r}: host rank"
+            rule += f" {self.grid.owner_of(tuple(coord))} drives it"
+            cure = "mesh.get_view().is_local(coordinate) first"
+            fail(f"get_device_id({coord!r}) on {self!r}", rule, cure)
         return self.id_at(tuple(coord))
 
     def id_at(self, coordinate: Coordinate, shape: Coordinate | None = None) -> int:
-        """The id of the chip at a plain (row, column) that is known to be inside; `shape` is one that the mesh had before `reshape`."""
+        """The id of the chip at a plain (row, column) that is known to be inside.
+
+        `shape` is one that the mesh had before `reshape`.
+        """
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
     def _inside(self, coordinate: Coordinate) -> bool:
@@ -133,7 +135,7 @@ class MeshDevice:
     def create_submesh(
         self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
     ) -> MeshDevice:
-        """A mesh over a rectangle of this one; its tensors share the chips' memory. Submeshes may overlap.
+        """Return a mesh over a rectangle of this one; submeshes may overlap, and share memory.
 
         Raises:
             TTKitError: the rectangle has another rank, no device, or does not fit.
@@ -143,34 +145,27 @@ class MeshDevice:
         if not isinstance(submesh_shape, MeshShape) or not isinstance(
             offset, (MeshCoordinate, type(None))
         ):
-            fail(
-                asked,
-                "incompatible function arguments",
-                "create_submesh(MeshShape(r, c), MeshCoordinate(row, column))",
-                TypeError,
-            )
+            rule = "incompatible function arguments"
+            cure = "create_submesh(MeshShape(r, c), MeshCoordinate(row, column))"
+            fail(asked, rule, cure, TypeError)
         shape, start = (
             tuple(submesh_shape),
             tuple(offset) if offset is not None else (0,) * submesh_shape.dims(),
         )
         if len(shape) != len(self._shape) or len(start) != len(self._shape):
-            fail(
-                asked,
-                f"Submesh shape {submesh_shape!r}, offset and parent mesh {self.shape!r} must have the same number of dimensions",
-            )
+            rule = f"Submesh shape {submesh_shape!r}, offset and parent mesh {self.shape!r}"
+            rule += " must have the same number of dimensions"
+            fail(asked, rule)
         if min(shape) <= 0:
-            fail(
-                asked,
-                f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.",
-            )
+            rule = f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive."
+            fail(asked, rule)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
             at = (
                 "std::nullopt" if offset is None else repr(offset)
             )  # as ttnn prints an offset that was not given
-            fail(
-                asked,
-                f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent mesh ({self.shape!r}).",
-            )
+            rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
+            rule += f" mesh ({self.shape!r})."
+            fail(asked, rule)
         ids = tuple(
             self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
             for c in itertools.product(*map(range, shape))
@@ -188,29 +183,21 @@ class MeshDevice:
         """
         asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
         if not isinstance(submesh_shape, MeshShape):
-            fail(
-                asked,
-                "incompatible function arguments",
-                "create_submeshes(MeshShape(r, c))",
-                TypeError,
-            )
+            rule = "incompatible function arguments"
+            fail(asked, rule, "create_submeshes(MeshShape(r, c))", TypeError)
         shape = tuple(submesh_shape)
         if len(shape) != len(self._shape):
-            fail(
-                asked,
-                f"Submesh shape and parent mesh {self.shape!r} must have the same number of dimensions",
-            )
+            rule = f"Submesh shape and parent mesh {self.shape!r} must have the same number of"
+            rule += " dimensions"
+            fail(asked, rule)
         if min(shape) <= 0:
-            fail(
-                asked,
-                f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive.",
-            )
+            rule = f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive."
+            fail(asked, rule)
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
-                fail(
-                    asked,
-                    f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r} along dimension {axis}",
-                )
+                rule = f"Shape {self.shape!r} is not divisible by submesh shape"
+                rule += f" {submesh_shape!r} along dimension {axis}"
+                fail(asked, rule)
         corners = itertools.product(
             *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         )
@@ -218,17 +205,19 @@ class MeshDevice:
 
     @checked("reshape", note=True)
     def reshape(self, new_shape: MeshShape) -> None:
-        """Give the mesh another shape with the same chips; the new shape must be a line or a grid that is physically joined."""
+        """Give the mesh another shape with the same chips.
+
+        The new shape must be a line or a grid that is physically joined.
+        """
         asked = f"reshape({new_shape!r}) on {self!r}"
         self.check_open(asked)
         if not isinstance(new_shape, MeshShape):
             fail(asked, "incompatible function arguments", "reshape(MeshShape(r, c))", TypeError)
         shape = tuple(new_shape)
         if math.prod(shape) != len(self._ids):
-            fail(
-                asked,
-                f"New shape must have the same number of devices as current shape: {math.prod(shape)} and {len(self._ids)}",
-            )
+            rule = "New shape must have the same number of devices as current shape:"
+            rule += f" {math.prod(shape)} and {len(self._ids)}"
+            fail(asked, rule)
         if shape == self._shape:
             return
         if max(shape) == len(self._ids):
@@ -244,7 +233,8 @@ class MeshDevice:
                 (len(rows), len(columns)),
                 (len(columns), len(rows)),
             ):
-                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a physically connected mesh grid with the {len(box)} opened devices"
+                rule = f"Request to reshape to {new_shape!r}, but it is not possible to form a"
+                rule += f" physically connected mesh grid with the {len(box)} opened devices"
                 fail(asked, rule, "open the shape directly")
             if shape != (len(rows), len(columns)):
                 box.sort(key=lambda w: w[::-1])
@@ -268,11 +258,8 @@ class MeshDevice:
     def check_open(self, asked: object) -> None:
         """Raise where the mesh has been closed."""
         if not self.is_open:
-            fail(
-                asked,
-                f"{self!r} is closed",
-                "open a mesh with ttnn.open_mesh_device and put the tensors on it",
-            )
+            cure = "open a mesh with ttnn.open_mesh_device and put the tensors on it"
+            fail(asked, f"{self!r} is closed", cure)
 
     def id(self) -> int:
         """A number that no other mesh has."""
@@ -311,22 +298,18 @@ class MeshDeviceView:
         return self._mesh.get_num_devices()
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this process drives the chip at `coord`: everywhere, unless ranks share the mesh."""
+        """True where this process drives the chip at `coord`."""
         if not self._mesh._inside(tuple(coord)):
-            fail(
-                f"is_local({coord!r}) on {self._mesh!r}",
-                f"Coordinate {coord!r} not found in mesh {self.shape()!r}",
-            )
+            rule = f"Coordinate {coord!r} not found in mesh {self.shape()!r}"
+            fail(f"is_local({coord!r}) on {self._mesh!r}", rule)
         return tuple(coord) in self._mesh.grid.coords
 
     def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
         """The smallest rectangle around the chips that this process drives."""
         local = self._mesh.grid.coords
         if not local:
-            fail(
-                f"get_local_mesh_coord_range on {self._mesh!r}",
-                "No local devices found in mesh device: other ranks drive them all",
-            )
+            rule = "No local devices found in mesh device: other ranks drive them all"
+            fail(f"get_local_mesh_coord_range on {self._mesh!r}", rule)
         axes = list(zip(*local, strict=True))
         return MeshCoordinateRange(
             MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes)))

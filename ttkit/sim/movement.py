@@ -1,4 +1,4 @@
-"""Tensors moved between host and mesh, kept in another layout or type, copied, taken apart by device."""
+"""Tensors moved between host and mesh, in another layout or type, copied, device by device."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def deallocate(tensor: Tensor, force: bool = True) -> None:
 def copy_host_to_device_tensor(
     host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
 ) -> None:
-    """Write a host tensor's values into a tensor on a mesh: how the inputs of a trace are refreshed."""
+    """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     asked = describe("copy_host_to_device_tensor", (host_tensor, device_tensor))
     if host_tensor.mesh is not None or device_tensor.mesh is None:
         rule = "the first tensor must be on the host and the second on a device"
@@ -82,7 +82,7 @@ def copy_host_to_device_tensor(
 def copy_device_to_host_tensor(
     device_tensor: Tensor, host_tensor: Tensor, blocking: bool = True, cq_id: Any = None
 ) -> None:
-    """Write the values of a tensor on a mesh into a host tensor of the same shape and distribution."""
+    """Write the values of a tensor on a mesh into a host tensor that is like it."""
     asked = describe("copy_device_to_host_tensor", (device_tensor, host_tensor))
     on_mesh("copy_device_to_host_tensor", device_tensor)
     _check_alike(host_tensor, device_tensor, asked)
@@ -113,7 +113,7 @@ def to_layout(
     sub_core_grids: Any = None,
     pad_value: float = 0.0,
 ) -> Tensor:
-    """Return the tensor in another layout (and type): only the padding changes, never the values."""
+    """Return the tensor in another layout (and type): only the padding changes."""
     asked, same_type = describe("to_layout", (tensor, layout, dtype)), dtype in (None, tensor.dtype)
     if layout is tensor.layout and (same_type or tensor.mesh is not None):
         return tensor  # on a device a type is looked at only when the layout changes
@@ -220,8 +220,9 @@ def to_memory_config(
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
     """Return the shards as tensors of one device each, in row-major order, in the tensor's memory.
 
-    Where ranks share the mesh, a host tensor's shards are gathered from all of them, so each must call;
-    shards on devices stay where they are: those of other ranks have a shape here, but no values.
+    Where ranks share the mesh, a host tensor's shards are gathered from all of them, so each must
+    call; shards on devices stay where they are: those of other ranks have a shape here, but no
+    values.
     """
     dtype, layout, shape = tensor.dtype, tensor.layout, tensor.shard_shape
     if tensor.mesh is None:
@@ -280,9 +281,8 @@ def _combine(
     first = tensors[0]
     if any(_spec(t) != _spec(first) for t in tensors):
         rule = "All tensor shards must have the same tensor spec, got"
-        fail(
-            asked, f"{rule} {[_spec(t) for t in tensors]}", "tensors of one shape, dtype and layout"
-        )
+        rule = f"{rule} {[_spec(t) for t in tensors]}"
+        fail(asked, rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     topology = TensorTopology(MeshShape([len(grid.covers)]), [PlacementShard(0)], grid.covers)

@@ -21,58 +21,45 @@ def _normalise(
     operands = tuple(t for t in (tensor, weight, bias, residual) if t is not None)
     asked = describe(name, operands)
     if any(t.mesh is None for t in operands[1:]) and tensor.mesh is not None:
-        fail(
-            asked,
-            "Device Operations expect device tensors as inputs",
-            "ttnn.to_device(tensor, mesh)",
-        )
+        rule = "Device Operations expect device tensors as inputs"
+        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
     if not centre and tensor.layout is not Layout.TILE:
-        fail(
-            asked,
-            f"ttnn::{name} does not support ROW_MAJOR input tensors. Use TILE layout.",
-            "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)",
-        )
+        rule = f"ttnn::{name} does not support ROW_MAJOR input tensors. Use TILE layout."
+        fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     on_mesh(name, *operands, letters="ABCD")
     if tensor.layout is not Layout.TILE and tensor.shard_shape[-1] % 32:
-        rule = f"ROW_MAJOR input requires W ({tensor.shard_shape[-1]}) to be a multiple of tile width (32)"
+        rule = f"ROW_MAJOR input requires W ({tensor.shard_shape[-1]}) to be a multiple of tile"
+        rule += " width (32)"
         fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     if residual is not None and residual.layout is not Layout.TILE:
-        fail(
-            asked,
-            f"Residual tensor must have TILE layout, got: Layout::{residual.layout.name}",
-            "ttnn.to_layout(residual, ttnn.TILE_LAYOUT)",
-        )
+        rule = f"Residual tensor must have TILE layout, got: Layout::{residual.layout.name}"
+        fail(asked, rule, "ttnn.to_layout(residual, ttnn.TILE_LAYOUT)")
     if tensor.dtype not in dtypes.FLOATS:
-        fail(
-            asked,
-            f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got: DataType::{tensor.dtype.name}",
-            "ttnn.typecast",
-        )
+        rule = "Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got:"
+        rule += f" DataType::{tensor.dtype.name}"
+        fail(asked, rule, "ttnn.typecast")
     width = tensor.shard_shape[-1]
     for what, vector in (("gamma", weight), ("beta", bias)):
         if vector is not None and (
             vector.shard_shape[-1] != width and vector.logical_volume() != width
         ):
-            rule = f"Input and {what} padded widths must match and {what} logical width must be >= input logical width"
-            fail(
-                asked,
-                f"{rule}: {width} and {vector.shard_shape[-1]}",
-                f"shard the {what} like the last dimension of the input",
-            )
+            rule = f"Input and {what} padded widths must match and {what} logical width must be"
+            rule += " >= input logical width"
+            rule = f"{rule}: {width} and {vector.shard_shape[-1]}"
+            fail(asked, rule, f"shard the {what} like the last dimension of the input")
     for what, vector in (("Gamma", weight), ("Beta", bias)):
         if (
             vector is not None
             and vector.layout is Layout.ROW_MAJOR
             and vector.shard_shape[-1] != 32
         ):
-            rule = f"{what}'s last padded dim needs to equal tile width and {what.lower()}'s volume needs to align with the input width"
-            fail(
-                asked,
-                f"{rule}, got {list(vector.shard_shape)}",
-                "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]",
-            )
+            rule = f"{what}'s last padded dim needs to equal tile width and {what.lower()}'s"
+            rule += " volume needs to align with the input width"
+            rule = f"{rule}, got {list(vector.shard_shape)}"
+            fail(asked, rule, "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]")
     if residual is not None and residual.shard_shape != tensor.shard_shape:
-        rule = f"Input and residual logical and padded shapes must match, got input: {list(tensor.shard_shape)} vs residual: {list(residual.shard_shape)}"
+        rule = "Input and residual logical and padded shapes must match, got input:"
+        rule += f" {list(tensor.shard_shape)} vs residual: {list(residual.shard_shape)}"
         fail(asked, rule)
     like, arrays, topology = together(name, operands)
     taken = iter(arrays)
@@ -178,34 +165,25 @@ def embedding(
     between them, the first index counts.
 
     Raises:
-        TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of the table.
+        TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
+            the table.
     """
     asked = describe("embedding", (input_tensor, weight))
     if any(t.mesh is None for t in (input_tensor, weight)):
-        fail(
-            asked,
-            "Device Operations expect device tensors as inputs",
-            "ttnn.to_device(tensor, mesh)",
-        )
+        rule = "Device Operations expect device tensors as inputs"
+        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
     on_mesh("embedding", input_tensor, weight)
     if input_tensor.dtype not in (DataType.UINT32, DataType.BFLOAT16):
-        fail(
-            asked,
-            f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}",
-            "dtype=ttnn.uint32",
-        )
+        rule = f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}"
+        fail(asked, rule, "dtype=ttnn.uint32")
     if weight.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B):
-        fail(
-            asked,
-            f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype.name}",
-            "dtype=ttnn.bfloat16",
-        )
+        rule = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype.name}"
+        fail(asked, rule, "dtype=ttnn.bfloat16")
     front = weight.shard_shape[:-2]
     if any(n != 1 for n in front):
-        fail(
-            asked,
-            f"First two dimensions for the weights must be 1 but got {' and '.join(map(str, front))}",
-        )
+        rule = "First two dimensions for the weights must be 1 but got"
+        rule += f" {' and '.join(map(str, front))}"
+        fail(asked, rule)
     by_rows = (layout or weight.layout) is Layout.ROW_MAJOR
     if (
         dtype is not None
@@ -220,11 +198,8 @@ def embedding(
     if len(input_tensor.shard_shape) > 2:
         numbers = numbers[(slice(None),) * (lead + 1) + (0,) * (len(input_tensor.shard_shape) - 2)]
     if numbers.size and (numbers.min() < 0 or numbers.max() >= rows):
-        fail(
-            asked,
-            f"index {int(numbers.max())} is outside of a table of {rows} rows",
-            "indices below the number of rows",
-        )
+        rule = f"index {int(numbers.max())} is outside of a table of {rows} rows"
+        fail(asked, rule, "indices below the number of rows")
     flat = table.reshape(table.shape[:lead] + (rows, width))
     if all(n == 1 for n in table.shape[:lead]):
         taken = flat.reshape(rows, width)[numbers]
@@ -267,20 +242,16 @@ def dropout(
     on_mesh("dropout", input_tensor)
     asked = describe("dropout", (input_tensor, probability, scale, seed))
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        fail(
-            asked,
-            f"incompatible function arguments: seed {seed!r} is not a whole number from 0 on",
-            kind=TypeError,
-        )
+        rule = f"incompatible function arguments: seed {seed!r} is not a whole number from 0 on"
+        fail(asked, rule, kind=TypeError)
     if input_tensor.dtype is not DataType.BFLOAT16:
-        rule = f"Dropout operation requires input and output data types to match. Input data type: {input_tensor.dtype.name}, output data type: BFLOAT16"
+        rule = "Dropout operation requires input and output data types to match. Input data"
+        rule += f" type: {input_tensor.dtype.name}, output data type: BFLOAT16"
         fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
     if input_tensor.layout is not Layout.TILE:
-        fail(
-            asked,
-            "Dropout operation requires tensor to be in Tile layout when working with non-sharded input tensor",
-            "ttnn.to_layout",
-        )
+        rule = "Dropout operation requires tensor to be in Tile layout when working with"
+        rule += " non-sharded input tensor"
+        fail(asked, rule, "ttnn.to_layout")
     grid, shape = input_tensor.grid, input_tensor.shard_shape
     chips = [grid.covers.index(c) for c in grid.coords] if use_per_device_seed else [0]
     kept = np.array(

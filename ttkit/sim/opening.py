@@ -56,11 +56,8 @@ class SystemMeshDescriptor:
         """The id of the chip at `coord`."""
         row, column = coord
         if not (self.all_local() or self.is_local(coord)):
-            fail(
-                f"get_device_id({coord!r})",
-                f"Device at {coord!r} is remote: another rank drives it",
-                "is_local(coordinate) first",
-            )
+            rule = f"Device at {coord!r} is remote: another rank drives it"
+            fail(f"get_device_id({coord!r})", rule, "is_local(coordinate) first")
         return self._system.ids[row][column]
 
 
@@ -81,7 +78,8 @@ def open_mesh_device(
 ) -> MeshDevice:  # fmt: skip
     """Open chips of the system as a mesh.
 
-    A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens as a line around the rim.
+    A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens
+    as a line around the rim.
 
     Args:
         mesh_shape: [rows, columns]; the whole system when left out.
@@ -100,12 +98,8 @@ def open_mesh_device(
     asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
-            fail(
-                asked,
-                f"incompatible function arguments: {value!r} is not a {kind.__name__}",
-                f"ttnn.{kind.__name__}(2, 4)",
-                TypeError,
-            )
+            rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
+            fail(asked, rule, f"ttnn.{kind.__name__}(2, 4)", TypeError)
     for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
         integer(number, asked, 0)
     ids = integers(physical_device_ids, asked)
@@ -115,22 +109,21 @@ def open_mesh_device(
         local = _local_ids(devices)
         for device in ids:
             if device not in local:
-                fail(
-                    asked,
-                    f"Device index {device} out of range. There are {len(local)} devices available.",
-                )
+                rule = f"Device index {device} out of range. There are {len(local)} devices"
+                rule += " available."
+                fail(asked, rule)
             if (
                 device not in system.coordinate_of
             ):  # the descriptor leaves it out, which does not matter without a fabric
                 if fabric_setting[0] is not FabricConfig.DISABLED:
-                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine whose cables were never set up: tt-topology -l mesh"
+                    cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
+                    cure += " whose cables were never set up: tt-topology -l mesh"
                     fail(asked, outside_fabric(device), cure)
                 system = devices
         if len(ids) != mesh_shape.mesh_size():
-            fail(
-                asked,
-                f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()}, values size: {len(ids)}",
-            )
+            rule = f"Shape and values size mismatch; shape mesh_size: {mesh_shape.mesh_size()},"
+            rule += f" values size: {len(ids)}"
+            fail(asked, rule)
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
@@ -152,16 +145,17 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     check_fabric(fabric_setting[0].name, asked)
     remote = {chip for board in devices.boards for chip in board[1:]}
     idle = set(devices.coordinate_of) - set(ids)
-    # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of other ranks' chips nothing is known.
+    # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of
+    # other ranks' chips nothing is known.
     if binding() is None and remote and idle and not remote & set(ids):
-        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate that the fabric was launched on a subset of the devices"
-        rule += " available in the system, which is currently not supported. To launch on a subset of devices, first create a MeshDevice of the full"
+        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
+        rule += " that the fabric was launched on a subset of the devices"
+        rule += " available in the system, which is currently not supported. To launch on a"
+        rule += " subset of devices, first create a MeshDevice of the full"
         rule += " system size, then create submeshes accordingly."
-        fail(
-            asked,
-            rule,
-            f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES for fewer boards",
-        )
+        cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
+        cure += " for fewer boards"
+        fail(asked, rule, cure)
 
 
 @checked("close_mesh_device")
@@ -205,7 +199,10 @@ def manage_device(device_id: int) -> Iterator[MeshDevice]:
 
 @checked("synchronize_device")
 def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
-    """Wait until the device has done everything; the simulator is eager, so this only checks that it is open."""
+    """Wait until the device has done everything.
+
+    The simulator is eager, so this only checks that it is open.
+    """
     device.check_open("synchronize_device")
 
 
@@ -238,18 +235,11 @@ def set_fabric_config(
         TTKitError: a mesh is still open.
     """
     if not isinstance(config, FabricConfig):
-        fail(
-            "set_fabric_config",
-            f"incompatible function arguments: {config!r}",
-            "ttnn.FabricConfig.FABRIC_1D",
-            TypeError,
-        )
+        rule = f"incompatible function arguments: {config!r}"
+        fail("set_fabric_config", rule, "ttnn.FabricConfig.FABRIC_1D", TypeError)
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
-        fail(
-            f"set_fabric_config({config!r})",
-            f"SetFabricConfig({config.name}) is not allowed while devices are still open",
-            "close the mesh first",
-        )
+        rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
+        fail(f"set_fabric_config({config!r})", rule, "close the mesh first")
     fabric_setting[0] = config
 
 

@@ -1,8 +1,8 @@
 """One record for each operation, and the one point that every call goes through.
 
-`OPERATIONS` holds all that the kit knows of an operation: traces, the profiler, the roofline and the
-exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost call with
-its arguments and its result; what an operation calls to do its work is its own business.
+`OPERATIONS` holds all that the kit knows of an operation: traces, the profiler, the roofline and
+the exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost
+call with its arguments and its result; what an operation calls to do its work is its own business.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class Operation:
         name: ttnn's name, with the module that it is in, as "transformer.concatenate_heads".
         call: the checked function.
         kind: "product" (matrix product), "compute" (all other arithmetic), "collective" (chips send
-            each other values), "write" and "read" (values go from the host to chips, or back), "store"
-            (the same values in another place, layout or type), "arrange" (elements of each shard
-            rearranged, or made by a rule).
+            each other values), "write" and "read" (values go from the host to chips, or back),
+            "store" (the same values in another place, layout or type), "arrange" (elements of each
+            shard rearranged, or made by a rule).
         dtypes: element types that it takes: a tuple, or {(first, second): result} of two operands;
             None where the function itself decides.
         flops: counts a call's floating-point operations on one chip.
-        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as much of
-            the last operand as it writes; "shape", nothing where every element stays in its place;
-            "none".
+        moves: what it reads and writes in a chip's DRAM: "all" operands and results; "part", as
+            much of the last operand as it writes; "shape", nothing where every element stays in its
+            place; "none".
     """
 
     name: str
@@ -148,7 +148,10 @@ def _watched(
 
 # ---------------------------------------------------------------- checks of a call
 def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], quiet: bool) -> F:
-    """`function` behind checks of its arguments' classes; unexpected errors become the kit's own."""
+    """`function` behind checks of its arguments' classes.
+
+    Unexpected errors become the kit's own.
+    """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
 
@@ -263,7 +266,10 @@ def moved(
     topology: TensorTopology | None = None,
     output: Tensor | None = None,
 ) -> Tensor:
-    """`result` for rearranged values of `like`, which need no rounding; a host tensor stays there."""
+    """`result` for rearranged values of `like`, which need no rounding.
+
+    A host tensor stays there.
+    """
     if like.mesh is None:
         return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
     if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
@@ -292,7 +298,7 @@ def _written(
 
 
 def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
-    """The operand on the fewest chips, all operands' arrays on its chips, and the result's topology."""
+    """The operand on the fewest chips, all arrays on its chips, and the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
     arrays = [t.array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
@@ -326,10 +332,11 @@ def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> No
 
 
 def check_tiles(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """The first half of `check_broadcast`, which ttnn does before it looks at types: two dimensions."""
+    """The first half of `check_broadcast`, before ttnn looks at types: two dimensions."""
     last, other = ((1, 1) + a)[-2:], ((1, 1) + b)[-2:]
     if last != other and 1 not in last + other:
-        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and {list(other)}"
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and"
+        rule += f" {list(other)}"
         fail(asked, f"{rule} differ and none is 1", "equal shapes, or 1 where one repeats")
 
 

@@ -1,7 +1,8 @@
-"""What ttnn writes into a tensor's topology after a collective: rules for placements alone, which never touch values.
+"""What ttnn writes into a tensor's topology after a collective; values do not matter.
 
-Read off the library itself: all_gather, all_reduce and the broadcasts clear the axis, reduce_scatter and mesh_partition
-shard it. A label that the library cannot make sense of (a distribution shape that is not the mesh's) stays as it was.
+Read off the library itself: all_gather, all_reduce and the broadcasts clear the axis,
+reduce_scatter and mesh_partition shard it. A label that the library cannot make sense of (a
+distribution shape that is not the mesh's) stays as it was.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _per_axis(label: TensorTopology, mesh: Shape) -> list[Placement] | None:
 def _settled(
     placements: list[Placement], shape: Shape, rank: int, last: int | None
 ) -> Label | None:
-    """Placements made consistent: a tensor dimension cut along several axes becomes a one-dimensional label, or nothing does."""
+    """Make placements consistent: a dimension cut along several axes gives a label of one axis."""
     dims = [_dim(p, rank) for p in placements]
     for axis, n in enumerate(shape):
         if n == 1 and dims[axis] is not None and dims.count(dims[axis]) > 1:
@@ -136,7 +137,7 @@ def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int)
 def partition(
     old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
 ) -> TensorTopology:
-    """After mesh_partition along `dim`: an axis that already shards another dimension is left as it was."""
+    """After mesh_partition along `dim`: an axis that shards another dimension stays."""
     mesh = grid.mesh_shape
     if axis is None:
         if any(

@@ -60,7 +60,10 @@ def _tree(value: Any, indent: str = "") -> str:
 
 
 class _Missing(AttributeError, KeyError):
-    """ttnn raises KeyError for a name that is not there; as an AttributeError, `hasattr` works too."""
+    """ttnn raises KeyError for a name that is not there.
+
+    As an AttributeError, `hasattr` works too.
+    """
 
     __str__ = AttributeError.__str__
 
@@ -125,7 +128,10 @@ def preprocess_embedding_weight(weight: Any, *, dtype: DataType) -> Any:
 
 
 def default_preprocessor(model: Any, name: str, ttnn_module_args: Any) -> ParameterDict:
-    """The parameters of a Linear, LayerNorm or Embedding (or of a subclass) as bfloat16 tensors; empty for other modules."""
+    """The parameters of a Linear, LayerNorm or Embedding (or of a subclass) as bfloat16 tensors.
+
+    Empty for other modules.
+    """
     import torch
 
     made = ParameterDict()
@@ -137,13 +143,10 @@ def default_preprocessor(model: Any, name: str, ttnn_module_args: Any) -> Parame
         for key in ("weight", "bias"):
             parameter = getattr(model, key)
             if parameter is None:
-                rule = f"{type(model).__name__} has no {key}: 'NoneType' object has no attribute 'reshape'"
-                fail(
-                    f"{NAME} at {name or 'the model'}",
-                    rule,
-                    "a custom_preprocessor for it",
-                    AttributeError,
-                )
+                rule = f"{type(model).__name__} has no {key}: 'NoneType' object has no"
+                rule += " attribute 'reshape'"
+                cure = "a custom_preprocessor for it"
+                fail(f"{NAME} at {name or 'the model'}", rule, cure, AttributeError)
             made[key] = preprocess_layernorm_parameter(parameter, dtype=DataType.BFLOAT16)
     elif isinstance(model, torch.nn.Embedding):
         made["weight"] = preprocess_embedding_weight(model.weight, dtype=DataType.BFLOAT16)
@@ -153,24 +156,19 @@ def default_preprocessor(model: Any, name: str, ttnn_module_args: Any) -> Parame
 def _own(
     custom: Callable[..., Any], module: Any, name: str, convert: Callable[[Any, str], bool]
 ) -> Any:
-    """What the caller's preprocessor makes of a module; it takes (model, name) and, by these names, more."""
+    """What the caller's preprocessor makes of a module.
+
+    It takes (model, name) and, by these names, more.
+    """
     parameters = list(inspect.signature(custom).parameters)
     if len(parameters) < 2:
-        fail(
-            NAME,
-            "Custom preprocessor must have at least two parameters: model and name",
-            "def custom_preprocessor(model, name): ...",
-            RuntimeError,
-        )
+        rule = "Custom preprocessor must have at least two parameters: model and name"
+        fail(NAME, rule, "def custom_preprocessor(model, name): ...", RuntimeError)
     extra = {"ttnn_module_args": None, "convert_to_ttnn": convert}
     for parameter in parameters[2:]:
         if parameter not in extra:
-            fail(
-                NAME,
-                f"Unsupported parameter: {parameter}",
-                "model, name, ttnn_module_args, convert_to_ttnn",
-                RuntimeError,
-            )
+            rule = f"Unsupported parameter: {parameter}"
+            fail(NAME, rule, "model, name, ttnn_module_args, convert_to_ttnn", RuntimeError)
     return custom(module, name, **{k: v for k, v in extra.items() if k in parameters})
 
 
@@ -195,13 +193,11 @@ def _convert(
         usual = default_preprocessor(module, name, None)
         if usual:
             if len(usual) != len(children) + len(plain):
-                rule = "Not all children or parameters were converted using default_preprocessor_parameters!"
-                fail(
-                    f"{NAME} at {name or 'the model'}",
-                    f"{rule} {type(module).__name__} has more than {', '.join(usual)}",
-                    "a custom_preprocessor",
-                    RuntimeError,
-                )
+                rule = "Not all children or parameters were converted using"
+                rule += " default_preprocessor_parameters!"
+                asked = f"{NAME} at {name or 'the model'}"
+                rule = f"{rule} {type(module).__name__} has more than {', '.join(usual)}"
+                fail(asked, rule, "a custom_preprocessor", RuntimeError)
             return usual
         for key, parameter in plain:
             made[key] = from_torch(
@@ -241,44 +237,38 @@ def preprocess_model_parameters(
 ) -> Any:
     """The parameters of a torch module as ttnn tensors with the module's own names, on `device` where one is given.
 
-    Linear weights come as [in, out] and biases as [1, out], layer norms as [1, n], all in tiles; embedding tables and plain
-    parameters row-major in their own shape. Floats become bfloat16. A ModuleList gives a list, a Sequential a dict with the
-    numbers as keys, modules without parameters nothing. Inside `ttnn.distribute(mapper)` all are cut by that mapper.
+    Linear weights come as [in, out] and biases as [1, out], layer norms as [1, n], all in tiles;
+    embedding tables and plain parameters row-major in their own shape. Floats become bfloat16. A
+    ModuleList gives a list, a Sequential a dict with the numbers as keys, modules without
+    parameters nothing. Inside `ttnn.distribute(mapper)` all are cut by that mapper.
 
     Args:
         model_name, version: for a cache on disk, which the simulator does not keep.
         initialize_model: a function that makes the module.
-        convert_to_ttnn: says for a module and its name whether its parameters become ttnn tensors; all do without it.
-        custom_preprocessor: called with a module and its name first; what it gives is taken as it is.
+        convert_to_ttnn: says for a module and its name whether its parameters become ttnn tensors;
+            all do without it.
+        custom_preprocessor: called with a module and its name first; what it gives is taken as it
+            is.
         prefix: the name of the module itself, put before all names that the two functions see.
 
     Raises:
         TTKitError: torch is not installed.
         TypeError: there is no `initialize_model`.
-        RuntimeError: a Linear, LayerNorm or Embedding has parameters of its own besides the usual ones.
+        RuntimeError: a Linear, LayerNorm or Embedding has parameters of its own besides the usual
+            ones.
     """
     try:
         import torch
     except ImportError:
-        fail(
-            NAME,
-            "Torch is not installed. Model preprocessing functions require torch",
-            "pip install torch, or make the tensors with ttkit.from_numpy",
-        )
+        rule = "Torch is not installed. Model preprocessing functions require torch"
+        fail(NAME, rule, "pip install torch, or make the tensors with ttkit.from_numpy")
     if initialize_model is None:
-        fail(
-            NAME,
-            "initialize_model is missing: 'NoneType' object is not callable",
-            "initialize_model=lambda: model",
-            TypeError,
-        )
+        rule = "initialize_model is missing: 'NoneType' object is not callable"
+        fail(NAME, rule, "initialize_model=lambda: model", TypeError)
     model = initialize_model()
     if not isinstance(model, torch.nn.Module):
-        fail(
-            NAME,
-            f"initialize_model gave a {type(model).__name__}, not a torch.nn.Module",
-            kind=TypeError,
-        )
+        rule = f"initialize_model gave a {type(model).__name__}, not a torch.nn.Module"
+        fail(NAME, rule, kind=TypeError)
     parameters = _convert(
         model, prefix, custom_preprocessor, convert_to_ttnn or (lambda module, name: True)
     )

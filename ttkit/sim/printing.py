@@ -37,17 +37,16 @@ def set_printoptions(
         or not isinstance(precision, int)
         or precision < 0
     ):
-        fail(
-            asked,
-            "incompatible function arguments",
-            "sci_mode True, False or 'default'; precision a whole number",
-            TypeError,
-        )
+        rule = "incompatible function arguments"
+        fail(asked, rule, "sci_mode True, False or 'default'; precision a whole number", TypeError)
     _options.update(profile=profile, sci_mode=sci_mode, precision=precision)
 
 
 def text_of(tensor: Tensor) -> str:
-    """The whole tensor, shard by shard; on a device each shard is headed by its device id and coordinate."""
+    """The whole tensor, shard by shard.
+
+    On a device each shard is headed by its device id and coordinate.
+    """
     tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, layout=Layout::{tensor.layout.name})"
     if not tensor.is_allocated():
         return f"ttnn.Tensor(<buffer is not allocated>{tail}"

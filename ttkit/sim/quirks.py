@@ -1,4 +1,7 @@
-"""What ttnn 0.81.1 does that nobody would expect; each with a golden case (tests/conformance) that shows it."""
+"""What ttnn 0.81.1 does that nobody would expect.
+
+Each with a golden case (tests/conformance) that shows it.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ REPLICATE = PlacementReplicate()
 def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
     """What ttnn says of a result with these operands on the mesh `grid`.
 
-    An axis that any operand shards is sharded, and the first operand names the dimension. Replicated
-    operands of another distribution rank do not count: op-binary ... 'S0',override=[8] + 'R R' says [8].
-    ttnn looks at placements alone, never at the values, and names every chip of the mesh.
+    An axis that any operand shards is sharded, and the first operand names the dimension.
+    Replicated operands of another distribution rank do not count: op-binary ... 'S0',override=[8] +
+    'R R' says [8]. ttnn looks at placements alone, never at the values, and names every chip of the
+    mesh.
     """
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
@@ -47,7 +51,7 @@ def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
 
 @functools.lru_cache(maxsize=256)
 def of_nothing(grid: Any) -> TensorTopology:
-    """The topology of a product with a dimension of 0: ttnn makes a new replicated tensor of zeros."""
+    """The topology of a product with a dimension of 0: that of a new tensor of zeros."""
     return TensorTopology(MeshShape([len(grid.covers)]), [REPLICATE], grid.covers)
 
 
@@ -56,11 +60,11 @@ LANES = {DataType.UINT8: 8, DataType.UINT16: 4, DataType.UINT32: 8}
 
 
 def integers(array: np.ndarray, dtype: DataType, target: Any, rows: int | None) -> np.ndarray:
-    """Floats as integers: truncated, and what does not fit becomes what the host's instructions give.
+    """Floats as integers: truncated; what does not fit becomes what the host's instructions give.
 
-    Values go through int32, where everything out of range is the least number; small types saturate,
-    uint32 wraps. The end of a row-major shard that does not fill a vector wraps: dtype.json, uint8 and
-    uint16 of [1.7, 2.5, 200, 0].
+    Values go through int32, where everything out of range is the least number; small types
+    saturate, uint32 wraps. The end of a row-major shard that does not fill a vector wraps:
+    dtype.json, uint8 and uint16 of [1.7, 2.5, 200, 0].
 
     Args:
         target: the NumPy type of `dtype`.
@@ -108,7 +112,8 @@ def check_summed(tensor: Any, call: Any) -> None:
 def converted_on_device(source: str, plain: DataType, dtype: DataType, layout: Layout) -> bool:
     """True where ttnn uploads a host array first and converts it there.
 
-    Like any operation, that leaves a topology that names every device (mapper.json, partial meshes).
+    Like any operation, that leaves a topology that names every device (mapper.json, partial
+    meshes).
 
     Args:
         source: the host type's name.

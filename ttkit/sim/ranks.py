@@ -24,7 +24,8 @@ class SharedSystem(System):
 
     Args:
         host_rank: ours.
-        host_of: the host rank of each device id. The ids of other ranks' devices are never shown: each rank has its own.
+        host_of: the host rank of each device id. The ids of other ranks' devices are never shown:
+            each rank has its own.
     """
 
     host_rank: int = 0
@@ -90,11 +91,9 @@ def binding() -> tuple[int, int] | None:
     if world_size() == 1 or not given[0]:
         return None
     if not all(value.isdigit() for value in given if value):
-        fail(
-            f"TT_MESH_ID={given[0]} TT_MESH_HOST_RANK={given[1]}",
-            "both must be whole numbers",
-            "TT_MESH_ID=0 TT_MESH_HOST_RANK=1",
-        )
+        rule = "both must be whole numbers"
+        cure = "TT_MESH_ID=0 TT_MESH_HOST_RANK=1"
+        fail(f"TT_MESH_ID={given[0]} TT_MESH_HOST_RANK={given[1]}", rule, cure)
     return int(given[0]), int(given[1] or 0)
 
 
@@ -111,7 +110,8 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
     if mesh.num_hosts == 1:
         return None
     if not os.environ.get("TT_MESH_HOST_RANK", "").strip():
-        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for single host systems."
+        rule = "Not specifying both TT_MESH_ID and TT_MESH_HOST_RANK is only supported for"
+        rule += " single host systems."
         fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # refuses a host rank that is not there
     wraps = tuple(kind == "RING" for kind in mesh.dim_types)
@@ -171,11 +171,8 @@ def check_fabric(fabric: str, asked: str) -> None:
 
         fitting.check_fabric(fabric, asked)
     elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:
-        fail(
-            asked,
-            f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes",
-            "ttnn.FabricConfig.FABRIC_2D",
-        )
+        rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
+        fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")
 
 
 @functools.lru_cache(maxsize=16)

@@ -118,9 +118,9 @@ def _enter(name: str) -> None:
         return result(input_tensor, folded, layout=output_layout, owned=bool(axes))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"""Return the {name} over dimensions of each shard (all without `dim`), times `scalar`.
+    call.__doc__ = f"""Return the {name} over dimensions of each shard, times `scalar`.
 
-    Chips are not put together, and tile padding does not count. `correction` divides a variance by n - 1.
+    Chips are not put together, tile padding does not count. `correction` divides by n - 1.
     """
     operation(name, dtypes=takes, flops=each_element(flops), hints=HINTS)(call)
 
@@ -172,7 +172,7 @@ def topk(
     *,
     output_tensor: Any = None,
 ) -> list[Tensor]:
-    """Return [values, indices] of the k largest (or smallest) elements along `dim` of each shard."""
+    """Return [values, indices] of the k largest or smallest elements along `dim`."""
     asked, rank = describe("topk", (input_tensor, k, dim)), len(input_tensor.shard_shape)
     on_mesh("topk", input_tensor)
     if not -rank <= dim < rank:

@@ -1,4 +1,4 @@
-"""Operations that only move elements about within each chip's shard: shapes, order, pieces, copies."""
+"""Operations that rearrange the elements of each chip's shard: shapes, order, pieces, copies."""
 
 from __future__ import annotations
 
@@ -62,19 +62,15 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     asked = describe("reshape", (input_tensor, shape))
     wanted = list(integers(shape, asked, -1))
     if wanted.count(-1) > 1:
-        fail(
-            asked,
-            f"Shape cannot have more than 1 elements that is set to -1! Shape used: {tuple(wanted)}",
-        )
+        rule = "Shape cannot have more than 1 elements that is set to -1! Shape used:"
+        rule += f" {tuple(wanted)}"
+        fail(asked, rule)
     have = input_tensor.logical_volume()
     if -1 in wanted:
         rest = -math.prod(wanted)
         if rest == 0 or have % rest:
-            fail(
-                asked,
-                f"Invalid arguments to reshape: {have} elements do not fill {wanted}",
-                "sizes whose product divides the elements",
-            )
+            rule = f"Invalid arguments to reshape: {have} elements do not fill {wanted}"
+            fail(asked, rule, "sizes whose product divides the elements")
         wanted[wanted.index(-1)] = have // rest
     if math.prod(wanted) != have:
         rule = (
@@ -82,11 +78,9 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
             if isinstance(shape, Shape)
             else "Invalid arguments to reshape"
         )
-        fail(
-            asked,
-            f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has {math.prod(wanted)}",
-            "a shape with as many elements",
-        )
+        rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
+        rule += f" {math.prod(wanted)}"
+        fail(asked, rule, "a shape with as many elements")
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
@@ -97,7 +91,8 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -
     asked = describe("permute", (input_tensor, dims))
     order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
     if len(order) != len(input_tensor.shard_shape):
-        rule = "The number of dimensions in the tensor input does not match the length of the desired ordering"
+        rule = "The number of dimensions in the tensor input does not match the length of the"
+        rule += " desired ordering"
         fail(asked, f"{rule}: {len(input_tensor.shard_shape)} and {len(order)}")
     if sorted(order) != list(range(len(order))):
         fail(asked, f"each dimension must come once in the ordering, got {list(dims)}")
@@ -127,11 +122,8 @@ def concat(
         fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
     for tensor in tensors:
         if isinstance(tensor, Tensor) and tensor.mesh is None:
-            fail(
-                describe("concat", tuple(tensors)),
-                "Input tensor must be on device",
-                "ttnn.to_device(tensor, mesh)",
-            )
+            rule = "Input tensor must be on device"
+            fail(describe("concat", tuple(tensors)), rule, "ttnn.to_device(tensor, mesh)")
     on_mesh("concat", *tensors, letters="A" * len(tensors))
     asked = describe("concat", tuple(tensors), {"dim": dim})
     first = tensors[0]
@@ -139,14 +131,13 @@ def concat(
     for tensor in tensors:
         a, b = list(first.shard_shape), list(tensor.shard_shape)
         if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
-            rule = f"All dimensions must be the same size except for the dimension along which the concat is taking place: {a} and {b}"
+            rule = "All dimensions must be the same size except for the dimension along which"
+            rule += f" the concat is taking place: {a} and {b}"
             fail(asked, rule, "the same sizes elsewhere")
         if tensor.dtype is not first.dtype:
-            fail(
-                asked,
-                f"All tensors must have the same dtype: {first.dtype.name} and {tensor.dtype.name}",
-                "ttnn.typecast",
-            )
+            rule = f"All tensors must have the same dtype: {first.dtype.name} and"
+            rule += f" {tensor.dtype.name}"
+            fail(asked, rule, "ttnn.typecast")
     like, arrays, topology = together("concat", tensors)
     lead = len(like.grid.shape)
     shape = list(first.shard_shape)
@@ -185,11 +176,8 @@ def slice_(
     stride = integers(by, asked) if by is not None else (1,) * rank
     for what, values in (("begins", begin), ("ends", end), ("steps", stride)):
         if len(values) != rank:
-            fail(
-                asked,
-                f"Input rank {rank} and {what} {len(values)} must have the same size",
-                "one number for each dimension",
-            )
+            rule = f"Input rank {rank} and {what} {len(values)} must have the same size"
+            fail(asked, rule, "one number for each dimension")
     pieces = []
     for size, lo, hi, step in zip(input_tensor.shard_shape, begin, end, stride, strict=True):
         lo, hi = (n + size if n < 0 else n for n in (lo, hi))
@@ -229,11 +217,9 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
                 fail(asked, f"Step {step} must be positive")
         elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
             if not -size <= part < size:
-                fail(
-                    asked,
-                    f"Index {part} (converted to {part % size if size else part}) is out of bounds for dimension {dim} of size {size}",
-                    kind=IndexError,
-                )
+                rule = f"Index {part} (converted to {part % size if size else part}) is out of"
+                rule += f" bounds for dimension {dim} of size {size}"
+                fail(asked, rule, kind=IndexError)
             lo, hi, step = int(part) % size, int(part) % size + 1, 1
             gone.append(dim)
         else:
@@ -249,7 +235,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 
 @operation("split", "arrange", hints="memory_config")
 def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
-    """The shard cut along `dim` into pieces of `split_size` (the last may be smaller), or of the sizes listed."""
+    """Cut the shard along `dim` into pieces of `split_size`, or of the sizes listed."""
     array, lead = _shards("split", input_tensor)
     asked = describe("split", (input_tensor, split_size, dim))
     axis = axis_of(input_tensor, dim, asked)
@@ -257,10 +243,9 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -
     if isinstance(split_size, (list, tuple)):
         sizes = list(integers(split_size, asked, 0))
         if sum(sizes) != size:
-            fail(
-                asked,
-                f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but sizes {sizes} sum to {sum(sizes)}",
-            )
+            rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
+            rule += f" sizes {sizes} sum to {sum(sizes)}"
+            fail(asked, rule)
     else:
         each = integer(split_size, asked)
         if each <= 0:
@@ -277,7 +262,7 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -
 def pad(
     input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None
 ) -> Tensor:
-    """The shard with `value` around it: one (before, after) pair for each of the last dimensions, or a new shape and a start."""
+    """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = _shards("pad", input_tensor)
     asked = describe("pad", (input_tensor, padding, value))
     rank = len(input_tensor.shard_shape)
@@ -292,18 +277,14 @@ def pad(
         value = fill
     pairs = [integers(p, asked) for p in padding]
     if len(pairs) > rank:
-        fail(
-            asked,
-            f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and {rank}",
-        )
+        rule = f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and"
+        rule += f" {rank}"
+        fail(asked, rule)
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
         fail(asked, "each padding must be a pair (before, after) of numbers from 0 on")
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
-        fail(
-            asked,
-            "ttnn.pad: on device tile padding does not support front padding",
-            "a row-major tensor, or padding after",
-        )
+        rule = "ttnn.pad: on device tile padding does not support front padding"
+        fail(asked, rule, "a row-major tensor, or padding after")
     widths = [(0, 0)] * (lead + rank - len(pairs)) + pairs  # type: ignore[operator]
     would_fit(
         input_tensor,
@@ -349,10 +330,9 @@ def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
     at = integer(dim, asked)
     if not -len(shape) - 1 <= at <= len(shape):
-        fail(
-            asked,
-            f"Dimension out of range (expected to be in range of [{-len(shape) - 1},{len(shape)}], but got {at})",
-        )
+        rule = "Dimension out of range (expected to be in range of"
+        rule += f" [{-len(shape) - 1},{len(shape)}], but got {at})"
+        fail(asked, rule)
     shape.insert(at % (len(shape) + 1), 1)
     return reshape(input_tensor, shape)
 

@@ -1,6 +1,10 @@
-"""Memory that ranks on one host share, for sums: each writes its array there, each adds up a piece of all, and all read the result.
+"""Memory that ranks on one host share, for sums.
 
-Half the time of MPI's Allreduce or less, which hands every byte on several times (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
+Each rank writes its array there, adds up a piece of all arrays, and reads the result.
+
+
+Half the time of MPI's Allreduce or less, which hands every byte on several times (measured: 4 ranks
+on 2 cores, 64 KiB to 16 MiB).
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ WHOLE = (
 
 
 class SharedSum:
-    """A slot for each rank of a communicator and one for the sum, twice: who is behind may still read those of one sum when the next one begins."""
+    """A slot for each rank of a communicator and one for the sum.
+
+    All are there twice: a late rank may still read those of one sum when the next begins.
+    """
 
     def __init__(self, memory: mmap.mmap, rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks
@@ -35,7 +42,10 @@ class SharedSum:
         ]
 
     def add_up(self, mine: np.ndarray, total: np.ndarray, meet: Callable[[], None]) -> None:
-        """Write the sum of all ranks' contiguous `mine` into `total`, added in the order of the ranks; `meet` returns when all have called it."""
+        """Write the sum of all ranks' contiguous `mine`, in their order, into `total`.
+
+        `meet` returns when all have called it.
+        """
         given, wanted, step = mine.reshape(-1), total.reshape(-1), CHUNK // mine.itemsize
         for low in range(0, given.size, step):
             part, result = given[low : low + step], wanted[low : low + step]
@@ -62,9 +72,10 @@ def _sum(arrays: list[np.ndarray], out: np.ndarray) -> None:
 
 
 def shared_sum(comm: Any) -> SharedSum | None:
-    """The shared memory of the ranks of a communicator, all of which must ask; None where they are on several hosts or the system has no such memory.
+    """The shared memory of a communicator's ranks, all of which must ask; None where there is none.
 
-    The memory has no name that could stay behind: the others find it by the first rank's process id.
+    The memory has no name that could stay behind: the others find it by the first rank's process
+    id.
     """
     from mpi4py import MPI
 

@@ -1,4 +1,4 @@
-"""Sockets: tensors from the chips of one mesh to those of another, in this process or on other ranks."""
+"""Sockets: tensors from the chips of one mesh to those of another, here or on other ranks."""
 
 from __future__ import annotations
 
@@ -42,12 +42,8 @@ class MeshCoreCoord:
     def __init__(self, device_coord: Any, core_coord: Any):
         if not isinstance(device_coord, MeshCoordinate) or not isinstance(core_coord, CoreCoord):
             cure = "MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))"
-            fail(
-                "MeshCoreCoord",
-                f"incompatible function arguments: {device_coord!r}, {core_coord!r}",
-                cure,
-                TypeError,
-            )
+            rule = f"incompatible function arguments: {device_coord!r}, {core_coord!r}"
+            fail("MeshCoreCoord", rule, cure, TypeError)
         self.device_coord, self.core_coord = device_coord, core_coord
 
     def __repr__(self) -> str:
@@ -73,12 +69,8 @@ class SocketMemoryConfig:
         per_core_allocation: bool = False,
     ):
         if not isinstance(socket_storage_type, BufferType):
-            fail(
-                "SocketMemoryConfig",
-                f"incompatible function arguments: {socket_storage_type!r}",
-                "ttnn.BufferType.L1",
-                TypeError,
-            )
+            rule = f"incompatible function arguments: {socket_storage_type!r}"
+            fail("SocketMemoryConfig", rule, "ttnn.BufferType.L1", TypeError)
         self.socket_storage_type, self.fifo_size = (
             socket_storage_type,
             integer(fifo_size, "SocketMemoryConfig", 0),
@@ -102,12 +94,9 @@ class SocketConfig:
         if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(
             memory_config, SocketMemoryConfig
         ):
-            fail(
-                "SocketConfig",
-                "incompatible function arguments",
-                "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))",
-                TypeError,
-            )
+            rule = "incompatible function arguments"
+            cure = "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))"
+            fail("SocketConfig", rule, cure, TypeError)
         self._connections, self._memory = list(connections), memory_config
         self._ranks, self._meshes = (sender_rank, receiver_rank), (sender_mesh_id, receiver_mesh_id)
 
@@ -127,23 +116,21 @@ class SocketEndpoint(_Enum):
 
 
 class MeshSocket:
-    """One end of a socket between this rank's mesh and that of another; `create_socket_pair` makes both ends at once.
+    """One end of a socket between this rank's mesh and that of another.
 
     The ranks at both ends must make their sockets in the same order.
 
     Raises:
-        TTKitError: no connections, a core used twice, a chip that is not there, a configuration that does not name this rank.
+        TTKitError: no connections, a core used twice, a chip that is not there, a configuration
+            that does not name this rank.
         CollectiveMismatch: the other end is configured in another way.
     """
 
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
         if world_size() == 1:
-            fail(
-                asked,
-                "this process is alone: there is no other end",
-                "create_socket_pair for two meshes of one process, or ttkit run",
-            )
+            rule = "this process is alone: there is no other end"
+            fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
         owners: list[
             Any
         ] = []  # of the sender's and the receiver's chips: a function of a coordinate
@@ -156,18 +143,13 @@ class MeshSocket:
             owners = [lambda c, i=i: here.rank_at(i, owner_in(i, c)) for i in ids]
             ends = [here.rank if (binding() or (None,))[0] == i else -1 for i in ids]
         else:
-            fail(
-                asked,
-                "the configuration names neither ranks nor meshes",
-                "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair",
-            )
+            rule = "the configuration names neither ranks nor meshes"
+            cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair"
+            fail(asked, rule, cure)
         me = fabric.world().rank
         if ends.count(me) != 1:
-            fail(
-                asked,
-                f"rank {me} is at no end, or at both: the ends are {ends}",
-                "create_socket_pair for two meshes of one process",
-            )
+            rule = f"rank {me} is at no end, or at both: the ends are {ends}"
+            fail(asked, rule, "create_socket_pair for two meshes of one process")
         ranks = _ranks(config, owners, asked)
         self._make(
             device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque()
@@ -189,18 +171,13 @@ class MeshSocket:
                 str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections
             ]
             if len(set(cores)) != len(cores):
-                fail(
-                    asked,
-                    f"Cannot reuse {word} cores in a single socket.",
-                    "a core of its own for each connection",
-                )
+                rule = f"Cannot reuse {word} cores in a single socket."
+                fail(asked, rule, "a core of its own for each connection")
         for pair in config._pairs:
             if not device._inside(pair[end.value]):
-                fail(
-                    asked,
-                    f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh {device.shape!r}",
-                    "a chip of the mesh",
-                )
+                rule = f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh"
+                rule += f" {device.shape!r}"
+                fail(asked, rule, "a chip of the mesh")
         self._device, self._config, self._end, self._tag, self._queue = (
             device,
             config,
@@ -246,14 +223,13 @@ def _me() -> int:
 def _ranks(config: SocketConfig, owners: Sequence[Any], asked: str) -> list[tuple[int, int]]:
     """The ranks at both ends of each connection."""
     if not config._pairs:
-        fail(
-            asked, "Socket connection config cannot be empty.", "one SocketConnection for each chip"
-        )
+        rule = "Socket connection config cannot be empty."
+        fail(asked, rule, "one SocketConnection for each chip")
     return [(owners[0](s), owners[1](r)) for s, r in config._pairs]
 
 
 def _tag(config: SocketConfig, ranks: list[tuple[int, int]]) -> int:
-    """The message tag of a new socket: by how many its ranks have made together, once they agree that they make this one."""
+    """The message tag of a new socket, once its ranks agree that they make this one."""
     everyone = tuple(sorted({r for pair in ranks for r in pair}))
     _sockets[everyone] += 1
     if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
@@ -285,11 +261,8 @@ def create_socket_pair(
     for mesh, side in zip(meshes, zip(*socket_config._pairs, strict=True), strict=False):
         absent = [c for c in side if not mesh._inside(c)]
         if absent:
-            fail(
-                asked,
-                f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}",
-                "a chip of the mesh",
-            )
+            rule = f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}"
+            fail(asked, rule, "a chip of the mesh")
     ranks = _ranks(socket_config, [_owner(mesh) for mesh in meshes], asked)
     tag = _tag(socket_config, ranks)
     ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
@@ -308,17 +281,11 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     asked = describe(name, (tensor,))
     on_mesh(name, tensor)
     if socket._end is not end:
-        fail(
-            asked,
-            f"{name} op requires a {end.name} socket",
-            f"the other one of create_socket_pair, or of rank {list(socket._routes)}",
-        )
+        rule = f"{name} op requires a {end.name} socket"
+        fail(asked, rule, f"the other one of create_socket_pair, or of rank {list(socket._routes)}")
     if tensor.mesh is not socket._device:
-        fail(
-            asked,
-            f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}",
-            "a tensor on the socket's mesh",
-        )
+        rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
+        fail(asked, rule, "a tensor on the socket's mesh")
     absent = [
         p[end.value]
         for pairs in socket._routes.values()
@@ -330,11 +297,8 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
             not tensor.grid.local
             and "on a mesh that ranks share: join chips of this rank, or use a collective, such as all_gather"
         )
-        fail(
-            asked,
-            f"the tensor has no shard at {absent}, which the socket joins",
-            others or "a mapper that covers the mesh",
-        )
+        rule = f"the tensor has no shard at {absent}, which the socket joins"
+        fail(asked, rule, others or "a mapper that covers the mesh")
 
 
 def _about(tensor: Tensor) -> str:
@@ -343,7 +307,7 @@ def _about(tensor: Tensor) -> str:
 
 @operation("send_async")
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
-    """Send the shards of the socket's chips on their way; the other end takes them in the same order.
+    """Send the shards of the socket's chips; the other end takes them in the same order.
 
     Raises:
         TTKitError: a receiver's socket, a tensor on another mesh or on the host.
@@ -404,10 +368,11 @@ def flush() -> None:
 
 @operation("recv_async")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
-    """Take what the other end sent into `output_tensor`, at the chips of the socket; its other chips keep their values.
+    """Take what the other end sent into `output_tensor`, at the chips of the socket.
 
     Raises:
-        TTKitError: a sender's socket; a tensor of another shape, type or layout than what comes; nothing has been sent.
+        TTKitError: a sender's socket; a tensor of another shape, type or layout than what comes;
+            nothing has been sent.
         CollectiveMismatch: nothing came in time.
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
@@ -416,11 +381,8 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     for rank, pairs in mesh_socket._routes.items():
         if rank == _me():
             if not mesh_socket._queue:
-                fail(
-                    asked,
-                    "nothing has been sent on this socket, so a card would wait for ever",
-                    "send_async on the other end first",
-                )
+                rule = "nothing has been sent on this socket, so this would deadlock on hardware"
+                fail(asked, rule, "send_async on the other end first")
             about, values = mesh_socket._queue.popleft()
             _check(asked, about, output_tensor)
         else:

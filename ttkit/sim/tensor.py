@@ -1,4 +1,4 @@
-"""The simulated tensor: one NumPy array for all chips (idea 2 of the design), with what ttnn says about it."""
+"""The simulated tensor: one NumPy array for all chips, with what ttnn says about it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _numbers = itertools.count(1)
 class Tensor:
     """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
 
-    `array` holds the values of all chips: leading axes run over `grid`, each as long as the mesh axis or 1 where the
-    shards along it are bit-identical, and the shard's own axes follow. Arrays are shared, so nothing writes into one
-    that it did not allocate: an operation in place gives the tensor a new array.
+    `array` holds the values of all chips: leading axes run over `grid`, each as long as the mesh
+    axis or 1 where the shards along it are bit-identical, and the shard's own axes follow. Arrays
+    are shared, so nothing writes into one that it did not allocate: an operation in place gives the
+    tensor a new array.
 
     Args:
         data: a NumPy array or torch tensor; what else `from_torch` takes may follow.
@@ -72,11 +73,9 @@ class Tensor:
     def array(self) -> np.ndarray:
         """Leading axes over the grid, then the shard's axes; do not write into it."""
         if self._array is None:
-            fail(
-                f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}",
-                "Tensor is not allocated",
-                "use it before ttnn.deallocate",
-            )
+            asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+            cure = "use it before ttnn.deallocate"
+            fail(asked, "Tensor is not allocated", cure)
         return self._array
 
     @property
@@ -140,21 +139,15 @@ class Tensor:
     def device_coords(self) -> list[MeshCoordinate]:
         """The coordinates of the chips that hold a shard."""
         if self.mesh is None:
-            fail(
-                "device_coords",
-                "StorageType::HOST doesn't support device_coords",
-                "ttnn.to_device(tensor, mesh)",
-            )
+            rule = "StorageType::HOST doesn't support device_coords"
+            fail("device_coords", rule, "ttnn.to_device(tensor, mesh)")
         return [MeshCoordinate(c) for c in self.grid.covers]
 
     def host_buffer(self) -> DistributedHostBuffer:
         """The host shards over the mesh that they were made for."""
         if self.mesh is not None:
-            fail(
-                "host_buffer",
-                "Expected Tensor with HostStorage, got StorageType::DEVICE",
-                "tensor.cpu()",
-            )
+            rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
+            fail("host_buffer", rule, "tensor.cpu()")
         return DistributedHostBuffer(self.grid)
 
     def memory_config(self) -> MemoryConfig:
@@ -220,20 +213,17 @@ class Tensor:
 
     def _lone(self) -> np.ndarray:
         if self.grid.size != 1:
-            fail(
-                "read one buffer",
-                f"Can't get a single buffer from host storage distributed over mesh shape {MeshShape(self.grid.mesh_shape)!r}",
-                "ttnn.get_device_tensors(tensor)",
-            )
+            rule = "Can't get a single buffer from host storage distributed over mesh shape"
+            rule += f" {MeshShape(self.grid.mesh_shape)!r}"
+            fail("read one buffer", rule, "ttnn.get_device_tensors(tensor)")
         return next(self.shards())
 
     def item(self) -> float | int:
         """The value of a tensor of one element."""
         if self.logical_volume() != 1:
-            fail(
-                "item",
-                f"tensor.item() requires tensor to have exactly one element, but got {self.logical_volume()} elements",
-            )
+            rule = "tensor.item() requires tensor to have exactly one element, but got"
+            rule += f" {self.logical_volume()} elements"
+            fail("item", rule)
         return self._lone().reshape(()).item()
 
     def to_list(self) -> Any:
@@ -294,8 +284,8 @@ def new_tensor(
 ) -> Tensor:
     """A tensor around `array`, which must already hold values that `dtype` can hold.
 
-    On a mesh the chips' memory is taken first, so that `make` (called for the array when `array` is None, with
-    the shard's `shape` given) never allocates what a chip could not hold.
+    On a mesh the chips' memory is taken first, so that `make` (called for the array when `array` is
+    None, with the shard's `shape` given) never allocates what a chip could not hold.
     """
     tensor = object.__new__(Tensor)
     tensor.dtype, tensor.layout, tensor.grid, tensor.topology, tensor.mesh = (

@@ -58,11 +58,9 @@ class _Capture:
             t.mesh is not None for t in tensors_in(given)
         ):
             what = "Writes" if kind == "write" else "Reads"
-            fail(
-                describe(name, args, kwargs),
-                f"{what} are not supported during trace capture",
-                "move data before begin_trace_capture or after end_trace_capture",
-            )
+            rule = f"{what} are not supported during trace capture"
+            cure = "move data before begin_trace_capture or after end_trace_capture"
+            fail(describe(name, args, kwargs), rule, cure)
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         self.calls.append(
@@ -87,11 +85,8 @@ _traces: dict[MeshTraceId, _Capture] = {}
 def _find(mesh_device: MeshDevice, trace_id: MeshTraceId, asked: object) -> _Capture:
     mesh_device.check_open(asked)
     if trace_id not in _traces or _traces[trace_id].mesh is not mesh_device:
-        fail(
-            asked,
-            f"{trace_id!r} is no trace of {mesh_device!r}",
-            "the id that begin_trace_capture gave, before release_trace",
-        )
+        rule = f"{trace_id!r} is no trace of {mesh_device!r}"
+        fail(asked, rule, "the id that begin_trace_capture gave, before release_trace")
     return _traces[trace_id]
 
 
@@ -105,9 +100,8 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
         ):  # its traces went with the mesh; one may have been left in the middle of a capture
             _forget(trace)
     if any(isinstance(w, _Capture) for w in watchers):
-        fail(
-            "begin_trace_capture", "another trace is being captured", "ttnn.end_trace_capture first"
-        )
+        rule = "another trace is being captured"
+        fail("begin_trace_capture", rule, "ttnn.end_trace_capture first")
     trace = MeshTraceId()
     _traces[trace] = _Capture(mesh_device)
     watchers.append(_traces[trace])
@@ -128,12 +122,11 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
 def execute_trace(
     mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
 ) -> None:
-    """Run the recorded operations again, on what their inputs hold now, into the tensors that the capture gave."""
+    """Run the recorded operations again, on what their inputs hold now."""
     capture = _find(mesh_device, trace_id, "execute_trace")
     if not capture.done:
-        fail(
-            "execute_trace", f"{trace_id!r} is still being captured", "ttnn.end_trace_capture first"
-        )
+        rule = f"{trace_id!r} is still being captured"
+        fail("execute_trace", rule, "ttnn.end_trace_capture first")
     capture.replay()
 
 

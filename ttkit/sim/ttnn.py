@@ -1,4 +1,4 @@
-"""The namespace: its public names are exactly ttnn's, for the part of ttnn that the simulator covers.
+"""The namespace: its public names are ttnn's, for the part that the simulator covers.
 
 The operations come from the one table, which each module fills; the rest is imported name by name.
 """

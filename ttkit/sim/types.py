@@ -14,7 +14,11 @@ from ttkit.errors import fail
 
 
 def integer(value: Any, what: object, least: int | None = None) -> int:
-    """`value` as an int; a float, a string or a negative number where none is taken is a TypeError, as in ttnn's bindings."""
+    """`value` as an int.
+
+    A float, a string or a negative number where none is taken is a TypeError, as in ttnn's
+    bindings.
+    """
     try:
         number = operator.index(value)
     except TypeError:
@@ -41,7 +45,7 @@ def integers(values: Any, what: object, least: int | None = None) -> tuple[int, 
 
 
 class _Integers:
-    """What MeshShape and MeshCoordinate share: a few integers that compare, hash, index and print."""
+    """What MeshShape and MeshCoordinate share: a few integers that compare, hash and print."""
 
     __slots__ = ("_values",)
     _out_of_range = "index out of range"
@@ -54,12 +58,8 @@ class _Integers:
         elif 2 <= len(values) <= self._longest:
             self._values = tuple(integer(v, name, 0) for v in values)
         else:
-            fail(
-                name,
-                f"incompatible function arguments: {len(values)} numbers",
-                f"{name}(a, b), {name}(a, b, c) or {name}([...])",
-                TypeError,
-            )
+            rule = f"incompatible function arguments: {len(values)} numbers"
+            fail(name, rule, f"{name}(a, b), {name}(a, b, c) or {name}([...])", TypeError)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._values)
@@ -67,20 +67,14 @@ class _Integers:
     def __getitem__(self, index: int) -> int:
         index = integer(index, f"{self!r}[index]")
         if not -len(self._values) <= index < len(self._values):
-            fail(
-                f"{self!r}[{index}]",
-                f"{self._out_of_range}: there are {len(self._values)} dimensions",
-            )
+            rule = f"{self._out_of_range}: there are {len(self._values)} dimensions"
+            fail(f"{self!r}[{index}]", rule)
         return self._values[index]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
-            fail(
-                f"{self!r} == {other!r}",
-                f"incompatible function arguments: compare with a {type(self).__name__}",
-                "tuple(...) of it",
-                TypeError,
-            )
+            rule = f"incompatible function arguments: compare with a {type(self).__name__}"
+            fail(f"{self!r} == {other!r}", rule, "tuple(...) of it", TypeError)
         return self._values == other._values  # type: ignore[attr-defined]
 
     def __ne__(self, other: object) -> bool:
@@ -118,12 +112,8 @@ class MeshShape(_Integers):
             elif set(older) == {"shape"} and not values:
                 values = (older["shape"],)
             elif not (set(older) <= {"s0", "s1", "s2"} and not values):
-                fail(
-                    "MeshShape",
-                    f"incompatible function arguments: {', '.join(older)}",
-                    "MeshShape(rows, columns)",
-                    TypeError,
-                )
+                rule = f"incompatible function arguments: {', '.join(older)}"
+                fail("MeshShape", rule, "MeshShape(rows, columns)", TypeError)
             else:
                 values = tuple(older[k] for k in sorted(older))
         super().__init__(*values)
@@ -149,18 +139,14 @@ class MeshCoordinate(_Integers):
     def __init__(self, *values: Any, **older: Any):
         if older:
             if values or not (set(older) <= {"c0", "c1", "c2"} or set(older) == {"coords"}):
-                fail(
-                    "MeshCoordinate",
-                    f"incompatible function arguments: {', '.join(older)}",
-                    "MeshCoordinate(row, column)",
-                    TypeError,
-                )
+                rule = f"incompatible function arguments: {', '.join(older)}"
+                fail("MeshCoordinate", rule, "MeshCoordinate(row, column)", TypeError)
             values = tuple(older[k] for k in sorted(older))
         super().__init__(*values)
 
 
 class MeshCoordinateRange:
-    """All coordinates from `start` to `end`, both taken in, in row-major order; or all of a `MeshShape`.
+    """All coordinates from `start` to `end` (included), row-major; or all of a `MeshShape`.
 
     Example:
         >>> [tuple(c) for c in MeshCoordinateRange(MeshShape(1, 2))]
@@ -177,23 +163,16 @@ class MeshCoordinateRange:
                 MeshCoordinate([max(n - 1, 0) for n in start]),
             )
         if not isinstance(start, MeshCoordinate) or not isinstance(end, MeshCoordinate):
-            fail(
-                what,
-                "incompatible function arguments",
-                "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)",
-                TypeError,
-            )
+            rule = "incompatible function arguments"
+            cure = "MeshCoordinateRange(MeshShape) or MeshCoordinateRange(start, end)"
+            fail(what, rule, cure, TypeError)
         if start.dims() != end.dims():
-            fail(
-                what,
-                f"Start and end dimensions of a coordinate range do not match: {start.dims()} and {end.dims()}",
-            )
+            rule = "Start and end dimensions of a coordinate range do not match:"
+            rule += f" {start.dims()} and {end.dims()}"
+            fail(what, rule)
         if any(a > b for a, b in zip(start, end, strict=True)):
-            fail(
-                what,
-                f"Start coordinate is greater than end coordinate: {start!r} and {end!r}",
-                "swap them",
-            )
+            rule = f"Start coordinate is greater than end coordinate: {start!r} and {end!r}"
+            fail(what, rule, "swap them")
         self.start, self.end = start, end
 
     def __iter__(self) -> Iterator[MeshCoordinate]:
@@ -234,10 +213,8 @@ class Shape:
         index = integer(index, "Shape[index]")
         least = -max(rank, 4)  # ttnn keeps at least four numbers, ones in front
         if not least <= index < rank:
-            fail(
-                f"{self!r}[{index}]",
-                f"ShapeBase[] index out of range. {index} not in [{least}, {rank})",
-            )
+            rule = f"ShapeBase[] index out of range. {index} not in [{least}, {rank})"
+            fail(f"{self!r}[{index}]", rule)
         return self._values[index] if index >= -rank else 1
 
     def __eq__(self, other: object) -> bool:
@@ -260,10 +237,8 @@ class Shape:
         """The same shape with `rank` dimensions: ones are added, or taken away, in front."""
         extra = integer(rank, "Shape.to_rank") - len(self._values)
         if extra < 0 and any(n != 1 for n in self._values[:-extra]):
-            fail(
-                f"{self!r}.to_rank({rank})",
-                "Can't convert shape to a smaller rank: a dimension to drop is not 1",
-            )
+            rule = "Can't convert shape to a smaller rank: a dimension to drop is not 1"
+            fail(f"{self!r}.to_rank({rank})", rule)
         return Shape._of((1,) * extra + self._values if extra >= 0 else self._values[-extra:])
 
 
@@ -319,7 +294,7 @@ class _Config:
 
 
 class MeshMapperConfig(_Config):
-    """How a mapper places a tensor: one placement for each axis (of `mesh_shape_override`, if given).
+    """How a mapper places a tensor: one placement for each axis of the mesh, or of an override.
 
     Example:
         >>> MeshMapperConfig([PlacementReplicate(), PlacementShard(1)])
@@ -369,7 +344,7 @@ class MeshComposerConfig(_Config):
 
 
 class TensorTopology:
-    """Where the shards of a tensor are said to be: placements over a distribution shape, and the devices' coordinates."""
+    """Where the shards of a tensor are said to be: placements, distribution shape, coordinates."""
 
     __slots__ = ("_coords", "_hash", "_placements", "_shape")
 
@@ -385,7 +360,10 @@ class TensorTopology:
         self._hash = hash((self._shape, self._placements, self._coords))
 
     def distribution_shape(self) -> MeshShape:
-        """The shape over which the placements run; the mesh's own, or [n] for a one-dimensional distribution."""
+        """The shape over which the placements run.
+
+        The mesh's own, or [n] for a one-dimensional distribution.
+        """
         return MeshShape(self._shape)
 
     def placements(self) -> list[Placement]:

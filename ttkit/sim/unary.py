@@ -235,7 +235,7 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 def activation(which: Any, asked: object) -> Function:
-    """The function that an activation argument means: "relu", a UnaryOpType, or a UnaryWithParam."""
+    """The function of an activation argument: "relu", a UnaryOpType, or a UnaryWithParam."""
     kind = which.op_type if isinstance(which, UnaryWithParam) else which
     name = kind.name.lower() if isinstance(kind, UnaryOpType) else kind
     if not isinstance(name, str) or name not in ACTIVATIONS:
@@ -250,7 +250,7 @@ def _gelu_erf_derivative(x: Array) -> Array:
 
 
 def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
-    """(1 + t)(1 + (1 - t) u') / 2 for t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3), in few passes."""
+    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
     np.multiply(x, x, out=out)
     np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
     t += SQRT_2_OVER_PI
