@@ -19,7 +19,8 @@ BLAS_THREADS_FROM = 1 << 24
 
 def expanded(tensor: Tensor, axes: list[int]) -> Array:
     """The array with the named leading axes at full length."""
-    array, shape = tensor.array, list(tensor.array.shape)
+    array = tensor._array  # a collective has checked that it is allocated
+    shape = list(array.shape)
     for axis in axes:
         shape[axis] = tensor.grid.shape[axis]
     return array if shape == list(array.shape) else np.broadcast_to(array, shape)
@@ -42,7 +43,7 @@ _ones: dict[int, Array] = {}
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
     """Shards along mesh `axes` added; they end with one copy. Of N replicas, each counts."""
-    return added(tensor.array, axes, [tensor.grid.shape[axis] for axis in axes])
+    return added(tensor._array, axes, [tensor.grid.shape[axis] for axis in axes])
 
 
 @np.errstate(all="ignore")  # a card adds up to infinity without a message
@@ -121,18 +122,9 @@ def one_of(tensor: Tensor, over: int, at: int) -> Array:
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Each chip's piece of `dim`, by its place along mesh `axes` (in row-major order)."""
-    sizes = tensor.grid.shape
-    return cut(tensor, axes, dim, math.prod(sizes[a] for a in axes), _numbers(axes, sizes))
-
-
-def _numbers(axes: list[int], sizes: tuple[int, ...]) -> Array:
-    """Which piece each place along the axes keeps: as long as the mesh on these axes, 1 on others."""
-    number: Array = np.zeros([n if a in axes else 1 for a, n in enumerate(sizes)], np.int64)
-    for a in axes:
-        number = number * sizes[a] + np.arange(sizes[a]).reshape(
-            [-1 if b == a else 1 for b in range(len(sizes))]
-        )
-    return number
+    sizes = [n if a in axes else 1 for a, n in enumerate(tensor.grid.shape)]
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    return cut(tensor, axes, dim, math.prod(sizes), numbers)
 
 
 def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -> Array:

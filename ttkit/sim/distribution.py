@@ -13,11 +13,10 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import ccl_mpi
-from ttkit.sim.enums import StorageType
-from ttkit.sim.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.grid import Coordinate, Grid, grid_over, onto_grid, restricted
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked
-from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -151,7 +150,8 @@ class CppTensorToMesh(_Distribution):
         topology = TensorTopology(distribution, placements, coords)
         if self._owners is not None:
             grid = grid_over(self._mesh_shape, coords, self._owners)
-        cut = onto_grid(cut, distribution, whole)
+        if distribution != whole.shape:
+            cut = onto_grid(cut, distribution, whole)
         return cut if grid is whole else restricted(cut, whole, grid), grid, topology
 
     def _parts(self, axis: int, dim: int, size: int, asked: object) -> int:
@@ -172,23 +172,6 @@ class CppTensorToMesh(_Distribution):
             # Not `chunks`: of a size that five divides, say 15, eight devices get unequal pieces.
             fail(asked, rule, f"a multiple of {parts}, so that every device gets as much")
         return chunks
-
-
-def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Turn leading axes over a distribution into those of the grid that it fills in row-major order."""
-    rank = len(distribution)
-    lead, shard = cut.shape[:rank], cut.shape[rank:]
-    if distribution == grid.shape:
-        return cut
-    if all(n == 1 for n in lead):
-        return cut.reshape((1,) * len(grid.shape) + shard)
-    # Axes of one device do not matter; where the others are the grid's own, replicas can stay
-    # one copy.
-    real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
-    if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
-        lengths = iter(have for _, have in real)
-        return cut.reshape(tuple(next(lengths) if n > 1 else 1 for n in grid.shape) + shard)
-    return np.broadcast_to(cut, distribution + shard).reshape(grid.shape + shard)
 
 
 # ---------------------------------------------------------------- composers
@@ -383,30 +366,3 @@ def distribute(default: Any) -> Iterator[None]:
         yield
     finally:
         variable.reset(token)
-
-
-@checked("distribute_tensor")
-def distribute_tensor(
-    tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
-) -> Tensor:
-    """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
-    from ttkit.sim.movement import to_device
-
-    asked = "distribute_tensor"
-    if tensor.storage_type() is StorageType.DEVICE:
-        rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
-        fail(asked, rule, "tensor.cpu() first")
-    chosen = as_mapper(mapper, asked)
-    if chosen is None:
-        rule = "incompatible function arguments: no mapper"
-        fail(asked, rule, "ttnn.shard_tensor_to_mesh_mapper(mesh, dim)", TypeError)
-    array, grid, topology = chosen.place(np.ascontiguousarray(tensor._lone()), asked)
-    placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
-    return placed if mesh_device is None else to_device(placed, mesh_device)
-
-
-@checked("aggregate_tensor")
-def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
-    """Join the shards of a tensor into one host tensor."""
-    joined = composer.join(tensor, "aggregate_tensor")
-    return new_tensor(joined[None, None], tensor.dtype, tensor.layout)

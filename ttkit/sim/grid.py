@@ -132,4 +132,21 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
 
 
+def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
+    """Turn leading axes over a distribution into those of the grid that it fills in row-major order."""
+    rank = len(distribution)
+    lead, shard = cut.shape[:rank], cut.shape[rank:]
+    if distribution == grid.shape:
+        return cut
+    if all(n == 1 for n in lead):
+        return cut.reshape((1,) * len(grid.shape) + shard)
+    # Axes of one device do not matter; where the others are the grid's own, replicas can stay
+    # one copy.
+    real = [(n, have) for n, have in zip(distribution, lead, strict=True) if n > 1]
+    if [n for n, _ in real] == [n for n in grid.shape if n > 1]:
+        lengths = iter(have for _, have in real)
+        return cut.reshape(tuple(next(lengths) if n > 1 else 1 for n in grid.shape) + shard)
+    return np.broadcast_to(cut, distribution + shard).reshape(grid.shape + shard)
+
+
 SINGLE = grid_over((1, 1))  # a host tensor that was never distributed

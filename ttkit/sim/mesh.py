@@ -97,9 +97,6 @@ class MeshDevice:
     @checked("get_device_id", note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
-        if not isinstance(coord, MeshCoordinate):
-            rule = f"incompatible function arguments: {coord!r}"
-            fail("MeshDevice.get_device_id", rule, "MeshCoordinate(row, column)", TypeError)
         if not self._inside(tuple(coord)):
             rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
             rule += f" {self.shape!r}"
@@ -142,12 +139,6 @@ class MeshDevice:
         """
         asked = f"create_submesh({submesh_shape!r}, {offset!r}) on {self!r}"
         self.check_open(asked)
-        if not isinstance(submesh_shape, MeshShape) or not isinstance(
-            offset, (MeshCoordinate, type(None))
-        ):
-            rule = "incompatible function arguments"
-            cure = "create_submesh(MeshShape(r, c), MeshCoordinate(row, column))"
-            fail(asked, rule, cure, TypeError)
         shape, start = (
             tuple(submesh_shape),
             tuple(offset) if offset is not None else (0,) * submesh_shape.dims(),
@@ -182,9 +173,6 @@ class MeshDevice:
             TTKitError: the shape does not divide the mesh.
         """
         asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
-        if not isinstance(submesh_shape, MeshShape):
-            rule = "incompatible function arguments"
-            fail(asked, rule, "create_submeshes(MeshShape(r, c))", TypeError)
         shape = tuple(submesh_shape)
         if len(shape) != len(self._shape):
             rule = f"Submesh shape and parent mesh {self.shape!r} must have the same number of"

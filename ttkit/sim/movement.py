@@ -11,7 +11,12 @@ from ttkit.errors import fail
 from ttkit.sim import ccl_mpi, dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.creation import moved_over, on_device
-from ttkit.sim.distribution import replicate_tensor_to_mesh_mapper
+from ttkit.sim.distribution import (
+    CppMeshToTensor,
+    CppTensorToMesh,
+    as_mapper,
+    replicate_tensor_to_mesh_mapper,
+)
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
 from ttkit.sim.grid import Grid, grid_over
 from ttkit.sim.mesh import MeshDevice
@@ -287,3 +292,28 @@ def _combine(
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
     topology = TensorTopology(MeshShape([len(grid.covers)]), [PlacementShard(0)], grid.covers)
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
+
+
+@checked("distribute_tensor")
+def distribute_tensor(
+    tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
+) -> Tensor:
+    """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
+    asked = "distribute_tensor"
+    if tensor.mesh is not None:
+        rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
+        fail(asked, rule, "tensor.cpu() first")
+    chosen = as_mapper(mapper, asked)
+    if chosen is None:
+        rule = "incompatible function arguments: no mapper"
+        fail(asked, rule, "ttnn.shard_tensor_to_mesh_mapper(mesh, dim)", TypeError)
+    array, grid, topology = chosen.place(np.ascontiguousarray(tensor._lone()), asked)
+    placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
+    return placed if mesh_device is None else to_device(placed, mesh_device)
+
+
+@checked("aggregate_tensor")
+def aggregate_tensor(tensor: Tensor, composer: CppMeshToTensor) -> Tensor:
+    """Join the shards of a tensor into one host tensor."""
+    joined = composer.join(tensor, "aggregate_tensor")
+    return new_tensor(joined[None, None], tensor.dtype, tensor.layout)

@@ -235,8 +235,12 @@ def set_fabric_config(
         TTKitError: a mesh is still open.
     """
     if not isinstance(config, FabricConfig):
-        rule = f"incompatible function arguments: {config!r}"
-        fail("set_fabric_config", rule, "ttnn.FabricConfig.FABRIC_1D", TypeError)
+        fail(
+            "set_fabric_config",
+            f"incompatible function arguments: {config!r}",
+            "ttnn.FabricConfig.FABRIC_1D",
+            TypeError,
+        )
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
         rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
         fail(f"set_fabric_config({config!r})", rule, "close the mesh first")

@@ -7,7 +7,6 @@ distribution shape that is not the mesh's) stays as it was.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from ttkit.sim.grid import Grid
@@ -72,7 +71,6 @@ def _covers(old: TensorTopology, mesh: Shape) -> bool:
     return math.prod(old._shape) == math.prod(mesh)
 
 
-@functools.lru_cache(maxsize=4096)
 def gather(
     old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None
 ) -> TensorTopology:
@@ -103,7 +101,6 @@ def gather(
     return _topology(_settled(placements, shape, rank, None), old, grid)
 
 
-@functools.lru_cache(maxsize=4096)
 def scatter(
     old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
 ) -> TensorTopology:
@@ -133,7 +130,6 @@ def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int)
     return _topology(_settled(placements, mesh if line else old._shape, rank, axis), old, grid)
 
 
-@functools.lru_cache(maxsize=4096)
 def partition(
     old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
 ) -> TensorTopology:

@@ -69,8 +69,12 @@ class SocketMemoryConfig:
         per_core_allocation: bool = False,
     ):
         if not isinstance(socket_storage_type, BufferType):
-            rule = f"incompatible function arguments: {socket_storage_type!r}"
-            fail("SocketMemoryConfig", rule, "ttnn.BufferType.L1", TypeError)
+            fail(
+                "SocketMemoryConfig",
+                f"incompatible function arguments: {socket_storage_type!r}",
+                "ttnn.BufferType.L1",
+                TypeError,
+            )
         self.socket_storage_type, self.fifo_size = (
             socket_storage_type,
             integer(fifo_size, "SocketMemoryConfig", 0),

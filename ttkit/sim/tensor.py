@@ -49,7 +49,7 @@ class Tensor:
         "topology",
     )
     _allocation: Allocation | None
-    _array: np.ndarray | None
+    _array: Any  # a NumPy array; None after deallocate
     _number: int
     dtype: DataType
     grid: Grid

@@ -49,13 +49,11 @@ from ttkit.sim.distribution import (
     ShardTensor2dMesh,
     ShardTensorToMesh,
     TensorToMesh,
-    aggregate_tensor,
     compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer,
     create_mesh_composer,
     create_mesh_mapper,
     distribute,
-    distribute_tensor,
     replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper,
 )
@@ -96,7 +94,13 @@ from ttkit.sim.enums import (
 )
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
-from ttkit.sim.movement import combine_device_tensors, from_host_shards, get_device_tensors
+from ttkit.sim.movement import (
+    aggregate_tensor,
+    combine_device_tensors,
+    distribute_tensor,
+    from_host_shards,
+    get_device_tensors,
+)
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
     close_device,

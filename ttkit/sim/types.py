@@ -346,7 +346,7 @@ class MeshComposerConfig(_Config):
 class TensorTopology:
     """Where the shards of a tensor are said to be: placements, distribution shape, coordinates."""
 
-    __slots__ = ("_coords", "_hash", "_placements", "_shape")
+    __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
 
     def __init__(
         self,
@@ -358,6 +358,7 @@ class TensorTopology:
         self._placements = tuple(placements)
         self._coords = tuple(map(tuple, mesh_coords))
         self._hash = hash((self._shape, self._placements, self._coords))
+        self.after: dict[Any, TensorTopology] = {}  # what collectives make of it, found once
 
     def distribution_shape(self) -> MeshShape:
         """The shape over which the placements run.
