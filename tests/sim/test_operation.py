@@ -1,5 +1,6 @@
 """Whatever is given to whatever operation, it works or says what is wrong in the kit's form."""
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -84,3 +85,23 @@ def test_numpy_numbers_and_none_are_taken():
     assert pick(np.int64(0), ["a"], np.float32(2.0), None) == "aa"
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         pick(0, ["a"], other=1)
+
+
+def test_a_record_says_what_an_operation_is():
+    record = OPERATIONS["add"]
+    assert record.kind == "compute" and record.dtypes[ttnn.bfloat8_b, ttnn.float32] is ttnn.bfloat8_b
+    kinds = {name: OPERATIONS[name].kind for name in ("matmul", "all_reduce", "from_torch", "to_numpy", "typecast", "reshape")}
+    assert list(kinds.values()) == ["product", "collective", "write", "read", "store", "arrange"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.kind = "store"
+
+
+def test_hints_change_no_value_and_a_memory_config_is_kept():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        x = ttkit.from_numpy(np.eye(32, dtype=np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
+        made = ttnn.matmul(x, x, core_grid=(8, 8), program_config="any", memory_config=ttnn.L1_MEMORY_CONFIG)
+        np.testing.assert_array_equal(ttkit.to_numpy(ttnn.get_device_tensors(made)[1]), np.eye(32))
+        assert made.memory_config() == ttnn.L1_MEMORY_CONFIG and ttnn.matmul(x, x).memory_config() == ttnn.DRAM_MEMORY_CONFIG
+        assert inspect.signature(ttnn.matmul).parameters["core_grid"].default is None
+        with pytest.raises(TypeError, match="core_grit"):
+            ttnn.matmul(x, x, core_grit=(8, 8))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
-from ttkit.hardware.seats import seats
+from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import system_named, winding
 
 LINE, RING = "LINE", "RING"
@@ -140,7 +140,7 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         of = system_named(of)
     if isinstance(of, System):
         system, shape = of, mesh_shape or of.shape
-        chips = [of.ids[r][c] for r, c in seats(of, shape, (0, 0), f"topology({of.name!r}, {shape})")]
+        chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")]
     elif isinstance(getattr(of, "system", None), System):
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:

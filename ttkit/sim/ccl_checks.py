@@ -45,8 +45,8 @@ class Call:
     @property
     def asked(self) -> describe:
         """The call for a message."""
-        how = {"dim": self.dim, "cluster_axis": self.axis}
-        shown = {name: value for name, value in how.items() if value is not None}
+        shown = {} if self.dim is None else {"dim": self.dim}
+        shown |= {} if self.ends else {"cluster_axis": self.axis}
         return describe(self.name, (self.tensor, *self.ends), shown)
 
     @property
@@ -119,10 +119,12 @@ def take_mesh_device(call: Call, older: dict[str, Any]) -> None:
 
 def fabric(call: Call) -> None:
     """Links forward only with a fabric."""
-    cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before the mesh is opened"
+    config = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)"
+    cure = f"{config} before the mesh is opened"
     if call.mesh.fabric is FabricConfig.DISABLED:
         if not older_form(f"{call.name} without set_fabric_config", cure):
-            fail(call.name, "Trying to get un-initialized fabric context", cure)
+            rule = "Trying to get un-initialized fabric context"
+            fail(call.name, rule, f"{config} before opening the mesh")
 
 
 def covers_mesh(call: Call) -> None:

@@ -70,11 +70,6 @@ def distributed_context_is_initialized() -> bool:
     return _alone[0] or ranks.launched()
 
 
-def using_distributed_env() -> bool:
-    """True where MPI started this process."""
-    return ranks.launched()
-
-
 def distributed_context_get_rank() -> Rank:
     """This rank."""
     here = _here()
@@ -155,27 +150,3 @@ def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> byte
     except here.mpi.Exception as error:
         fail(asked, f"MPI_Recv failed: {error}", "the size that was sent")
     return buffer.tobytes()
-
-
-def distributed_context_local_to_world_rank(rank: int) -> Rank:
-    """The rank in the whole world of a rank of this context; there is one context, so the same."""
-    return Rank(int(rank))
-
-
-def distributed_context_subcontext_count() -> int:
-    """How many contexts there are: 1."""
-    return 1
-
-
-def distributed_context_subcontext_id() -> None:
-    """The number of this context among several; None, as there is one."""
-
-
-def distributed_context_subcontext_size() -> Size:
-    """How many ranks this context has."""
-    return distributed_context_get_size()
-
-
-def distributed_context_subcontext_sizes() -> list[int]:
-    """How many ranks each context has."""
-    return [int(distributed_context_get_size())]

@@ -67,7 +67,7 @@ class _Distribution:
                 f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the"
             )
             rule += f" number of {what} in the config {config!r}"
-            fail(asked, rule, f"{len(over)} {what}, one for each axis, or mesh_shape_override")
+            fail(asked, rule, f"{len(over)} {what}, one for each axis")
         if math.prod(over) > math.prod(shape):
             rule = (
                 f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device"

@@ -8,7 +8,7 @@ from collections import Counter
 
 from ttkit.errors import fail
 from ttkit.hardware import System
-from ttkit.hardware.seats import line_coordinates
+from ttkit.hardware.device_order import line_coordinates
 from ttkit.sim import memory
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, grid_over, place_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
-from ttkit.hardware.seats import seats
+from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import outside_fabric
 from ttkit.sim.enums import (
     FabricConfig,
@@ -129,7 +129,9 @@ def open_mesh_device(
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
         ids = tuple(
             system.ids[r][c]
-            for r, c in seats(system, shape, tuple(offset) if offset is not None else (0, 0), asked)
+            for r, c in device_order(
+                system, shape, tuple(offset) if offset is not None else (0, 0), asked
+            )
         )
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)

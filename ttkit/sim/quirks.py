@@ -1,6 +1,6 @@
-"""What ttnn 0.81.1 does that nobody would expect.
+"""What ttnn 0.81.1 does oddly.
 
-Each with a golden case (tests/conformance) that shows it.
+Cases with a number (#7e2ea) are golden ones, in tests/conformance; tests/sim/test_quirks.py has the rest.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ REPLICATE = PlacementReplicate()
 
 @functools.lru_cache(maxsize=4096)
 def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
-    """What ttnn says of a result with these operands on the mesh `grid`.
+    """What ttnn says of a result with these operands on the mesh `grid`, whatever their values.
 
-    An axis that any operand shards is sharded, and the first operand names the dimension.
-    Replicated operands of another distribution rank do not count: op-binary ... 'S0',override=[8] +
-    'R R' says [8]. ttnn looks at placements alone, never at the values, and names every chip of the
-    mesh.
+    An axis that any operand shards is sharded, and the first operand names the dimension (#7e2ea).
+    Replicated operands of another distribution rank do not count (#a90fb, #db596). Every chip of the
+    mesh is named.
     """
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
@@ -63,8 +62,7 @@ def integers(array: np.ndarray, dtype: DataType, target: Any, rows: int | None) 
     """Floats as integers: truncated; what does not fit becomes what the host's instructions give.
 
     Values go through int32, where everything out of range is the least number; small types
-    saturate, uint32 wraps. The end of a row-major shard that does not fill a vector wraps:
-    dtype.json, uint8 and uint16 of [1.7, 2.5, 200, 0].
+    saturate, uint32 wraps. The end of a row-major shard that fills no vector wraps instead.
 
     Args:
         target: the NumPy type of `dtype`.

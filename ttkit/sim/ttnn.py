@@ -25,17 +25,11 @@ from ttkit.sim.context import (
     distributed_context_get_rank,
     distributed_context_get_size,
     distributed_context_is_initialized,
-    distributed_context_local_to_world_rank,
     distributed_context_recv_bytes,
     distributed_context_send_bytes,
-    distributed_context_subcontext_count,
-    distributed_context_subcontext_id,
-    distributed_context_subcontext_size,
-    distributed_context_subcontext_sizes,
     distributed_context_world_rank,
     distributed_context_world_size,
     init_distributed_context,
-    using_distributed_env,
 )
 from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (

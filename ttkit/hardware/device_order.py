@@ -24,7 +24,7 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
     return (rim[(first + i) % len(rim)] for i in range(length))
 
 
-def seats(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
+def device_order(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
     """Coordinates in the system of the chips of a mesh of `shape`, in row-major order.
 
     A shape that fits at `start` takes that rectangle, else it is turned; one row or one column goes around the rim.
@@ -34,7 +34,7 @@ def seats(system: System, shape: Coordinate, start: Coordinate, asked: object) -
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
-        >>> list(seats(SYSTEMS["t3000"], (4, 2), (0, 0), "open 4x2"))[:4]
+        >>> list(device_order(SYSTEMS["t3000"], (4, 2), (0, 0), "open 4x2"))[:4]
         [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
     size, whole, wanted, corner = math.prod(shape), f"MeshShape({list(system.shape)})", f"MeshShape({list(shape)})", f"MeshCoordinate({list(start)})"

@@ -1,0 +1,27 @@
+"""The namespace: a name that is not there says which is closest, and where to add it."""
+
+import pytest
+
+from ttkit import ttnn
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "says"),
+    [
+        (ttnn, "hardsigmod", "ttnn.hardsigmod: the simulator has no such name; the closest is ttnn.hardsigmoid"),
+        (ttnn, "floor_div", "ttkit/sim/unary.py or binary.py"),
+        (ttnn, "zzz", "ttnn.zzz: the simulator has no such name\n"),
+        (ttnn.transformer, "concatenate_head", "the closest is ttnn.transformer.concatenate_heads"),
+        (ttnn.experimental, "all_gather_async", "ttnn.experimental.all_gather_async"),
+    ],
+)
+def test_a_missing_name(where, name, says):
+    with pytest.raises(AttributeError) as error:
+        getattr(where, name)
+    assert says in str(error.value)
+    assert not hasattr(where, name) and not hasattr(where, f"_{name}")
+
+
+def test_names_of_the_kit_are_not_in_it():
+    assert not {"to_numpy", "OPERATIONS", "send_async"} & set(dir(ttnn))
+    assert ttnn.experimental.send_async is not None and ttnn.div is ttnn.divide
