@@ -11,12 +11,12 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.distribution import as_composer, as_mapper, replicate_tensor_to_mesh_mapper
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
-from ttkit.sim.grid import SINGLE, Grid, grid_over, restricted
+from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
 from ttkit.sim.quirks import converted_on_device
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshCoordinate, MeshShape, TensorTopology
+from ttkit.sim.types import MeshCoordinate, MeshShape
 
 # What ttnn makes of a host type when no dtype is given.
 FROM_HOST = {

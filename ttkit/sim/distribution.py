@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,16 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import ccl_mpi
-from ttkit.sim.grid import Coordinate, Grid, grid_over, onto_grid, restricted
+from ttkit.sim.grid import (
+    Coordinate,
+    Grid,
+    TensorTopology,
+    devices_of,
+    grid_over,
+    onto_grid,
+    restricted,
+    topology_of,
+)
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked
 from ttkit.sim.tensor import Tensor
@@ -24,33 +32,8 @@ from ttkit.sim.types import (
     MeshShape,
     PlacementReplicate,
     PlacementShard,
-    TensorTopology,
     integer,
 )
-
-
-# ---------------------------------------------------------------- which devices
-@checked("compute_distribution_to_mesh_mapping")
-def compute_distribution_to_mesh_mapping(
-    distribution_shape: MeshShape, mesh_shape: MeshShape
-) -> list[MeshCoordinate]:
-    """Return the device of each part of a distribution.
-
-    A distribution that fits the mesh in every dimension takes the corner; any other goes over the
-    devices in row-major order.
-    """
-    devices = _devices(tuple(distribution_shape), tuple(mesh_shape), None)
-    return [MeshCoordinate(c) for c in devices]
-
-
-def _devices(over: Coordinate, mesh: Coordinate, offset: Coordinate | None) -> tuple[Any, ...]:
-    if over == mesh and offset is None:
-        return grid_over(mesh).covers
-    if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh, strict=True)):
-        start = offset or (0,) * len(mesh)
-        ranges = (range(o, o + n) for o, n in zip(start, over, strict=True))
-        return tuple(itertools.product(*ranges))
-    return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
 
 
 class _Distribution:
@@ -145,9 +128,9 @@ class CppTensorToMesh(_Distribution):
         cut = array.reshape(split).transpose([home[axis] for axis in axes] + shard)
         cut = cut.reshape(lengths + [split[i] for i in shard])
         distribution = tuple(over)
-        coords = _devices(distribution, self._mesh_shape, self._offset)
+        coords = devices_of(distribution, self._mesh_shape, self._offset)
         whole = grid = grid_over(self._mesh_shape, coords)
-        topology = TensorTopology(distribution, placements, coords)
+        topology = topology_of(distribution, tuple(placements), coords)
         if self._owners is not None:
             grid = grid_over(self._mesh_shape, coords, self._owners)
         if distribution != whole.shape:
@@ -169,7 +152,6 @@ class CppTensorToMesh(_Distribution):
         if size % chunks:
             rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of"
             rule += f" {chunks} devices, got {size - piece * (chunks - 1)} on the last one"
-            # Not `chunks`: of a size that five divides, say 15, eight devices get unequal pieces.
             fail(asked, rule, f"a multiple of {parts}, so that every device gets as much")
         return chunks
 
@@ -180,7 +162,7 @@ class CppMeshToTensor(_Distribution):
 
     def __init__(self, mesh: MeshDevice | MeshShape, config: MeshComposerConfig, asked: object):
         super().__init__(mesh, config, asked)
-        self._coords = _devices(self._over, self._mesh_shape, self._offset)
+        self._coords = devices_of(self._over, self._mesh_shape, self._offset)
 
     def join(self, tensor: Tensor, asked: object) -> np.ndarray:
         """One array out of the composer's shards: concatenated along dims[i] for mesh axis i.

@@ -1,4 +1,4 @@
-"""Tensors made of a rule: one value everywhere, or random ones."""
+"""Tensors made of a rule: one value everywhere, or random ones; and elements dropped at random."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ttkit.sim.distribution import (
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
 from ttkit.sim.grid import SINGLE
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import on_mesh, operation
+from ttkit.sim.operation import on_mesh, operation, result
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
 from ttkit.sim.types import MeshMapperConfig, integers
 
@@ -238,3 +238,51 @@ def randn(
     draw = lambda generator, size: generator.standard_normal(size)  # noqa: E731
     how = {"dtype": dtype, "layout": layout, "device": device, "memory_config": memory_config}
     return _random("randn", shape, seed, draw, None, **how)
+
+
+@operation("experimental.dropout", hints="memory_config")
+def dropout(
+    input_tensor: Tensor,
+    probability: float,
+    scale: float,
+    seed: int,
+    *,
+    use_per_device_seed: bool = True,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return zeros with the given probability, the other elements times `scale`.
+
+    One seed always drops the same places.
+
+    Args:
+        use_per_device_seed: each chip drops other places; without it all chips drop the same.
+    """
+    on_mesh("dropout", input_tensor)
+    asked = describe("dropout", (input_tensor, probability, scale, seed))
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        rule = f"incompatible function arguments: seed {seed!r} is not a whole number from 0 on"
+        fail(asked, rule, kind=TypeError)
+    if input_tensor.dtype is not DataType.BFLOAT16:
+        rule = "Dropout operation requires input and output data types to match. Input data"
+        rule += f" type: {input_tensor.dtype.name}, output data type: BFLOAT16"
+        fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
+    if input_tensor.layout is not Layout.TILE:
+        rule = "Dropout operation requires tensor to be in Tile layout when working with"
+        rule += " non-sharded input tensor"
+        fail(asked, rule, "ttnn.to_layout")
+    grid, shape = input_tensor.grid, input_tensor.shard_shape
+    chips = [grid.covers.index(c) for c in grid.coords] if use_per_device_seed else [0]
+    kept = np.array(
+        [
+            np.random.default_rng([int(seed), chip]).random(shape, np.float32)
+            >= np.float32(probability)
+            for chip in chips
+        ],
+        bool,
+    )
+    kept = kept.reshape((grid.shape if use_per_device_seed else (1,) * len(grid.shape)) + shape)
+    return result(
+        input_tensor,
+        np.where(kept, input_tensor.array * np.float32(scale), np.float32(0)),
+        output=output_tensor,
+    )

@@ -5,13 +5,73 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ttkit.sim.types import MeshCoordinate, MeshShape, Placement
+
 Coordinate = tuple[int, ...]
+
+
+class TensorTopology:
+    """Where the shards of a tensor are said to be: placements, distribution shape, coordinates."""
+
+    __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
+
+    def __init__(
+        self,
+        distribution_shape: Iterable[int],
+        placements: Sequence[Placement],
+        mesh_coords: Sequence[Iterable[int]],
+    ):
+        self._shape = tuple(distribution_shape)
+        self._placements = tuple(placements)
+        self._coords = tuple(map(tuple, mesh_coords))
+        self._hash = hash((self._shape, self._placements, self._coords))
+        self.after: dict[Any, TensorTopology] = {}  # what collectives make of it, found once
+
+    def distribution_shape(self) -> MeshShape:
+        """The shape over which the placements run.
+
+        The mesh's own, or [n] for a one-dimensional distribution.
+        """
+        return MeshShape(self._shape)
+
+    def placements(self) -> list[Placement]:
+        """One placement for each axis of the distribution shape."""
+        return list(self._placements)
+
+    def mesh_coords(self) -> list[MeshCoordinate]:
+        """The devices that hold a shard, in the order of the distribution."""
+        return [MeshCoordinate(c) for c in self._coords]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TensorTopology) or self._hash != other._hash:
+            return False
+        ours = (self._shape, self._placements, self._coords)
+        return ours == (other._shape, other._placements, other._coords)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        coords = ", ".join(map(repr, self.mesh_coords()))
+        placements = ", ".join(map(repr, self._placements))
+        return f"TensorTopology(distribution_shape={self.distribution_shape()!r}, placements=SmallVector([{placements}]), mesh_coords={coords})"
+
+
+@lru_cache(maxsize=4096)
+def topology_of(
+    shape: Coordinate, placements: tuple[Placement, ...], coords: Any
+) -> TensorTopology:
+    """A topology that equal arguments share."""
+    return TensorTopology(shape, placements, coords)
 
 
 class Owners(NamedTuple):
@@ -130,6 +190,20 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     place = {c: i for i, c in enumerate(have.coords)}
     flat = np.broadcast_to(array, have.shape + shard).reshape((have.size,) + shard)
     return flat[[place[c] for c in want.coords]].reshape(want.shape + shard)
+
+
+@lru_cache(maxsize=4096)
+def devices_of(
+    over: Coordinate, mesh: Coordinate, offset: Coordinate | None
+) -> tuple[Coordinate, ...]:
+    """The device of each part of a distribution: from a corner where it fits, else row-major."""
+    if over == mesh and offset is None:
+        return grid_over(mesh).covers
+    if len(over) == len(mesh) and all(d <= m for d, m in zip(over, mesh, strict=True)):
+        start = offset or (0,) * len(mesh)
+        ranges = (range(o, o + n) for o, n in zip(start, over, strict=True))
+        return tuple(itertools.product(*ranges))
+    return tuple(itertools.islice(np.ndindex(*mesh), math.prod(over)))
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:

@@ -150,7 +150,7 @@ def _matmul(
     a, b = operands[:2]
     bias = operands[2] if len(operands) > 2 else None
     if all(t.grid is a.grid and t.topology is a.topology for t in operands):
-        like, (x, y, *rest), topology = a, [t.array for t in operands], a.topology
+        like, (x, y, *rest), topology = a, [t._array for t in operands], a.topology
     else:
         like, (x, y, *rest), topology = together(name, operands)
     # One dimension is a row on the left and a column on the right.

@@ -11,7 +11,7 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.sim import memory
 from ttkit.sim.enums import Arch, FabricConfig
-from ttkit.sim.grid import Coordinate, Grid, Owners, grid_over, place_of
+from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
 from ttkit.sim.operation import checked
 from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape
 
@@ -302,3 +302,16 @@ class MeshDeviceView:
         return MeshCoordinateRange(
             MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes)))
         )
+
+
+@checked("compute_distribution_to_mesh_mapping")
+def compute_distribution_to_mesh_mapping(
+    distribution_shape: MeshShape, mesh_shape: MeshShape
+) -> list[MeshCoordinate]:
+    """Return the device of each part of a distribution.
+
+    A distribution that fits the mesh in every dimension takes the corner; any other goes over the
+    devices in row-major order.
+    """
+    devices = devices_of(tuple(distribution_shape), tuple(mesh_shape), None)
+    return [MeshCoordinate(c) for c in devices]

@@ -18,11 +18,11 @@ from ttkit.sim.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
-from ttkit.sim.grid import Grid, grid_over
+from ttkit.sim.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshShape, PlacementShard, TensorTopology
+from ttkit.sim.types import MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh

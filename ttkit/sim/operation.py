@@ -20,9 +20,9 @@ from ttkit.errors import TTKitError, fail
 from ttkit.sim import dtypes as rounding
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.grid import TensorTopology
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor, new_tensor
-from ttkit.sim.types import TensorTopology
 
 F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
@@ -203,16 +203,13 @@ def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], 
 
 
 # ---------------------------------------------------------------- operands and results
-NO_TENSOR = "ttnn.from_torch(...) it first"
-
-
 def on_mesh(name: str, *tensors: Any, letters: str = "ABC") -> Any:
     """The mesh that all operands lie on; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
         if not isinstance(tensor, Tensor):
             rule = f"incompatible function arguments: {type(tensor).__name__} is not a ttnn.Tensor"
-            fail(name, rule, NO_TENSOR, TypeError)
+            fail(name, rule, "ttnn.from_torch(...) it first", TypeError)
         if tensor.mesh is None:
             rule = f"Input tensor {letter} must be on device, got storage type: StorageType::HOST"
             fail(describe(name, tensors), rule, "ttnn.to_device(tensor, mesh)")
@@ -301,7 +298,7 @@ def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndar
     """The operand on the fewest chips, all arrays on its chips, and the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
-    arrays = [t.array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
+    arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
 
 

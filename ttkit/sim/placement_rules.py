@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from ttkit.sim.grid import Grid
+from ttkit.sim.grid import Grid, TensorTopology
 from ttkit.sim.quirks import REPLICATE
-from ttkit.sim.types import MeshShape, Placement, PlacementShard, TensorTopology
+from ttkit.sim.types import MeshShape, Placement, PlacementShard
 
 Shape = tuple[int, ...]
 Label = tuple[list[Placement], Shape]

@@ -14,11 +14,11 @@ import numpy as np
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.grid import TensorTopology
 from ttkit.sim.types import (
     MeshShape,
     Placement,
     PlacementReplicate,
-    TensorTopology,
 )
 
 REPLICATE = PlacementReplicate()

@@ -18,24 +18,16 @@ from ttkit.sim.operation import moved, on_mesh, operation, together
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import Shape, integer, integers
 
+BOUNDS = "Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"
+RANGE = "Dimension out of range (expected to be in range of [{least}, {last}], but got {dim})"
 
-def axis_of(
-    tensor: Tensor,
-    dim: int,
-    asked: object,
-    rule: str = "Index is out of bounds for the rank, should be between 0 and",
-) -> int:
+
+def axis_of(tensor: Tensor, dim: int, asked: object, rule: str = BOUNDS) -> int:
     """`dim` as a number from 0, counted from the end where negative."""
-    rank = len(tensor.shard_shape)
-    dim = integer(dim, asked)
+    rank, dim = len(tensor.shard_shape), integer(dim, asked)
     if not -rank <= dim < rank:
-        fail(
-            asked,
-            f"{rule} {rank - 1} however is {dim}"
-            if rule.endswith("and")
-            else f"{rule} [{-rank}, {rank - 1}], but got {dim})",
-            f"a dim from {-rank} to {rank - 1}",
-        )
+        numbers = {"least": -rank, "last": rank - 1, "dim": dim}
+        fail(asked, rule.format(**numbers), f"a dim from {-rank} to {rank - 1}")
     return dim % rank
 
 
@@ -73,11 +65,9 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
             fail(asked, rule, "sizes whose product divides the elements")
         wanted[wanted.index(-1)] = have // rest
     if math.prod(wanted) != have:
-        rule = (
-            "Attempting to reshape between two shapes with different volumes"
-            if isinstance(shape, Shape)
-            else "Invalid arguments to reshape"
-        )
+        rule = "Invalid arguments to reshape"
+        if isinstance(shape, Shape):
+            rule = "Attempting to reshape between two shapes with different volumes"
         rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
         rule += f" {math.prod(wanted)}"
         fail(asked, rule, "a shape with as many elements")
@@ -318,8 +308,7 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
     wanted: Any = (
         range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     )
-    rule = "Dimension out of range (expected to be in range of"
-    axes = {axis_of(input_tensor, d, asked, rule) for d in wanted}
+    axes = {axis_of(input_tensor, d, asked, RANGE) for d in wanted}
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
-from ttkit.sim.grid import SINGLE, Grid
+from ttkit.sim.grid import SINGLE, Grid, TensorTopology
 from ttkit.sim.memory import BYTES, Allocation, bytes_of, padded
 from ttkit.sim.printing import text_of
-from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape, TensorTopology
+from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 if TYPE_CHECKING:
     from ttkit.sim.mesh import MeshDevice

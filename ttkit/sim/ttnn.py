@@ -43,7 +43,6 @@ from ttkit.sim.distribution import (
     ShardTensor2dMesh,
     ShardTensorToMesh,
     TensorToMesh,
-    compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer,
     create_mesh_composer,
     create_mesh_mapper,
@@ -86,7 +85,8 @@ from ttkit.sim.enums import (
     uint16,
     uint32,
 )
-from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.grid import TensorTopology
+from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.movement import (
     aggregate_tensor,
@@ -113,16 +113,15 @@ from ttkit.sim.opening import (
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
 from ttkit.sim.printing import set_printoptions
 from ttkit.sim.shaping import get_item as _get_item
-from ttkit.sim.sockets import (
+from ttkit.sim.socket_config import (
     CoreCoord,
     MeshCoreCoord,
-    MeshSocket,
     SocketConfig,
     SocketConnection,
     SocketEndpoint,
     SocketMemoryConfig,
-    create_socket_pair,
 )
+from ttkit.sim.sockets import MeshSocket, create_socket_pair
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import (
     MeshTraceId,
@@ -140,7 +139,6 @@ from ttkit.sim.types import (
     PlacementReplicate,
     PlacementShard,
     Shape,
-    TensorTopology,
 )
 
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
@@ -159,19 +157,17 @@ def _missing(name: str) -> _Any:
     _fail(f"ttnn.{name}", rule, f"{cure} that are alike (CONTRIBUTING.md)", AttributeError)
 
 
-class _Inner:
+def _inner(prefix: str) -> _Any:
     """A namespace in ttnn."""
 
-    def __init__(self, prefix: str):
-        self._prefix = f"{prefix}."
-        for name, call in _calls.items():
-            if name.startswith(self._prefix):
-                setattr(self, name.removeprefix(self._prefix), call)
+    class Inner(_SimpleNamespace):
+        def __getattr__(self, name: str) -> _Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return _missing(prefix + name)
 
-    def __getattr__(self, name: str) -> _Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return _missing(self._prefix + name)
+    calls = {name: call for name, call in _calls.items() if name.startswith(prefix)}
+    return Inner(**{name.removeprefix(prefix): call for name, call in calls.items()})
 
 
 def __getattr__(name: str) -> _Any:
@@ -188,7 +184,7 @@ _ttnn = _SimpleNamespace(
     )
 )
 device = _SimpleNamespace(Arch=Arch)
-transformer, experimental = _Inner("transformer"), _Inner("experimental")
+transformer, experimental = _inner("transformer."), _inner("experimental.")
 model_preprocessing = _SimpleNamespace(
     **{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC}
 )

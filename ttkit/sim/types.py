@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -341,52 +341,3 @@ class MeshComposerConfig(_Config):
 
     def __repr__(self) -> str:
         return f"MeshComposerConfig(dims: {list(self._dims)})"
-
-
-class TensorTopology:
-    """Where the shards of a tensor are said to be: placements, distribution shape, coordinates."""
-
-    __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
-
-    def __init__(
-        self,
-        distribution_shape: Iterable[int],
-        placements: Sequence[Placement],
-        mesh_coords: Sequence[Iterable[int]],
-    ):
-        self._shape = tuple(distribution_shape)
-        self._placements = tuple(placements)
-        self._coords = tuple(map(tuple, mesh_coords))
-        self._hash = hash((self._shape, self._placements, self._coords))
-        self.after: dict[Any, TensorTopology] = {}  # what collectives make of it, found once
-
-    def distribution_shape(self) -> MeshShape:
-        """The shape over which the placements run.
-
-        The mesh's own, or [n] for a one-dimensional distribution.
-        """
-        return MeshShape(self._shape)
-
-    def placements(self) -> list[Placement]:
-        """One placement for each axis of the distribution shape."""
-        return list(self._placements)
-
-    def mesh_coords(self) -> list[MeshCoordinate]:
-        """The devices that hold a shard, in the order of the distribution."""
-        return [MeshCoordinate(c) for c in self._coords]
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, TensorTopology) or self._hash != other._hash:
-            return False
-        ours = (self._shape, self._placements, self._coords)
-        return ours == (other._shape, other._placements, other._coords)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        coords = ", ".join(map(repr, self.mesh_coords()))
-        placements = ", ".join(map(repr, self._placements))
-        return f"TensorTopology(distribution_shape={self.distribution_shape()!r}, placements=SmallVector([{placements}]), mesh_coords={coords})"
