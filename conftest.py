@@ -1,7 +1,9 @@
-"""What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip."""
+"""What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip, the end of a run."""
 
+import collections
 import os
 import pathlib
+import signal
 
 import pytest
 from hypothesis import settings
@@ -17,6 +19,9 @@ os.environ["TTKIT_PROGRESS"] = "0"  # which says how long a wait takes: no two r
 if pathlib.Path("/dev/tenstorrent").exists():
     os.environ["TTKIT_BACKEND"] = "sim"
 
+# A shell that starts the tests in the background makes them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("quick", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=2000)
 settings.load_profile("quick")
@@ -26,3 +31,22 @@ settings.load_profile("quick")
 def torch():
     """The torch module; the test is skipped, saying how to get it, where torch is not installed."""
     return pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
+
+
+def pytest_xdist_auto_num_workers():
+    """Return the number of workers that `-n auto` starts: the cores this process may use, at most 8.
+
+    A worker holds up to 300 MB, and its tests start up to 5 ranks each.
+    """
+    allowed = getattr(os, "sched_getaffinity", lambda pid: range(os.cpu_count() or 1))(0)
+    return min(len(allowed), 8)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List the reasons of skipped tests, the most frequent first, in at most eight lines; pytest adds counts and time."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped).most_common()
+    if len(reasons) > 8:
+        reasons[7:] = [(f"{len(reasons) - 7} other reasons (pytest -rs lists them)", sum(count for _, count in reasons[7:]))]
+    for reason, count in reasons:
+        terminalreporter.write_line(f"skipped: {reason}: {count}")

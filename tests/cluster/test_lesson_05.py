@@ -6,6 +6,8 @@ import pytest
 import ttkit
 from ttkit import lessons
 
+pytestmark = pytest.mark.xdist_group("lesson_05")
+
 
 @pytest.fixture(scope="module")
 def cluster():
