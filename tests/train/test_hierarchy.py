@@ -20,7 +20,7 @@ from ttkit.train.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = replace(MODEL, num_blocks=2)
-WITHIN_S = 15
+WITHIN_S = 120
 GUIDE = """
 training_config:
   steps: 1000
