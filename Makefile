@@ -16,10 +16,10 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-# One worker on each core (conftest.py says how many at most); what comes later on the line wins, such as -n 0.
-# A notebook must stay in one process. TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
-TESTS = -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
-NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto --dist loadfile $(NBVAL_ARGS) notebooks
+# conftest.py says how many workers, and what stays in one; what comes later on the line wins, such as -n 0.
+# TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
+TESTS = -m pytest -n auto $(PYTEST_ARGS)
+NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks
 
 .PHONY: help lab lessons test test-long test-numpy1 test-pythons test-real bench bench-engines bench-scaling check format clean
 

@@ -1,6 +1,7 @@
 """What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip, the end of a run."""
 
 import collections
+import functools
 import os
 import pathlib
 import signal
@@ -8,6 +9,7 @@ import signal
 import pytest
 from hypothesis import settings
 
+ROOT = pathlib.Path(__file__).resolve().parent
 # Programs that tests start in processes of their own (conformance runner, ranks), and what needs the real library.
 collect_ignore = ["tests/conformance/run.py", "tests/real", "tests/sim/ranks", "tests/train/ranks"]
 collect_ignore += ["tests/train/oracle.py"]  # which needs torch, and not everybody has it
@@ -33,13 +35,39 @@ def torch():
     return pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
 def pytest_xdist_auto_num_workers():
-    """Return the number of workers that `-n auto` starts: the cores this process may use, at most 8.
+    """Return the number of workers that `-n auto` starts: one more than the cores this process may use, at most 8.
 
-    A worker holds up to 300 MB, and its tests start up to 5 ranks each.
+    One more, because tests that start ranks wait more than they compute. A worker holds up to 300 MB, and its tests start
+    up to 5 ranks each.
     """
     allowed = getattr(os, "sched_getaffinity", lambda pid: range(os.cpu_count() or 1))(0)
-    return min(len(allowed), 8)
+    return min(len(allowed) + 1, 8)
+
+
+@functools.cache
+def shares(path):
+    """Return whether the tests of a file share something: the kernel of a notebook, or a fixture of the module."""
+    return path.endswith(".ipynb") or 'scope="module"' in (ROOT / path).read_text(encoding="utf-8")
+
+
+def unit(test):
+    """Return what a worker takes as a whole: the file of a test that shares something with others of its file, or the test."""
+    path = test.partition("::")[0]
+    return path if shares(path) else test
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the workers one unit after the other, files first. xdist's own way, the mark xdist_group, has no effect in pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit(nodeid)
+
+    return Units(config, log) if config.option.dist == "load" else None
 
 
 def pytest_terminal_summary(terminalreporter):

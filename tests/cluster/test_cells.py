@@ -3,16 +3,14 @@
 import pathlib
 import sys
 import threading
+import time
 
 import psutil
 import pytest
 from jupyter_client.manager import start_new_kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"),
-    pytest.mark.xdist_group("cells"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
 
 PRINTS = """%%px
 import random, sys, time
@@ -158,9 +156,15 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
     notebook.run("cluster.start()")
 
 
-def test_the_stop_button_interrupts_the_ranks(notebook):
-    threading.Timer(1.0, notebook.manager.interrupt_kernel).start()
-    stdout, _, _, error = notebook.run("%px import time; time.sleep(100)", timeout=120)
+def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path):
+    def press():
+        while len(list(tmp_path.iterdir())) < 2:  # until both ranks are in the cell
+            time.sleep(0.05)
+        notebook.manager.interrupt_kernel()
+
+    threading.Thread(target=press, daemon=True).start()
+    arrive = f"import os, pathlib, time; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
+    stdout, _, _, error = notebook.run(f"%px {arrive}; time.sleep(1000)", timeout=120)
     assert error.startswith("KeyboardInterrupt") and "ranks 0 and 1 were at line 1" in stdout
     assert notebook.run("%px print('again')", timeout=120)[0] == "[rank 0] again\n[rank 1] again\n"
 

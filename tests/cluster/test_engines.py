@@ -18,10 +18,7 @@ from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUSY = 12  # a busy machine may take so many times the seconds that an idle one does
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"),
-    pytest.mark.xdist_group("engines"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
 
 
 def family(pid=None):
@@ -131,6 +128,14 @@ def wait_for(rank):
     MPI.COMM_WORLD.Barrier()
 
 
+def arrive_and_sleep(folder):
+    import os
+    import time
+
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
 def hold_a_mesh():
     import time
 
@@ -221,11 +226,17 @@ def test_a_hung_collective_is_interrupted(four, capsys):
     assert four.run(late_first) == [0, 1, 2, 3]
 
 
-def test_python_code_is_interrupted_and_the_engines_stay(four, capsys):
+def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path):
     pids = [four.pid(rank) for rank in range(4)]
-    later(1.0, os.getpid(), signal.SIGINT)
+
+    def interrupt():
+        while len(list(tmp_path.iterdir())) < 4:  # until all ranks are in the function
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with takes(10), pytest.raises(KeyboardInterrupt):
-        four.run(time.sleep, 600)
+        four.run(arrive_and_sleep, tmp_path)
     assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
     assert four.run(late_first) == [0, 1, 2, 3]
     assert [four.pid(rank) for rank in range(4)] == pids

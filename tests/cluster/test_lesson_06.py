@@ -6,8 +6,6 @@ import pytest
 import ttkit
 from ttkit import lessons
 
-pytestmark = pytest.mark.xdist_group("lesson_06")
-
 
 @pytest.fixture(scope="module")
 def cluster():

