@@ -142,7 +142,7 @@ class Hosts:
             port = f"port{number}"
             self._ip(switch, "link", "add", "name", port, "type", "veth", "peer", "name", "eth0", "netns", str(self._inits[name]))
             self._ip(switch, "link", "set", port, "master", "br0", "up")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not all((self.folder / name / "up").exists() for name in self.names):
             if time.monotonic() > until or any(process.poll() is not None for process in self._processes):
                 raise RuntimeError("the hosts did not come up; their messages are above")
@@ -159,7 +159,7 @@ class Hosts:
         process = subprocess.Popen(["unshare", *words], env=os.environ | {"PATH": PATH}, preexec_fn=lambda: prctl(1, signal.SIGKILL))
         self._processes.append(process)
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not (found := children.read_text().split()):
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"unshare {' '.join(words[:8])} did not start")
@@ -190,7 +190,7 @@ class Hosts:
         env |= {"PATH": PATH, **own, **environment}
         return subprocess.Popen(self.words(name, words, cwd), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def call(self, name, words, cwd=None, seconds=60, **environment):
+    def call(self, name, words, cwd=None, seconds=300, **environment):
         """Run a command on a host to its end: a CompletedProcess."""
         process = self.start(name, words, cwd, **environment)
         try:

@@ -93,7 +93,7 @@ def test_the_report_of_another_host_comes_through_mpiruns_log():
     program = f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: TTKIT-REPORT', end='', flush=True); time.sleep(60)"
     processes = Processes(lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()), lambda ended: None, ("here", "b"))
     try:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while processes.report(1).host != "b" and time.monotonic() < until:
             time.sleep(0.05)
         assert processes.report(1) == Report("b") and processes.report(0) == Report()
