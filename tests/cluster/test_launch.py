@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -232,8 +233,9 @@ def test_what_a_killed_mpirun_leaves_does_not_stop_the_next_one(tmp_path):
         pytest.skip("no process ids of our own here: needs root and unshare")
     (tmp_path / "rb.yaml").write_text(FOUR)
     (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
-    run = f"{sys.executable} -m ttkit run --rank-binding rb.yaml "
-    kill = run + f"{sys.executable} -c 'import os, signal; os.kill(os.getppid(), signal.SIGKILL)'"
+    python = shlex.quote(sys.executable)
+    run = f"{python} -m ttkit run --rank-binding rb.yaml "
+    kill = run + f"{python} -c 'import os, signal; os.kill(os.getppid(), signal.SIGKILL)'"
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     for command, expected in ((kill, "137"), (run + "hostname", "0")):
         words = [*unshare, "bash", "-c", f"{command} >out 2>err; echo $?"]
@@ -294,6 +296,58 @@ def launch_two(tmp_path, bindings, program, *options, option="--rank-binding"):
 
 SHOW = "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert comm.allreduce(comm.rank + 1) == 3\n"
 SHOW += "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', 'TT_VISIBLE_DEVICES')))\n"
+
+
+UNEQUAL = """global_env: {ALL: same}
+rank_bindings:
+  - rank: 0
+    mesh_id: 0
+    mesh_host_rank: 0
+    env_overrides: {TT_VISIBLE_DEVICES: "0", ONLY_0: "a;b:c", MESH_DEVICE: N300, ALL: other}
+  - {rank: 1, mesh_id: 1, env_overrides: {ONLY_1: "1"}}
+mesh_graph_desc_path: two.textproto
+"""
+NAMES = ["TT_VISIBLE_DEVICES", "TT_MESH_HOST_RANK", "TT_MESH_ID", "ONLY_0", "ONLY_1", "MESH_DEVICE"]
+NAMES += ["ALL", "TT_METAL_CLUSTER_ID"]
+
+
+def test_each_rank_gets_its_own_variables_only(tmp_path, monkeypatch):
+    """mpirun 5.0.11 gives what -x says of the first program to all programs."""
+    for name, value in {"MESH_DEVICE": "T3K", "TT_METAL_CLUSTER_ID": "shell"}.items():
+        monkeypatch.setenv(name, value)
+    show = f"import os\nprint([os.environ.get(name) for name in {NAMES}])\n"
+    assert launch_two(tmp_path, UNEQUAL, show) == [
+        "[Rank 0/2] ['0', '0', '0', 'a;b:c', None, 'N300', 'other', None]",
+        "[Rank 1/2] [None, None, '1', None, '1', 'T3K', 'same', None]",
+    ]
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "9")  # of the shell: for no rank that bindings describe
+    assert "[Rank 1/2] [None, None," in launch_two(tmp_path, UNEQUAL, show)[1]
+
+
+def test_the_shells_devices_are_those_of_plain_ranks(start):
+    """They have no bindings that could say it."""
+    program = [sys.executable, "-c", "import os; print(os.environ.get('TT_VISIBLE_DEVICES'))"]
+    words = [sys.executable, "-m", "ttkit", "run", "-n", "2", *program]
+    shell = {**os.environ, "TT_VISIBLE_DEVICES": "2,3", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=shell, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.split()) == sorted("[Rank 0/2] 2,3 [Rank 1/2] 2,3".split()), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-x", "PYTHONPATH=foo", "-np", "3"],
+        [":"],
+        ["--list", ":", "echo", "it's", "", "a\nb", "$HOME", "*", "\\", '"'],
+        ["--map-by", "node", "--bind-to", "none", "--rank-by", "x", "--runtime-options", "y"],
+    ],
+    ids=["options of mpirun", "a colon", "a colon among others", "words that mpirun spells anew"],
+)
+def test_a_program_gets_its_arguments_as_they_are(start, words):
+    show = "import os, sys; print(sys.argv[1:], os.environ['TT_RUN_RANK'])"
+    code, out, err = finish(start("", program=[sys.executable, "-c", show, *words]))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] {words} {rank}" for rank in range(4)]
 
 
 def test_pattern_1_one_big_mesh(tmp_path):

@@ -26,7 +26,14 @@ from typing import Any
 import ipyparallel
 
 from ttkit.cluster import ssh, waiting
-from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, find_mpirun, mpirun_command, mpirun_environment
+from ttkit.cluster.command import (
+    LOCAL_FOLDER,
+    blas_threads,
+    find_mpirun,
+    mpirun_command,
+    mpirun_environment,
+    with_plain_path,
+)
 from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
@@ -110,7 +117,7 @@ class Cluster:
         check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = Processes(
-            lambda folder: (self._commands(folder, mpirun), self._environment(folder)),
+            lambda folder: (self._commands(folder, mpirun), self._environment(folder, mpirun)),
             on_end=lambda ended: self._fail_pending(ended.why(self.n)),
             hosts=[host or socket.gethostname() for host in self.hosts] if self._place else (),
             tell=["mpirun", str(CONNECTION)] if self._place else (),
@@ -260,13 +267,14 @@ class Cluster:
             controller.append("--IPController.ports=" + ",".join(map(str, self._ports)))
         engine = [*_on_cards(), *python_command("engine")]
         if self._place:  # mpirun's environment does not go to other hosts by itself
-            environment = self._environment(folder)
+            environment = self._environment(folder, mpirun)
             engine = ["env", *(f"{name}={environment[name]}" for name in CARRIED if name in environment), *engine]
         engines = mpirun_command(self.bindings, engine, mpirun, self._place, bare=True)
-        return {"controller": [*python_command("controller"), *controller], "mpirun": engines}
+        controller = [*python_command("controller"), *controller]
+        return {"controller": controller, "mpirun": with_plain_path(engines, folder)}
 
-    def _environment(self, folder: Path) -> Mapping[str, str]:
-        environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
+    def _environment(self, folder: Path, mpirun: str) -> Mapping[str, str]:
+        environment = mpirun_environment([mpirun, *self._place]) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
         if self._place:
             environment[OWNER] = socket.gethostname()
             way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}

