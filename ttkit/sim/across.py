@@ -20,7 +20,8 @@ from ttkit.sim.mesh import Coordinate, Grid, grid_over, restricted
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
-# Bytes on each rank up to which sums gather the shards and add them in the order of the mesh, as one process does: the same bits.
+# Bytes on each rank up to which sums gather the shards and add them in mesh order, as one process
+# does up to `exchange.ORDERED_UP_TO` elements: the same bits.
 EXACT_BELOW = 1 << 14
 
 
