@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ttkit.cluster import ssh
 from ttkit.cluster.engine import far_folder, stack_file, who
+from ttkit.cluster.stacks import Frame, frames_of, raised_at, users_line
 from ttkit.errors import fail
 from ttkit.words import in_notebook
 
@@ -29,21 +29,9 @@ STACK_S = 1.0  # for a rank to write where it is
 FAR_S = 10.0  # for another host to say so
 # The process and its file; the folder of Open MPI there, which only the process knows, comes before it: see engine.own_folder.
 FAR_STACK = """kill -USR1 "$0" && sleep 0.3 && cat "$(tr '\\0' '\\n' < /proc/"$0"/environ | sed -n 's/^PMIX_SERVER_TMPDIR=//p')/$1\""""
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-FRAME = re.compile(r'File "(.*?)", line (\d+) in (.*)')  # of faulthandler
 BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
-HEAD = re.compile(r"(?:Cell In\[\d+\], line (?P<line>\d+)|File (?P<file>.+?):(?P<number>\d+))(?:, in (?P<function>[\w.<>]+))?")  # of IPython
 
 Answers = Mapping[int, Any]  # rank -> ipyparallel's AsyncResult
-
-
-class Frame(NamedTuple):
-    """One line of a stack."""
-
-    file: str
-    number: int
-    function: str
-    text: str
 
 
 def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None) -> Answers:
@@ -180,23 +168,15 @@ def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
         for rank, file in files.items():
             with file.open() as text:
                 text.seek(sizes[rank])
-                if frames := _frames(cluster, text.read()):
+                if frames := frames_of(text.read(), cluster.line):
                     stacks[rank] = frames
     far = [rank for rank in ranks if cluster.hosts[rank]]
     for rank, said in zip(far, ssh.for_all(lambda rank: _far_stack(cluster, rank), far)):
-        stacks[rank] = _frames(cluster, said.rpartition("(most recent call first)")[2])
+        stacks[rank] = frames_of(said.rpartition("(most recent call first)")[2], cluster.line)
     found: dict[str, list[int]] = {}
     for rank in ranks:
-        found.setdefault(_yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
+        found.setdefault(users_line(stacks.get(rank, [])) or "no line of yours", []).append(rank)
     return found
-
-
-def _frames(cluster: Cluster, said: str) -> list[Frame]:
-    """The frames of one stack that faulthandler wrote, innermost first; [] where it is not there in full."""
-    frames = FRAME.findall(said)
-    if not frames or frames[-1][2] not in ("_run_code", "<module>", "main"):  # the outermost
-        return []
-    return [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
 
 
 def _far_stack(cluster: Cluster, rank: int) -> str:
@@ -208,37 +188,6 @@ def _far_stack(cluster: Cluster, rank: int) -> str:
         return subprocess.run(ssh.command(cluster.hosts[rank], words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FAR_S).stdout
     except subprocess.TimeoutExpired:
         return ""
-
-
-def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:
-    """The learner's innermost line in a traceback that an engine sent.
-
-    Args:
-        line_of: the text of a line of a file that the engine could not read: the notebook's cells.
-
-    Example:
-        >>> raised_at("Cell In[2], line 5\\n      4 x = 0\\n----> 5 1 / x\\n\\nZeroDivisionError: division by zero")
-        'line 5: 1 / x'
-    """
-    frames: list[Frame] = []
-    for line in ANSI.sub("", traceback).splitlines():
-        if match := HEAD.match(line):
-            file, number = match["file"] or "", int(match["line"] or match["number"])
-            frames.append(Frame(file, number, match["function"] or "", line_of(file, number)))
-        elif frames and not frames[-1].text and (match := re.match(r"-+> \d+ (?!'Could not get source)(.*)", line)):
-            frames[-1] = frames[-1]._replace(text=match[1].strip())
-    return _yours(frames[::-1])
-
-
-def _yours(frames: list[Frame]) -> str:
-    """The first of these frames, innermost first, that is not a library's. A cell has no file here, compiled code no full path."""
-    for frame in frames:
-        library = frame.file.startswith((sys.prefix, sys.base_prefix)) or f"{os.sep}site-packages{os.sep}" in frame.file
-        library = library or bool(frame.file and not os.path.isabs(frame.file))
-        if not library and f"{os.sep}ttkit{os.sep}" not in frame.file:
-            inside = f" of {frame.function}" if frame.function not in ("", "<module>") else ""
-            return f"line {frame.number}{inside}" + (f": {frame.text}" if frame.text else "")
-    return ""
 
 
 def name_ranks(ranks: list[int]) -> str:
