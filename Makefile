@@ -17,8 +17,8 @@ LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 # conftest.py says how many workers, and what stays in one; what comes later on the line wins, such as -n 0.
-# TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
-TESTS = -m pytest -n auto $(PYTEST_ARGS)
+# nbval takes seconds to import. TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
+TESTS = -m pytest -p no:nbval -n auto $(PYTEST_ARGS)
 NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks
 
 .PHONY: help lab lessons test test-long test-numpy1 test-pythons test-cpus test-real bench bench-engines bench-scaling bench-bubbles \
