@@ -23,3 +23,4 @@ def test_matmul_and_all_gather(dtype):
     whole = ttkit.to_numpy(ttnn.get_device_tensors(input_a)[0]) @ np.concatenate(parts, 3)
     for shard in ttnn.get_device_tensors(gathered):
         np.testing.assert_allclose(ttkit.to_numpy(shard), whole, **tolerance(dtype, additions=128))
+        ttkit.assert_with_pcc(whole, shard, 0.9999)

@@ -51,6 +51,16 @@ CASES = {
     "layernorm": (ops.layernorm, formulas.layer_norm, [(2, 1, 5, 19), (1, 1, 1, 19), (1, 1, 1, 19)]),
     "layernorm without bias": (ops.layernorm, formulas.layer_norm, [(2, 1, 5, 40), (1, 1, 1, 40)]),
     "rmsnorm": (ops.rmsnorm, formulas.rms_norm, [(2, 1, 33, 19), (1, 1, 1, 19)]),
+    "layernorm, epsilon": (
+        lambda *operands: ops.layernorm(*operands, epsilon=0.5),
+        lambda *operands: formulas.layer_norm(*operands, eps=0.5),
+        [(2, 1, 5, 19), (1, 1, 1, 19), (1, 1, 1, 19)],
+    ),
+    "rmsnorm, epsilon": (
+        lambda *operands: ops.rmsnorm(*operands, epsilon=0.5),
+        lambda *operands: formulas.rms_norm(*operands, eps=0.5),
+        [(2, 1, 33, 19), (1, 1, 1, 19)],
+    ),
     "attention": (ops.scaled_dot_product_attention, attention, [(2, 3, 5, 7), (2, 3, 5, 7), (2, 3, 5, 7)]),
     "attention of groups": (ops.scaled_dot_product_attention, attention, [(2, 6, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)]),
     "attention to more keys": (ops.scaled_dot_product_attention, attention, [(1, 4, 3, 4), (1, 2, 35, 4), (1, 2, 35, 4)]),
