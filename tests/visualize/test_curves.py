@@ -151,4 +151,6 @@ def test_odd_curves_are_drawn(curves):
 
 
 def test_as_text():
-    assert repr(Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []}, across="epoch")) == "loss\n  a: 5.5 at epoch 1, 2.25 at epoch 20\n  b: nothing yet"
+    curves = {"a": [(1, 5.5), (20, 2.2513)], "b": []}
+    said = "loss\n  a: 5.5 at epoch 1, 2.3 at epoch 20\n  b: nothing yet"
+    assert repr(Curves("loss", curves, across="epoch")) == said

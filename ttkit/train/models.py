@@ -1,4 +1,5 @@
-"""GPT and Llama from a transformer_config, on one device or cut over a mesh: the same weights and the same results.
+"""GPT and Llama from a transformer_config, on one device or cut over a mesh: the same first weights,
+bit for bit, and the same results within rounding, because a cut model adds in another order.
 
 The cut is Megatron's (Shoeybi 2019): queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
 after each pair; the vocabulary in parts.

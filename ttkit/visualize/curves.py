@@ -37,7 +37,9 @@ class Curves:
         lines = [self.title]
         for name, points in self.curves.items():
             ends = [points[0], points[-1]] if len(points) > 1 else points
-            lines.append(f"  {name}: " + (", ".join(f"{y:.4g} at {self.across} {x:g}" for x, y in ends) or "nothing yet"))
+            # Two digits: the third of a loss after some hundred steps depends on the CPU.
+            said = ", ".join(f"{y:.2g} at {self.across} {x:g}" for x, y in ends)
+            lines.append(f"  {name}: {said or 'nothing yet'}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
