@@ -84,11 +84,6 @@ DEFECTS = {
         "5: warning: under tt-run, TT_VISIBLE_DEVICES of rank 0 reaches rank 1 too: mpirun 5.0.11 gives it to every rank that does not set it",
         "write env_overrides for every rank",
     ),
-    "a host rank for rank 0 alone": (
-        ("    mesh_host_rank: 1\n", ""),
-        "4: warning: under tt-run, TT_MESH_HOST_RANK of rank 0 reaches rank 1 too: mpirun 5.0.11 gives it to every rank that does not set it",
-        "write mesh_host_rank for every rank",
-    ),
     "minutes for a number": (
         ("mesh_id: 0\n    mesh_host_rank: 1", "mesh_id: 1:30\n    mesh_host_rank: 1"),
         "7: error: rank_bindings.1.mesh_id: Input should be a valid integer: 1:30, which YAML 1.1 reads as 90 (it counts in sixties)",
@@ -150,6 +145,15 @@ def test_own_configurations_have_no_findings(config, monkeypatch, capsys):
 
 def test_good_bindings_have_no_findings(folder):
     assert folder(GOOD) == {}
+
+
+def test_a_host_rank_of_rank_0_alone_reaches_the_others(folder):
+    """None is the first host of its mesh, so a 0 does no harm."""
+    turned = GOOD.replace("    mesh_host_rank: 1\n", "").replace("host_rank: 0", "host_rank: 1")
+    said = "4: warning: under tt-run, TT_MESH_HOST_RANK of rank 0 reaches rank 1 too"
+    said += ": mpirun 5.0.11 gives it to every rank that does not set it"
+    assert "write mesh_host_rank for every rank" in folder(turned)[said]
+    assert said not in folder(GOOD.replace("    mesh_host_rank: 1\n", ""))
 
 
 def test_variables_of_rank_0_that_all_ranks_set_are_no_finding(folder):

@@ -237,7 +237,7 @@ def _inherited(bindings: Bindings, by_rank: dict[int, int], note: _Noting) -> No
     first, *others = bindings.rank_bindings
     here = ("rank_bindings", by_rank[first.rank])
     found: list[tuple[str, tuple[str | int, ...], list[int]]] = []
-    if first.mesh_host_rank is not None:
+    if first.mesh_host_rank:  # a rank without one is 0
         lacking = [binding.rank for binding in others if binding.mesh_host_rank is None]
         found.append(("TT_MESH_HOST_RANK", (*here, "mesh_host_rank"), lacking))
     for name in first.env_overrides:
