@@ -28,6 +28,7 @@ def start(tmp_path):
     (tmp_path / "rb.yaml").write_text(FOUR)
     (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
     shell = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TTKIT_TEST_MARK": str(tmp_path)}
+    shell.pop("PYTHONUNBUFFERED", None)  # few users set it, and it hides what stays in a buffer
     started = []
 
     def call(text, *options, program=None, leader=False):
