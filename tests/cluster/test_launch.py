@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def start(tmp_path):
     (tmp_path / "rb.yaml").write_text(FOUR)
     (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
     shell = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TTKIT_TEST_MARK": str(tmp_path)}
+    shell.pop("PYTHONUNBUFFERED", None)  # few users set it, and it hides what stays in a buffer
     started = []
 
     def call(text, *options, program=None, leader=False):
@@ -348,6 +350,78 @@ def test_a_program_gets_its_arguments_as_they_are(start, words):
     code, out, err = finish(start("", program=[sys.executable, "-c", show, *words]))
     assert code == 0, err
     assert sorted(out.splitlines()) == [f"[Rank {rank}/4] {words} {rank}" for rank in range(4)]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone with an environment of its own in a folder with a blank, a quote and an umlaut."""
+    folder = tmp_path_factory.mktemp("home") / "it's my kits" / "größe" / "ttkit"
+    shutil.copytree(ROOT / "ttkit", folder / "ttkit", ignore=shutil.ignore_patterns("__pycache__"))
+    here, there = pathlib.Path(sys.prefix), folder / ".venv"
+    (there / "bin").mkdir(parents=True)
+    for part in ("etc", "lib", "share"):
+        (there / part).symlink_to(here / part)
+    for name in ("mpirun", "ompirun_wrapper", "prterun", "prted"):  # they find where they are
+        shutil.copy(here / "bin" / name, there / "bin")
+    base = pathlib.Path(getattr(sys, "_base_executable", sys.executable))
+    (there / "bin/python").symlink_to(base)
+    (there / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    return folder
+
+
+def in_clone(clone, *words, **more):
+    """Run the clone's Python in the clone: (exit code, output, errors)."""
+    shell = {**os.environ, "PYTHONPATH": str(clone), **more}
+    words = [clone / ".venv/bin/python", *words]
+    pipes = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(words, cwd=clone, env=shell, **pipes)
+    return done.returncode, done.stdout, done.stderr
+
+
+IN_CLONE = """import os, sys
+from mpi4py import MPI
+import ttkit
+total = MPI.COMM_WORLD.allreduce(1)
+print(total, os.path.dirname(sys.executable), os.path.dirname(ttkit.__file__))
+"""
+
+
+def test_run_in_a_folder_with_a_blank(clone):
+    (clone / "two ranks.py").write_text(IN_CLONE)
+    python = clone / ".venv/bin/python"
+    code, out, err = in_clone(clone, "-m", "ttkit", "run", "-n", "2", python, "two ranks.py")
+    said = f"2 {clone}/.venv/bin {clone}/ttkit"
+    assert code == 0 and sorted(out.splitlines()) == [f"[Rank {n}/2] {said}" for n in (0, 1)], err
+
+
+def test_engines_in_a_folder_with_a_blank(clone):
+    text = """from ttkit import Cluster
+def size():
+    import sys
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.allreduce(1), sys.executable
+with Cluster(2) as cluster:
+    print(*cluster.run(size), sep="\\n")
+"""
+    (clone / "engines.py").write_text(text)
+    code, out, err = in_clone(clone, "engines.py")
+    said = str((2, str(clone / ".venv/bin/python")))
+    assert code == 0 and out.splitlines() == [said, said], err
+
+
+def test_other_hosts_in_a_folder_with_a_blank(clone, tmp_path):
+    """An ssh that stays here and gives what it is told to a shell, as sshd does."""
+    text = '#!/bin/sh\nwhile [ "$1" != elsewhere ]; do shift; done\nshift\nexec sh -c "$*"\n'
+    (tmp_path / "ssh").write_text(text)
+    (tmp_path / "ssh").chmod(0o755)
+    (clone / "hosts.txt").write_text("elsewhere slots=2\n")
+    (clone / "two ranks.py").write_text(IN_CLONE)
+    words = ["-m", "ttkit", "run", "--hostfile", "hosts.txt", clone / ".venv/bin/python"]
+    agent = {"PRTE_MCA_plm_ssh_agent": str(tmp_path / "ssh")}
+    code, out, err = in_clone(clone, *words, "two ranks.py", **agent, TMPDIR=str(tmp_path))
+    said = f"2 {clone}/.venv/bin {clone}/ttkit"
+    assert code == 0 and sorted(out.splitlines()) == [f"[Rank {n}/2] {said}" for n in (0, 1)], err
+    assert not err and not list(tmp_path.glob("ttkit-run-*"))
 
 
 def test_pattern_1_one_big_mesh(tmp_path):

@@ -125,8 +125,9 @@ def needs_quotes(path: str) -> bool:
 
 
 def mpi_prefix(mpirun: str) -> str:
-    """The folder of the Open MPI to which an mpirun belongs."""
-    return str(Path(shutil.which(mpirun) or mpirun).absolute().parent.parent)
+    """The folder of the Open MPI to which an mpirun belongs, as mpirun finds it; "" where there is none."""
+    found = shutil.which(mpirun)
+    return str(Path(found).resolve().parent.parent) if found else ""
 
 
 def with_plain_path(command: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:

@@ -26,13 +26,14 @@ class Document:
     """A YAML file as plain Python values, with the line of each key and item.
 
     `at("rank_bindings", 1, "rank")` is the line of that key; where it is not there, the line of the nearest thing around it.
-    `plain` holds the places whose value stands without quotes, `twice` the keys that a mapping has more than once.
+    `plain` holds what stands without quotes, as it is written: YAML 1.1 reads 1:30 as 90 and 010 as 8. `twice` holds the keys that a
+    mapping has more than once.
     """
 
     path: Path
     value: Any
     lines: Mapping[Where, int]
-    plain: frozenset[Where]
+    plain: Mapping[Where, str]
     twice: tuple[tuple[int, str], ...]
 
     def at(self, *where: str | int) -> int:
@@ -78,6 +79,17 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node. PyYAML lets a number, date or switch that is none end in errors that name no line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = node.tag.rpartition(":")[2]
+            rule = f"{node.value[:40]!r} cannot be read as {kind}; put quotes around it if it is text"
+            raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark) from error
+
 
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     """A YAML file read with the safe loader: only numbers, text, lists and mappings come back, nothing is run.
@@ -91,14 +103,14 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
-            return Document(Path(path), None, {}, frozenset(), ())
+            return Document(Path(path), None, {}, {}, ())
         unfolded_size(node, {})
         twice = tuple(repeated_keys(node))
         value = loader.construct_document(node)
         lines: dict[Where, int] = {}
-        plain: set[Where] = set()
+        plain: dict[Where, str] = {}
         _note_places(node, (), lines, plain)
-        return Document(Path(path), value, lines, frozenset(plain), twice)
+        return Document(Path(path), value, lines, plain, twice)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -146,10 +158,10 @@ def repeated_keys(node: yaml.Node, depth: int = 0) -> Iterable[tuple[int, str]]:
             yield from repeated_keys(child, depth + 1)
 
 
-def _note_places(node: yaml.Node, where: Where, lines: dict[Where, int], plain: set[Where]) -> None:
+def _note_places(node: yaml.Node, where: Where, lines: dict[Where, int], plain: dict[Where, str]) -> None:
     lines.setdefault(where, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode) and node.style is None:
-        plain.add(where)
+        plain[where] = node.value
     if len(where) == 4:
         return
     if isinstance(node, yaml.MappingNode):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import shutil
 import signal
@@ -193,6 +194,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks have ended", file=sys.stderr)
         return 128 + stopped_by
     if output.closed:
+        _drop_what_is_left()
         return 128 + signal.SIGPIPE
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     if _lost(output):
@@ -203,6 +205,16 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         if died:  # where mpirun is still starting other ranks, its own code may be another
             code = 128 + int(died[1]) if died[1] else int(died[2])
     return code
+
+
+def _drop_what_is_left() -> None:
+    """Empty the buffers that nobody reads: Python writes them when it ends, and its exit code is 120 if it cannot."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _wait(process: subprocess.Popen[bytes], output: Output, seconds: float = math.inf) -> None:
