@@ -47,6 +47,17 @@ class Notebook:
         self.pid = self.manager.provisioner.process.pid
         self.page = None  # a second client that looks on
 
+    def updates(self, cell):
+        """What a cell puts in the place of what it shows."""
+        texts = []
+
+        def take(message):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                texts.append(message["content"]["data"]["text/plain"])
+
+        self.client.execute_interactive(cell, timeout=60, output_hook=take)
+        return texts
+
     def run(self, cell, timeout=60):
         """What a cell puts out: (text of stdout and of stderr, data of displays, error or "")."""
         texts, shown = {"stdout": "", "stderr": ""}, []
@@ -59,6 +70,7 @@ class Notebook:
                 shown.append(content["data"])
 
         reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
+        self.traceback = reply.get("traceback")
         return texts["stdout"], texts["stderr"], shown, f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
 
     def family(self):
@@ -103,7 +115,7 @@ def test_a_failing_cell_names_rank_and_line(notebook):
     assert stdout == "[rank 0] (2, 2)\n"
     assert error == (
         "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
-        "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: mend that line"
+        "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: fix that line"
     )
     assert notebook.run(FAILS)[3] == error
 
@@ -122,6 +134,16 @@ def test_a_long_wait_says_how_it_is_going(notebook):
     (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
     assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
     notebook.run(before.replace("'1'", "'0'"))
+
+
+def test_a_longer_wait_says_where_the_ranks_are(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'\nfrom ttkit.cluster import waiting\n"
+    wait = "%%px\nimport time\nfor _ in range(40):\n    time.sleep(0.1)"
+    notebook.run(before + "waiting.WHERE_AFTER_S = 2.2")
+    shown = notebook.updates(wait)
+    assert any("ranks 0 and 1 are at line 3: time.sleep(0.1), " in text for text in shown), shown
+    assert shown[-1] == ""
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; waiting.WHERE_AFTER_S = 10.0")
 
 
 LIVE = """import os, time
@@ -158,7 +180,17 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
 def test_the_stop_button_interrupts_the_ranks(notebook):
     threading.Timer(1.0, notebook.manager.interrupt_kernel).start()
     stdout, _, _, error = notebook.run("%px import time; time.sleep(100)", timeout=20)
-    assert error.startswith("KeyboardInterrupt") and "ranks 0 and 1 were at line 1" in stdout
+    assert error == "KeyboardInterrupt: %%px was interrupted"
+    assert stdout.startswith("ranks 0 and 1 were at line 1: import time; time.sleep(100)\n")
+    assert notebook.traceback == ["KeyboardInterrupt: %%px was interrupted"]
+    threading.Timer(1.0, notebook.manager.interrupt_kernel).start()
+    cell = "import time\ncluster.run(time.sleep, 100)  # too long"
+    stdout = notebook.run(cell, timeout=20)[0]
+    assert "ranks 0 and 1 were at" in stdout
+    assert notebook.traceback == [
+        "KeyboardInterrupt: cluster.run(sleep) was interrupted",
+        "  in line 2 of your cell: cluster.run(time.sleep, 100)  # too long",
+    ]
     assert notebook.run("%px print('again')", timeout=20)[0] == "[rank 0] again\n[rank 1] again\n"
 
 
