@@ -48,6 +48,17 @@ class Notebook:
         self.pid = self.manager.provisioner.process.pid
         self.page = None  # a second client that looks on
 
+    def updates(self, cell):
+        """What a cell puts in the place of what it shows."""
+        texts = []
+
+        def take(message):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                texts.append(message["content"]["data"]["text/plain"])
+
+        self.client.execute_interactive(cell, timeout=300, output_hook=take)
+        return texts
+
     def run(self, cell, timeout=300):
         """What a cell puts out: (text of stdout and of stderr, data of displays, error or "")."""
         texts, shown = {"stdout": "", "stderr": ""}, []
@@ -60,6 +71,7 @@ class Notebook:
                 shown.append(content["data"])
 
         reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
+        self.traceback = reply.get("traceback")
         return texts["stdout"], texts["stderr"], shown, f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
 
     def family(self):
@@ -104,7 +116,7 @@ def test_a_failing_cell_names_rank_and_line(notebook):
     assert stdout == "[rank 0] (2, 2)\n"
     assert error == (
         "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
-        "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: mend that line"
+        "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: fix that line"
     )
     assert notebook.run(FAILS)[3] == error
 
@@ -123,6 +135,16 @@ def test_a_long_wait_says_how_it_is_going(notebook):
     (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
     assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
     notebook.run(before.replace("'1'", "'0'"))
+
+
+def test_a_longer_wait_says_where_the_ranks_are(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'\nfrom ttkit.cluster import waiting\n"
+    wait = "%%px\nimport time\nfor _ in range(40):\n    time.sleep(0.1)"
+    notebook.run(before + "waiting.WHERE_AFTER_S = 2.2")
+    shown = notebook.updates(wait)
+    assert any("ranks 0 and 1 are at line 3: time.sleep(0.1), " in text for text in shown), shown
+    assert shown[-1] == ""
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; waiting.WHERE_AFTER_S = 10.0")
 
 
 LIVE = """import os, time
@@ -156,17 +178,25 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
     notebook.run("cluster.start()")
 
 
-def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path):
+@pytest.mark.parametrize("asked", ["%%px", "cluster.run(wait)"])
+def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path, asked):
     def press():
-        while len(list(tmp_path.iterdir())) < 2:  # until both ranks are in the cell
+        while len(list(tmp_path.iterdir())) < 2:  # until both ranks wait
             time.sleep(0.05)
         notebook.manager.interrupt_kernel()
 
-    threading.Thread(target=press, daemon=True).start()
     arrive = f"import os, pathlib, time; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
-    stdout, _, _, error = notebook.run(f"%px {arrive}; time.sleep(1000)", timeout=120)
-    assert error.startswith("KeyboardInterrupt") and "ranks 0 and 1 were at line 1" in stdout
-    assert notebook.run("%px print('again')", timeout=120)[0] == "[rank 0] again\n[rank 1] again\n"
+    cells = {
+        "%%px": f"%px {arrive}; time.sleep(1000)",
+        "cluster.run(wait)": f"def wait():\n    {arrive}\n    time.sleep(1000)\n\ncluster.run(wait)  # too long",
+    }
+    threading.Thread(target=press, daemon=True).start()
+    stdout, _, _, error = notebook.run(cells[asked])
+    assert error == f"KeyboardInterrupt: {asked} was interrupted"
+    assert "ranks 0 and 1 were at line" in stdout and "time.sleep(1000)" in stdout
+    line = "  in line 5 of your cell: cluster.run(wait)  # too long"
+    assert notebook.traceback == [error, *([line] if asked != "%%px" else [])]
+    assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
 
 
 def test_the_cell_that_starts_a_cluster_run_again(notebook):

@@ -1,4 +1,4 @@
-"""The user's line in a traceback or a stack: decided by what a file is, wherever the project lies."""
+"""The user's line in a traceback or a stack: decided by what a file is, wherever a project lies."""
 
 import faulthandler
 import importlib.util
@@ -63,9 +63,8 @@ def test_a_line_of_the_user_is_named(place, home, tmp_path, monkeypatch):
     text = formatted(mine.read, "{")
     assert (f"File ~/{place}/a.py" in text) == home
     assert raised_at(text) == "line 5 of read: return json.loads(text)"
-    assert raised_at(formatted(mine.halves, 5)) == (
-        "line 8 of halves: return numpy.ones(n).reshape(2, -1)"
-    )
+    there = raised_at(formatted(mine.halves, 5))
+    assert there == "line 8 of halves: return numpy.ones(n).reshape(2, -1)"
     with open(tmp_path / "stack", "w+") as file:
         mine.tell(file, faulthandler.dump_traceback)
         file.seek(0)

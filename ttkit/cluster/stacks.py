@@ -34,9 +34,7 @@ class Frame(NamedTuple):
     text: str
 
 
-def raised_at(
-    traceback: str, line_of: Callable[[str, int], str] = lambda file, number: ""
-) -> str:
+def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:
     """Return the user's innermost line in a traceback that an engine sent.
 
     Args:

@@ -27,7 +27,7 @@ from ttkit.train.autograd import no_grad
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
-from ttkit.train.ranks import Replicas, mean
+from ttkit.train.ranks import Replicas, mean, start_mpi
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.stage import COPY, TABLE, Stage, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer, mean_over_groups, open_layout
@@ -111,9 +111,8 @@ class PipelineTrainer(Trainer):
             self.layouts = [mesh if isinstance(mesh, Layout) else _layout(settings, mesh) for mesh in self._meshes]
             self.layout = self.layouts[0]
             return
-        from mpi4py import MPI  # after ttnn, as the real library wants it
-
-        self.layout, self.comm = open_layout(settings), MPI.COMM_WORLD
+        mpi = start_mpi()
+        self.layout, self.comm = open_layout(settings), mpi.COMM_WORLD
         self.layouts = [self.layout]
 
     def _build(self) -> None:

@@ -28,7 +28,7 @@ from ttkit.train.distributed import averaged, one_copy, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, current_layout
-from ttkit.train.ranks import Replicas, mean, of_rank_0
+from ttkit.train.ranks import Replicas, mean, of_rank_0, start_mpi
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
 
@@ -147,9 +147,7 @@ class Trainer:
             rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false: each would train the same model on the same batches"
             fail("Trainer", rule, "distributed: {enabled: true}, or one mesh over the ranks")
         if self.world > 1 or distributed:
-            from mpi4py import MPI  # after ttnn, as the real library wants it
-
-            self.comm = MPI.COMM_WORLD
+            self.comm = start_mpi().COMM_WORLD
             self.rank, self.world = self.comm.rank, self.comm.size
 
     def _build(self) -> None:
