@@ -86,15 +86,6 @@ def test_another_users(places, ended, monkeypatch):
     assert there(places) == [True, True]
 
 
-def test_a_link_is_not_followed(places, ended, tmp_path):
-    mine = tmp_path / "mine"
-    fill([mine], [])
-    leftovers.record(mine, [])
-    rewrite([mine], since=dict([ended]))
-    places[0].symlink_to(mine)
-    assert there([mine / "key"]) == [True]
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"since": 3}', '{"since": {"a": 1}}'])
 def test_a_folder_without_a_record(places, text):
     fill(places, [os.getpid()])

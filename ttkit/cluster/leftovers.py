@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -44,8 +43,7 @@ def _is_left(folder: Path) -> bool:
     container, host or boot is not judged: its processes cannot be seen from here.
     """
     try:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        if folder.lstat().st_uid != os.geteuid():
             return False
         noted = json.loads((folder / RECORD).read_text())
         since = {int(pid): start for pid, start in noted["since"].items()}
