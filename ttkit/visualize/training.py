@@ -9,7 +9,7 @@ from typing import Any
 from ttkit.visualize.curves import Curves
 from ttkit.words import counted
 
-EVERY_S = 0.5  # between two pictures: drawing must not cost what training should have
+EVERY_S = 2.0  # between two pictures: one takes a tenth of a second, which training should have
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 
 
