@@ -42,6 +42,13 @@ def _show(picture: Drawing | Chart, text: str = "") -> None:
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
+def _show_or_print(picture: Drawing | Chart) -> None:
+    if in_notebook():
+        _show(picture)
+    else:
+        print(picture)
+
+
 def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
     if not all(hasattr(thing, name) for name in names):
         fail(f"{call}({type(thing).__name__})", f"that is not {what}", f"{what}: {call}(...)", TypeError)
@@ -168,16 +175,8 @@ def visualize_descriptor(descriptor: Any) -> None:
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:
     """Show how full each chip's memory is; with a matplotlib Axes, draw into it and return it."""
-    return _show_chart(memory(mesh), ax)
-
-
-def _show_chart(chart: Chart, ax: Any) -> Any:
-    if ax is not None:
-        return chart.plot(ax)
-    if in_notebook():
-        return _show(chart)
-    print(chart)
-    return None
+    report = memory(mesh)
+    return _show_or_print(report) if ax is None else report.plot(ax)
 
 
 def visualize_plan(plan: Any, step: int | None = None) -> None:
@@ -194,11 +193,7 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
     from ttkit.visualize.strip import strip
 
     _has(plan, ("topology", "steps", "states"), "visualize_plan", "a plan of ttkit.plans")
-    drawing = strip(plan) if step is None else draw_step(plan, step)
-    if in_notebook():
-        return _show(drawing, drawing.text)
-    print(drawing.text)
-    return None
+    _show_or_print(strip(plan) if step is None else draw_step(plan, step))
 
 
 def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:
@@ -224,7 +219,8 @@ def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> A
     from ttkit.visualize.schedule import schedule_picture
 
     _has(getattr(schedule, "schedule", schedule), ("stages", "micro_batches", "tasks"), "visualize_schedule", "a schedule of ttkit.plans")
-    return _show_chart(schedule_picture(schedule, measured), ax)
+    picture = schedule_picture(schedule, measured)
+    return _show_or_print(picture) if ax is None else picture.plot(ax)
 
 
 def step_through(plan: Any) -> None:
