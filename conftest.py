@@ -1,4 +1,4 @@
-"""What all tests share: an environment that does not depend on the machine, hypothesis profiles, torch or a skip, charts."""
+"""What all tests share: an environment, hypothesis profiles, torch or a skip, how charts compare."""
 
 import os
 import pathlib
@@ -29,6 +29,6 @@ def torch():
 
 
 def pytest_collectstart(collector):
-    """Compare charts in the outputs of notebooks by their text, which says what they show; their bytes depend on the CPU."""
+    """Compare charts in notebooks by their text, which says what they show, not by their bytes."""
     if isinstance(collector, pytest.File) and collector.path.suffix == ".ipynb":
         collector.sanitize_patterns['(?s)<svg class="ttkit-chart".*?</svg>'] = "a chart"

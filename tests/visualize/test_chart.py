@@ -1,4 +1,4 @@
-"""How all charts are shown: small, the same from run to run, readable on both pages, and compared in notebooks by what they show."""
+"""How all charts are shown: small, readable on both pages, compared by what they show."""
 
 import json
 import pathlib

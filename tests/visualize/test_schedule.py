@@ -1,4 +1,4 @@
-"""Pictures of pipeline schedules: every bar is an action, none hides another, and what does not work says so."""
+"""Charts of pipeline schedules: each bar is an action, and what does not work says so."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Charts, drawn by matplotlib: how one is shown in a notebook, in the colours of a light or a dark page."""
+"""Charts by matplotlib: how a notebook shows them, in the colours of a light or a dark page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ttkit.visualize.drawing import LIGHT, on_page
 WIDTH = 8.0  # inches, 768 px on a page; the smallest text is 8 points, which is 10.7 px
 SMALL, DOTS_PER_INCH = 8, 192
 MANY = 1000  # bars of a chart: more are saved as a bitmap, which keeps the picture small
-# Charts are drawn in the colours of the light page; `_shorter` puts in the names under which the style of a page knows them.
+# Charts are drawn in the colours of the light page. `_shorter` replaces those by the variables of
+# the page's style, which have other values on a dark page.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
 PAGE = {colour: f"var(--{name})" for name, colour in LIGHT_PAGE.items()}
 INK, BLUE, ORANGE, FRAME = (LIGHT_PAGE[name] for name in ("ink", "wire", "wrap", "frame"))
@@ -42,10 +43,10 @@ LOOK = {
 
 
 class Chart:
-    """Numbers that matplotlib draws: `plot(ax)` into your Axes, or a picture where one is shown.
+    """Data that matplotlib draws: into your Axes by `plot(ax)`, as a picture in a notebook.
 
-    The text of `repr` says the same, rounded: pages without pictures show it, screen readers say it, and it is what tests
-    of notebooks compare, because the bytes of a picture depend on the CPU and on matplotlib.
+    `repr` says the same in rounded numbers. Pages without pictures show it, screen readers read it,
+    and tests of notebooks compare it: the bytes of a picture depend on the CPU and on matplotlib.
     """
 
     title: str
@@ -78,13 +79,13 @@ def chart_svg(chart: Chart) -> str:
     from matplotlib.figure import Figure
 
     text, page = repr(chart), io.StringIO()
-    # The ids in it are made from the salt: two charts on one page must not share them.
+    # matplotlib makes ids from the salt; two charts on one page must not share them.
     with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
         figure = Figure((WIDTH, chart.height), layout="constrained")
         chart.draw(figure.subplots())
         unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # they would differ from run to run
         figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
-    body = page.getvalue().split("<svg", 1)[1].split("</defs>", 1)  # in between stands a style that would apply to the whole page
+    body = page.getvalue().split("<svg", 1)[1].split("</defs>", 1)  # drops a style for all of the page
     box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', body[0])
     assert box
     head = f'<svg class="ttkit-chart" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} width="{float(box[1]) * 4 / 3:.0f}"'
@@ -93,7 +94,7 @@ def chart_svg(chart: Chart) -> str:
 
 
 def _shorter(tag: re.Match[str]) -> str:
-    """A tag without what no page needs: the third decimal, names of groups, turns by nothing; with the page's variables."""
+    """Return a tag with the page's variables, without what no page needs: third decimals, ids of groups."""
     text = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0])
     text = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"| ?font-family: [^;]*;', "", text)
     text = re.sub(r"\s+(?=[LCQz/])|(?<=[MLCQz:;])\s+|\s+$", "", re.sub(r"\s+", " ", text))
@@ -121,13 +122,15 @@ def lanes(ax: Any, names: Sequence[str], end: float) -> None:
 
 
 def bars(ax: Any, lane: float, spans: Sequence[tuple[float, float]], colour: Any, hatch: str = "", many: bool = False) -> None:
-    """Draw bars (start, end) in a lane as one shape, which keeps the picture small; `many` as a bitmap without rims."""
+    """Draw bars (start, end) in a lane as one shape, `many` of them as a bitmap without rims."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     if spans:
         low, high = lane - 0.4, lane + 0.4
-        corners = [at for start, end in spans for at in ((start, low), (start, high), (end, high), (end, low), (start, low))]
+        corners = []
+        for start, end in spans:
+            corners += [(start, low), (start, high), (end, high), (end, low), (start, low)]
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(spans)
         rim = 0 if many else 0.5
         look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": rim, "rasterized": many}
@@ -135,7 +138,7 @@ def bars(ax: Any, lane: float, spans: Sequence[tuple[float, float]], colour: Any
 
 
 def write(ax: Any, x: float, y: float, text: str, plate: Any = None) -> None:
-    """Write small letters into the middle of a bar, on a plate where a hatch would make them hard to read."""
+    """Write small letters into the middle of a bar; a plate keeps them readable on a hatch."""
     box = plate and {"facecolor": plate, "edgecolor": "none", "pad": 1}
     ax.text(x, y, text, size=SMALL, color="black", ha="center", va="center", linespacing=1.0, bbox=box)
 

@@ -22,7 +22,7 @@ class Curves(Chart):
 
     Args:
         across: what the points are counted in.
-        digits: of the values in words; differences below them do not matter to whoever reads the chart.
+        digits: of the values in words; smaller differences do not matter to a reader of the chart.
 
     Example:
         >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})

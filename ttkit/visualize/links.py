@@ -16,7 +16,7 @@ MOST, KINDS = 16, 8  # ways with a bar of their own, and bars for the others
 
 @dataclass(frozen=True)
 class LinkUse:
-    """What one chip sends to a chip that it is linked to: bytes in all, and the numbers of the steps with a transfer."""
+    """What a chip sends to one that it is linked to: bytes in all, and the steps with a transfer."""
 
     source: int
     destination: int
@@ -82,7 +82,7 @@ class LinkChart(Chart):
 
 
 def link_chart(plan: Plan) -> LinkChart:
-    """Chart what a plan sends from chip to chip; beyond the busiest ways, those that carry the same share a bar.
+    """Chart what a plan sends from chip to chip; less busy ways of the same bytes share a bar.
 
     Example:
         >>> from ttkit.plans import broadcast, topology

@@ -49,7 +49,7 @@ class MemoryReport(Chart):
         return 2.4 if self.known else 0.4
 
     def draw(self, ax: Any) -> None:
-        """Draw a bar for each chip; the axis ends at the whole memory unless nearly all of it is free."""
+        """Draw a bar for each chip, up to the whole memory unless nearly all of it is free."""
         entitle(ax, self.title)
         if not self.known:
             ax.set_axis_off()

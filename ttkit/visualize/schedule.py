@@ -1,4 +1,4 @@
-"""Pictures of pipeline schedules: a lane for each stage, a bar for each action, and on the same axis what was measured."""
+"""Charts of pipeline schedules: a lane for each stage, modelled and measured on one axis."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SchedulePicture(Chart):
 
     @property
     def rows(self) -> list[tuple[str, tuple[Slot, ...], str]]:
-        """The lanes: name, what runs in it, and what stands beside it: bubble, most micro-batches held, where it stops."""
+        """The lanes: name, what runs, and what stands beside it (bubble, memory, where it stops)."""
         found, peaks = [], self.schedule.peak_activations()
         for stage in range(self.schedule.stages):
             for name, table in ((f"stage {stage}", self.modelled), ("measured", self.measured)):

@@ -108,7 +108,7 @@ class Timeline(Chart):
         return 1.0 + 0.4 * max(len(self.lanes), 1)
 
     def draw(self, ax: Any) -> None:
-        """Draw a lane under the other on an axis of modelled time; slanted lines where communication is exposed."""
+        """Draw a lane under the other on an axis of modelled time."""
         from matplotlib.ticker import EngFormatter
 
         exposed = (LOOKS[COMMUNICATION][0], "//")

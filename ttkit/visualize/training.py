@@ -1,4 +1,4 @@
-"""A training run: a bar on a terminal, curves in a notebook or lines in a log while it goes on; before it, tables of its plan."""
+"""A training run: the tables of its plan; a bar, curves or lines in a log while it goes on."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def progress(trainer: Any, end: int) -> Lines | Bar | Page:
 
 # ---------------------------------------------------------------- its plan
 def tables(plan: Any) -> list[Report]:
-    """Return the tables of a `ttkit.train.plan`: parameters, memory, communication, times; one chip has no communication."""
+    """Return the tables of a training plan; one chip has none for communication."""
     return [_parameters(plan), _memory(plan), *([_communication(plan)] if plan.traffic else []), _times(plan)]
 
 
