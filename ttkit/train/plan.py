@@ -318,7 +318,7 @@ class TrainingPlan:
 
     def reports(self) -> list[Any]:
         """The tables: parameters, memory, communication, times."""
-        from ttkit.visualize.training_plan import tables
+        from ttkit.visualize.training import tables
 
         return tables(self)
 
