@@ -282,7 +282,7 @@ def convert(words: Sequence[str]) -> int:
 
 def train(words: Sequence[str]) -> int:
     """`ttkit train`."""
-    from ttkit.cluster.settings import read_settings
+    from ttkit.train.config_files import read_settings
 
     parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
     parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")

@@ -8,8 +8,8 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster.settings import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.trainer import Trainer
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from train.pipelines import Run, write_config
 
-from ttkit.cluster.settings import Distributed, MultihostConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import Distributed, MultihostConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = Run(micro_batches=2, batch=8)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ttkit.cluster.settings import Settings, TrainingConfig
+from ttkit.train.config import Settings, TrainingConfig
 from ttkit.train.trainer import Record
 from ttkit.visualize import training
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import Settings
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
 from ttkit.train.autograd import Value
+from ttkit.train.config import Settings
 from ttkit.train.context import AutoContext
 from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.modules import Parameter

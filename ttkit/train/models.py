@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value, recompute
+from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, without_padding
 from ttkit.train.modules import (
     ColumnParallelLinear,
@@ -229,7 +229,7 @@ class Transformer(Module):
         blocks: which blocks to have, for a stage of a pipeline; all unless given. The first stage has the table, the last one the head.
 
     Example:
-        >>> from ttkit.cluster.settings import TransformerConfig
+        >>> from ttkit.train.config import TransformerConfig
         >>> config = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32)
         >>> sum(int(np.prod(p.global_shape)) for p in GPT(config, Layout()).parameters().values())
         17888

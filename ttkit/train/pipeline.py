@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import PipelineParallelConfig, Settings, read_settings
 from ttkit.errors import fail
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.schedule import Action, Message, Place, Schedule, Task
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
+from ttkit.train.config import PipelineParallelConfig, Settings
+from ttkit.train.config_files import read_settings
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
@@ -64,7 +65,7 @@ class PipelineTrainer(Trainer):
         TTKitError: whatever does not fit together, before anything is computed.
 
     Example:
-        >>> from ttkit.cluster.settings import MultihostConfig, Settings, TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config import MultihostConfig, Settings, TrainingConfig, TransformerConfig
         >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=2, max_sequence_length=32, dropout_prob=0)
         >>> config = TrainingConfig(batch_size=4, gradient_accumulation_steps=4, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
         >>> settings = Settings(training_config=config, transformer_config=small, multihost_config=MultihostConfig(True, 2))

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import Settings, read_settings
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
+from ttkit.train.config import Settings
+from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
 from ttkit.train.data import Batches, TokenDataset
@@ -79,7 +80,7 @@ class Trainer:
         TTKitError: whatever does not fit together, before anything is computed.
 
     Example:
-        >>> from ttkit.cluster.settings import Settings, TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
         >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0)
         >>> config = TrainingConfig(batch_size=4, max_steps=3, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
         >>> with Trainer(Settings(training_config=config, transformer_config=small)) as trainer:
@@ -176,9 +177,6 @@ class Trainer:
         groups = math.lcm(*(layout.ddp_size for layout in self.layouts))
         parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": self.parts, "groups": groups}
         product = int(np.prod(list(parts.values())))
-        if min(config.batch_size, product) < 1:
-            rule = f"batch_size {config.batch_size} and gradient_accumulation_steps {config.gradient_accumulation_steps} must be 1 or more"
-            fail("Trainer", rule, "gradient_accumulation_steps: 1")
         if config.batch_size % product:
             equation = " x ".join(f"{n} {name}" for name, n in parts.items())
             rule = (
