@@ -97,8 +97,10 @@ WRONG = {
     "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must equal mesh dimensions (2). "
     f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
-    "context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
-    "device_config: {enable_pp: true}": "1: error: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
+    "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
+    "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
+    "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",
+    "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
     "multihost_config: {pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 3}}}": "1: error: "
     "blocks_per_rank [2, 3] does not add up to num_blocks 6; one line 'RANK: BLOCKS' for each rank",
 }

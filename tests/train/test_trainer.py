@@ -7,15 +7,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
+from dataclasses import fields
 
 import numpy as np
+import psutil
 import pytest
 import safetensors.numpy
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from train.tiny import DEVICES, TEXT, TRAINING, losses, tiny, trainer, weights
 
 from ttkit import TTKitError, cli, ttnn
+from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
-from ttkit.train.config import DeviceConfig, SchedulerConfig
+from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings
+from ttkit.train.modules import Parameter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]
@@ -319,6 +327,44 @@ def test_checkpoints_of_others(tmp_path):
 
 
 # ------------------------------------------------------------ what does not fit
+SECTIONS = {"device_config", "training_config", "transformer_config", "scheduler_config", "multihost_config", "distributed"}
+KEYS = [(section, field.name) for section in sorted(SECTIONS) for field in fields(getattr(Settings(), section))]
+NUMBERS = [0, 1, -1, 2, 3, 5, 33, 10**5, 2**31, 2**63, 10**30, 0.5, 0.999, 1e30, 1e-300, float("nan"), float("inf"), -0.0]
+VALUES = st.sampled_from([*NUMBERS, True, None, "x", "1e3", [], [1], [2, 2], {}, {"a": 1}, {"lr": -1}]) | st.integers() | st.floats() | st.text(max_size=3)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(KEYS), VALUES, st.sampled_from(["gpt2", "llama"]))
+def test_whatever_a_value_is_the_trainer_starts_or_an_error_names_the_key(where, value, kind):
+    section, key = where
+    written = {
+        "training_config": {"batch_size": 4, "tokenizer_type": "byte", "eval_every": 0, "scheduler_type": "warmup_linear"},
+        "transformer_config": {"model_type": kind, "num_heads": 2, "num_groups": 2, "embedding_dim": 32, "num_blocks": 1, "max_sequence_length": 16},
+    }
+    written.setdefault(section, {})[key] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "run.yaml")
+        path.write_text(yaml.safe_dump(written))
+        try:
+            with np.errstate(all="ignore"), Trainer(path, text=TEXT) as run:
+                run.step()
+        except TTKitError as error:
+            assert key in str(error) and "try: " in str(error)
+
+
+def test_a_model_that_no_chip_holds_is_refused_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(Parameter, "draw", lambda *args: pytest.fail("it was allocated"))
+    refused(
+        lambda: trainer(model={"embedding_dim": 10**5}),
+        "embedding_dim 100,000",
+        "a chip has 12 GB of DRAM and must hold 642 GB (160 GB of weights, 160 GB of gradients, 321 GB of optimizer)",
+        "ttkit train --plan",
+        kind=OutOfMemoryError,
+    )
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(available=100_000))
+    refused(trainer, "embedding_dim 32", "this host simulates it in ", "has 100 kB free", kind=OutOfMemoryError)
+
+
 def test_a_loss_that_is_no_number_leaves_the_weights(tmp_path):
     with trainer(checkpoint_dir=str(tmp_path), optimizer={"type": "SGD", "lr": 1e30}, model_save_interval=1) as run:
         with np.errstate(all="ignore"):

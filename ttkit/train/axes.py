@@ -33,7 +33,7 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
     printed = f"MeshShape({list(shape)})"
     asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {printed}"
     if "cp" in on:
-        fail(asked, "context parallelism is not built here: ttml has the name, and so has this kit", "enable_ddp and enable_tp")
+        fail(asked, "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit", "enable_ddp and enable_tp")
     wide = [axis for axis, size in enumerate(shape) if size > 1]
     if len(wide) < 2:
         if not wide and not on:  # one chip alone: ttml's programs then make no context, and need not differ here

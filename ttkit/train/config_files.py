@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,13 @@ class _Reading:
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")
             wrong(where, rule.partition(": ")[2], cure)
+        takes, given = math.prod(device.mesh_shape), len(device.device_ids or ())
+        if given not in (0, takes):
+            where = ("device_config", "device_ids")
+            rule = f"device_ids has {counted(given, 'device')}, mesh_shape {list(device.mesh_shape)}"
+            wrong(where, f"{rule} takes {takes}", f"{takes} of them, or none")
         if device.enable_pp and not multihost.enabled:
-            rule = "Multihost is not enabled, and the stages of a pipeline are ranks"
+            rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
             wrong(("device_config", "enable_pp"), rule, "multihost_config: with enabled: true")
         if distributed.enabled and "distributed" in self.sections:
             try:

@@ -78,6 +78,9 @@ class Rotary(Module):
     """The angles of rotary positions: pair i of a head turns by position x theta^(-2i/d), slower where long contexts ask for it."""
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
+        if head_width % 2:
+            rule = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads} = {head_width} is odd"
+            fail("Rotary", f"{rule}, and positions turn pairs of a head's numbers", "an even width of a head")
         self.width, self.config, self.layout = head_width, config, layout
         self._tables: dict[int, tuple[Value, Value]] = {}
         self._turn: Value = None
@@ -124,6 +127,9 @@ class Attention(Module):
         width, heads = config.embedding_dim, config.num_heads
         if width % heads:
             fail("Attention", f"embedding_dim {width} does not divide into num_heads {heads}: {width} % {heads} = {width % heads}", "num_heads that does")
+        if heads % groups:
+            rule = f"num_heads {heads} does not divide into num_groups {groups}: {heads} % {groups} = {heads % groups}"
+            fail("Attention", rule, "num_groups that does; each group of heads shares its keys and values")
         self.heads, self.groups = layout.split(heads, "num_heads"), layout.split(groups, "num_groups")
         inner = width // heads * groups
         self.query = ColumnParallelLinear(width, width, has_bias, layout=layout)

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ttkit import ttnn
-from ttkit.errors import fail
+from ttkit.backend import is_simulated
+from ttkit.errors import OutOfMemoryError, fail
+from ttkit.hardware import current_system
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
-from ttkit.train.config import Settings
+from ttkit.train.config import Settings, TrainingConfig
 from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
@@ -29,12 +32,15 @@ from ttkit.train.distributed import averaged, one_copy, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, current_layout
+from ttkit.train.plan import state_bytes
 from ttkit.train.ranks import Replicas, mean, of_rank_0
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
+from ttkit.words import short
 
 VALIDATION_BATCHES = 50  # at most, each time
 FREE = {"dropout_prob", "runner_type", "max_sequence_length", "vocab_size"}  # of a model: what a run may go on with otherwise, or shapes show
+SIZES = ("embedding_dim", "num_blocks", "num_groups", "intermediate_dim", "vocab_size", "max_sequence_length")
 TEXTS: dict[str, Callable[[], str]] = {"builtin": builtin_corpus, "standard_library": standard_library_text}  # or a path
 
 
@@ -109,6 +115,7 @@ class Trainer:
         self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
+        self._check_size(config)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         self._data(config)
         self.history: list[Record] = []
@@ -159,6 +166,25 @@ class Trainer:
         self.parameters = self.model.parameters()
         self.replicas = Replicas(self.parameters, self.comm, self.layout.ddp_axes) if self.settings.distributed.enabled else None
         self.part, self.parts = (self.rank, self.world) if self.replicas else (0, 1)  # which of how many parts of a batch is ours
+
+    def _check_size(self, config: TrainingConfig) -> None:
+        """Compare weights, gradients and optimizer with a chip's DRAM, and with the host's memory where it simulates."""
+        host = 0
+        for layout in self.layouts:
+            mine = [p for p in self.parameters.values() if p.layout.device is layout.device]
+            sizes = state_bytes(mine, config)
+            needed = sum(sizes.values())
+            host += needed * (layout.tp_size if self.comm is None else 1)  # a replica is held once
+            parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in sizes.items())
+            model = {key: value for key in SIZES if (value := getattr(self.model_config, key))}
+            described = ", ".join(f"{key} {value:,}" for key, value in model.items())
+            cure = "a smaller model, precision: bfloat16, or enable_tp over more chips; ttkit train --plan shows the parts"
+            if needed > (most := current_system().chip.dram_bytes):
+                rule = f"a chip has {short(most, 'B')} of DRAM and must hold {short(needed, 'B')} ({parts})"
+                fail(f"Trainer of {described}", rule, cure, OutOfMemoryError)
+            if is_simulated() and host > (most := psutil.virtual_memory().available):
+                rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip) and has {short(most, 'B')} free"
+                fail(f"Trainer of {described}", rule, "a smaller model, or a host with more memory", OutOfMemoryError)
 
     def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
         """The newest checkpoint, if there is one to go on from."""
