@@ -24,6 +24,7 @@ from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
 from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings
 from ttkit.train.modules import Parameter
+from ttkit.train.run_folder import RunFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PARALLEL = [name for name in DEVICES if name != "one"]
@@ -270,14 +271,18 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's")
 def test_a_log_on_a_full_disk(tmp_path):
+    log = tmp_path / "log.jsonl"
+
+    def full(record):
+        if record.step == 2:
+            log.unlink()
+            log.symlink_to("/dev/full")
+
     with trainer(checkpoint_dir=str(tmp_path)) as run:
         run.fit(1, show=False)
-        (tmp_path / "log.jsonl").unlink()
-        (tmp_path / "log.jsonl").symlink_to("/dev/full")
-        refused(lambda: run.fit(1, show=False), "write ", "log.jsonl", "No space left on device")
-        (tmp_path / "log.jsonl").unlink()
+        refused(lambda: run.fit(2, show=False, on_step=full), "write ", "log.jsonl", "No space left on device")
         run.fit(1, show=False)
-    assert [line["step"] for line in logged(tmp_path)] == [1, 2]
+    assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(ordinary_user):
@@ -285,7 +290,7 @@ def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(ordinary
         os.chmod(folder, 0o555)
         with ordinary_user(), trainer(checkpoint_dir=folder) as run:
             for where in (folder, f"{folder}/below"):
-                run.folder = pathlib.Path(where)
+                run.run_folder = RunFolder(pathlib.Path(where))
                 refused(lambda: run.fit(2, show=False), "Permission denied", "a folder that you may write to")
             assert run.steps == 0
 

@@ -27,9 +27,9 @@ def tiny(form="one", *, model=None, scheduler=None, **training):
     )
 
 
-def trainer(*args, resume=True, text=TEXT, **options):
+def trainer(*args, resume=True, step=None, text=TEXT, **options):
     """A trainer of a tiny run."""
-    return Trainer(tiny(*args, **options), text=text, resume=resume)
+    return Trainer(tiny(*args, **options), text=text, resume=resume, step=step)
 
 
 def losses(steps, *args, **options):

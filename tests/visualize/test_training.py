@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ttkit.train.config import Settings, TrainingConfig
-from ttkit.train.trainer import Record
+from ttkit.train.run_folder import Record
 from ttkit.visualize import training
 
 

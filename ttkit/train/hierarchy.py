@@ -322,7 +322,7 @@ class HierarchicalTrainer(Trainer):
 
     Args:
         settings: a training configuration with multihost_config.num_workers, or its path.
-        text, resume: as for `Trainer`.
+        text, resume, step: as for `Trainer`.
     """
 
     def _open(self, settings: Settings) -> None:

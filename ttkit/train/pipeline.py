@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +28,7 @@ from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
 from ttkit.train.ranks import Replicas, mean
+from ttkit.train.run_folder import Saved
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.stage import COPY, TABLE, Stage, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer, mean_over_groups, open_layout
@@ -56,7 +56,7 @@ class PipelineTrainer(Trainer):
         meshes: the meshes of all stages, where this process drives them all: submeshes of one that is open. A `Layout` in place of a
             mesh says which of its axes is for what. Without: this process is one of `num_workers` ranks, and its stage has the mesh
             of device_config.
-        text, resume: as for `Trainer`.
+        text, resume, step: as for `Trainer`.
 
     Attributes:
         times: (stage, action, start_s, end_s) of the last step on the stages of this process, by the clock of the host.
@@ -83,11 +83,12 @@ class PipelineTrainer(Trainer):
         meshes: Sequence[Any] | None = None,
         text: str | None = None,
         resume: bool = True,
+        step: int | None = None,
     ):
         self._given, self._meshes = schedule, meshes
         self.times: list[tuple[int, Action, float, float]] = []
         self._broken = False
-        super().__init__(settings if isinstance(settings, Settings) else read_settings(settings), text=text, resume=resume)
+        super().__init__(settings if isinstance(settings, Settings) else read_settings(settings), text=text, resume=resume, step=step)
 
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
@@ -282,15 +283,15 @@ class PipelineTrainer(Trainer):
                 mine[item[0]] = item[1]
         return mine
 
-    def _restore(self, path: Path | None, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
+    def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
         whole = create_model(self.model_config, Layout()).parameters()
-        model = {key[6:]: array for key, array in tensors.items() if key.startswith("model/")}
+        model = {key[6:]: array for key, array in saved.tensors.items() if key.startswith("model/")}
         checkpoint.check_matches({name: parameter.global_shape for name, parameter in whole.items()}, model)
         mine: dict[str, np.ndarray] = {}
         for key, parameter in self.parameters.items():
-            mine |= {name[: -len(parameter.name)] + key: array for name, array in tensors.items() if name.split("/")[-1] == parameter.name}
-        super()._restore(path, mine, meta)
+            mine |= {name[: -len(parameter.name)] + key: array for name, array in saved.tensors.items() if name.split("/")[-1] == parameter.name}
+        super()._restore(replace(saved, tensors=mine))
 
     def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not here.
