@@ -227,7 +227,9 @@ def test_a_signed_checkpoint_with_bad_meta_says_so(tmp_path, rule):
 
 def test_another_tokenizer_is_refused(tmp_path):
     trained(tmp_path, 1)
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"), "its tokenizer_type is byte, the configuration says char", "tokenizer_type: byte")
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"), "its tokenizer_type is byte, the configuration says char", "tokenizer_type: byte"
+    )
 
 
 MADE = {

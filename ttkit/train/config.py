@@ -119,9 +119,7 @@ class TransformerConfig(Section):
     runner_type: Literal["default", "memory_efficient"] = "default"
     num_heads: Count = 6
     embedding_dim: Count = 384
-    dropout_prob: Share = Field(
-        default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
-    )
+    dropout_prob: Share = Field(default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout"))
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
     max_sequence_length: Count = 128
@@ -189,9 +187,7 @@ class TrainingConfig(Section):
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    precision: Literal["float32", "bfloat16"] = (
-        "float32"  # of weights, activations; ttml's is bfloat16
-    )
+    precision: Literal["float32", "bfloat16"] = "float32"  # of weights, activations; ttml's is bfloat16
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
     use_clip_grad_norm: StrictBool = False
@@ -282,11 +278,7 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")
         if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-            known = [
-                name
-                for each in _declared(section, where[:-1])
-                for name in each.get("properties", ())
-            ]
+            known = [name for each in _declared(section, where[:-1]) for name in each.get("properties", ())]
             cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
             yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
         elif expected:
@@ -325,9 +317,7 @@ def _range(alternatives: list[dict[str, Any]]) -> str:
     declared = {key: each for schema in alternatives for key, each in schema.items()}
     words = {"minimum": "at least", "exclusiveMinimum": "above"}
     words |= {"maximum": "at most", "exclusiveMaximum": "below"}
-    said = [
-        " and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)
-    ]
+    said = [" and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)]
     if declared.get("default") is not None:
         said.append(f"the default is {json.dumps(declared['default'])}")
     return "; ".join(filter(None, said)) or "one line 'key: value' below it for each setting"

@@ -62,9 +62,7 @@ class _Reading:
         self.check_together(settings)
         return settings
 
-    def note(
-        self, document: Document, where: Where, rule: str, cure: str, severity: str = "error"
-    ) -> None:
+    def note(self, document: Document, where: Where, rule: str, cure: str, severity: str = "error") -> None:
         line, column = document.place(*where)
         self.findings.append(Finding(severity, str(document.path), line, rule, cure, column))
 
@@ -72,16 +70,12 @@ class _Reading:
         """Take the sections of one file."""
         top = document.value
         if not isinstance(top, dict):
-            self.note(
-                document, (), "it has no sections", f"start with one of {', '.join(SECTIONS)}"
-            )
+            self.note(document, (), "it has no sections", f"start with one of {', '.join(SECTIONS)}")
             return
         for key, value in top.items():
             if key not in SECTIONS:
                 cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-                self.note(
-                    document, (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning"
-                )
+                self.note(document, (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning")
             elif isinstance(value, str):
                 self.follow(document, (key,), value, chain)
             else:
@@ -130,9 +124,7 @@ class _Reading:
             where = ("training_config", "batch_size")
             check_divisible("batch_size", training.batch_size, "the DDP size", sizes["ddp"], shape)
             where = ("device_config", "enable_tp")
-            for key, value in (
-                shared_by_tp(settings.transformer_config) if not self.findings else ()
-            ):
+            for key, value in shared_by_tp(settings.transformer_config) if not self.findings else ():
                 check_divisible(key, value, "the TP size", sizes["tp"], shape)
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")

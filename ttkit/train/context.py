@@ -88,7 +88,6 @@ class ParallelismContext:
         return "tp" in self._axes
 
 
-
 class AutoContext:
     """What a training program has one of; `AutoContext.get_instance()` gives it.
 

@@ -87,9 +87,7 @@ class RunFolder:
         self._taken_over = False
         self._seen = checkpoint.checkpoints(path)[:1]
         self._going_on_from: int | None = None
-        self._log_size = (
-            -1
-        )  # of a log that holds just the steps of this run; -1 where it must be written anew
+        self._log_size = -1  # of a log that holds just the steps of this run; -1 where it must be written anew
 
     def saved(self, resume: bool, step: int | None) -> Saved | None:
         """The checkpoint to go on from: that of a step, or the newest; None where there is none to choose from.
@@ -134,16 +132,8 @@ class RunFolder:
     def earlier(self, than: Path | None = None) -> str:
         """How to go on from the newest checkpoint, or from the newest below one; "" where there is none."""
         there = checkpoint.checkpoints(self.path)
-        steps = [
-            checkpoint.step_of(path)
-            for path in there
-            if than is None or checkpoint.step_of(path) < checkpoint.step_of(than)
-        ]
-        return (
-            f"step {steps[0]} again: Trainer(..., step={steps[0]}), or ttkit train --step {steps[0]}"
-            if steps
-            else ""
-        )
+        steps = [checkpoint.step_of(path) for path in there if than is None or checkpoint.step_of(path) < checkpoint.step_of(than)]
+        return f"step {steps[0]} again: Trainer(..., step={steps[0]}), or ttkit train --step {steps[0]}" if steps else ""
 
     # ------------------------------------------------------------ the lock
     def take(self) -> None:
@@ -182,10 +172,7 @@ class RunFolder:
                     "make the Trainer again: it goes on from there; or another checkpoint_dir",
                 )
             for path in there:
-                if (
-                    self._going_on_from is not None
-                    and checkpoint.step_of(path) > self._going_on_from
-                ):
+                if self._going_on_from is not None and checkpoint.step_of(path) > self._going_on_from:
                     path.rename(path.with_name(f"{path.name}.set_aside"))
         except OSError as error:
             self._refuse(asked, error)
