@@ -20,8 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ttkit.cluster.settings import Distributed, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import Trainer
+from ttkit.train.config import Distributed, Settings, TrainingConfig, TransformerConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS, SKIPPED = 14, 4  # of a run; the first ones fill caches

@@ -293,12 +293,13 @@ def convert(words: Sequence[str]) -> int:
 
 def train(words: Sequence[str]) -> int:
     """`ttkit train`."""
-    from ttkit.cluster.settings import read_settings
+    from ttkit.train.config_files import read_settings
 
     parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
     parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")
     parser.add_argument("--plan", action="store_true", help="print axes, shards, memory, bytes and modelled times; open and train nothing")
     parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
+    parser.add_argument("--step", type=int, metavar="N", help="go on from the checkpoint of step N (default: the newest); later ones are set aside")
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
     if asked.plan:
@@ -310,7 +311,7 @@ def train(words: Sequence[str]) -> int:
         parser.error("--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays")
     from ttkit.train.trainer import Trainer
 
-    with Trainer(settings) as trainer:
+    with Trainer(settings, step=asked.step) as trainer:
         trainer.fit()
     return 0
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from spoiled import nothing_is_run, spoiled_bytes
 
 from ttkit import TTKitError
-from ttkit.cluster import find_config, lint_path, read_bindings, read_hosts, read_mapping, read_rankfile, read_settings
+from ttkit.cluster import find_config, lint_path, read_bindings, read_hosts, read_mapping, read_rankfile
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS
 from ttkit.cluster.lint import findings_table
-from ttkit.cluster.settings import SECTIONS
+from ttkit.train import read_settings
+from ttkit.train.config import SECTIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # of processor time for one file and one reader; usual are milliseconds

@@ -15,7 +15,8 @@ import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
-from ttkit.cluster.settings import MultihostConfig, read_settings
+from ttkit.train.config import MultihostConfig
+from ttkit.train.config_files import read_settings
 from ttkit.train.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

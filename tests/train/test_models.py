@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import RopeScaling, TransformerConfig
 from ttkit.train.autograd import no_grad
+from ttkit.train.config import RopeScaling, TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
 

@@ -9,9 +9,9 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.train import modules
 from ttkit.train.autograd import Tensor
+from ttkit.train.config import TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import ColumnParallelLinear, Dropout, LayerNorm, Layout, Linear, Module, Parameter, RMSNorm, RowParallelLinear, constant, normal
 

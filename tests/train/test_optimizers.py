@@ -12,7 +12,7 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import TrainingConfig
+from ttkit.train.config import TrainingConfig
 from ttkit.train.modules import Parameter, constant
 from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, make_optimizer, warmup_linear
 

@@ -15,8 +15,8 @@ import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results, saved, write_config
 
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import MultihostConfig
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
+from ttkit.train.config import MultihostConfig
 from ttkit.train.modules import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks

@@ -13,8 +13,8 @@ from train.tiny import trainer, weights
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster.settings import DeviceConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import DeviceConfig
 from ttkit.train.ranks import of_rank_0
 
 HERE = pathlib.Path(__file__).resolve().parent

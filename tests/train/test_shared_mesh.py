@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ttkit import Cluster, TTKitError
-from ttkit.cluster.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import AutoContext, Trainer
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 MODEL = TransformerConfig(num_heads=4, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0)
 TRAINING = TrainingConfig(batch_size=4, max_steps=2, tokenizer_type="byte", checkpoint_dir="", eval_every=0, use_clip_grad_norm=True)

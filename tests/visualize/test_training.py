@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ttkit.cluster.settings import Settings, TrainingConfig
-from ttkit.train.trainer import Record
+from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.run_folder import Record
 from ttkit.visualize import training
 
 

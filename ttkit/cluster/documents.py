@@ -32,14 +32,18 @@ class Document:
 
     path: Path
     value: Any
-    lines: Mapping[Where, int]
+    lines: Mapping[Where, tuple[int, int]]  # and columns, from 1
     plain: Mapping[Where, str]
     twice: tuple[tuple[int, str], ...]
 
     def at(self, *where: str | int) -> int:
+        return self.place(*where)[0]
+
+    def place(self, *where: str | int) -> tuple[int, int]:
+        """The line of `at`, and the column."""
         while where and where not in self.lines:
             where = where[:-1]
-        return self.lines.get(where, 1)
+        return self.lines.get(where, (1, 1))
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
@@ -107,7 +111,7 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
         unfolded_size(node, {})
         twice = tuple(repeated_keys(node))
         value = loader.construct_document(node)
-        lines: dict[Where, int] = {}
+        lines: dict[Where, tuple[int, int]] = {}
         plain: dict[Where, str] = {}
         _note_places(node, (), lines, plain)
         return Document(Path(path), value, lines, plain, twice)
@@ -158,8 +162,12 @@ def repeated_keys(node: yaml.Node, depth: int = 0) -> Iterable[tuple[int, str]]:
             yield from repeated_keys(child, depth + 1)
 
 
-def _note_places(node: yaml.Node, where: Where, lines: dict[Where, int], plain: dict[Where, str]) -> None:
-    lines.setdefault(where, node.start_mark.line + 1)
+def _start(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _note_places(node: yaml.Node, where: Where, lines: dict[Where, tuple[int, int]], plain: dict[Where, str]) -> None:
+    lines.setdefault(where, _start(node))
     if isinstance(node, yaml.ScalarNode) and node.style is None:
         plain[where] = node.value
     if len(where) == 4:
@@ -167,7 +175,7 @@ def _note_places(node: yaml.Node, where: Where, lines: dict[Where, int], plain: 
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
             there = (*where, key.value if isinstance(key, yaml.ScalarNode) else "?")
-            lines[there] = key.start_mark.line + 1
+            lines[there] = _start(key)
             _note_places(child, there, lines, plain)
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
@@ -238,5 +246,5 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
     """Raise one error that holds all findings of severity error; `head` makes its first line from their number."""
     errors = [finding for finding in findings if finding.severity == "error"]
-    lines = [f"\n{finding.path}:{finding.line}: {finding.message}\n  try: {finding.cure}" for finding in errors]
+    lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))

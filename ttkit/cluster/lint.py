@@ -13,7 +13,6 @@ from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings
 from ttkit.cluster.config import BINDINGS, find_config
 from ttkit.cluster.documents import Document, did_you_mean, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
-from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
 from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
@@ -128,8 +127,12 @@ def _lint_yaml(path: Path, places: dict[str, Any] | None = None) -> list[Finding
     if MAPPING_KEY in top:
         read_mapping(path)
         return twice
-    if set(top) & set(SECTIONS) and "rank_bindings" not in top:
-        return twice + check_settings(document)
+    if "rank_bindings" not in top:
+        from ttkit.train.config import SECTIONS  # training knows what its files hold
+        from ttkit.train.config_files import check_settings
+
+        if set(top) & set(SECTIONS):
+            return twice + check_settings(document)
     if "Mesh" in top and "ChipSpec" in top:  # a mesh graph descriptor of the first generation
         return [*twice, *_old_descriptor(path, path, 1), *_descriptor(path)[1]]
     return twice + lint_bindings(document, **(places or {}))

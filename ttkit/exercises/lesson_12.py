@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.cluster.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.exercises.answers import Answer, asks
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 SMALL = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=32, max_sequence_length=32, dropout_prob=0)
 LESSONS = TransformerConfig(num_heads=4, embedding_dim=64, num_blocks=2, vocab_size=51, max_sequence_length=64, dropout_prob=0)

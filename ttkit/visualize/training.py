@@ -122,7 +122,8 @@ def _sizes(plan: Any) -> list[tuple[str, int, int]]:
 
 def _memory(plan: Any) -> Report:
     total, dram = sum(plan.memory.values()), plan.system.chip.dram_bytes
-    words = {"activations": "activations (estimate)", "optimizer": f"optimizer ({plan.optimizer})"}
+    optimizer = (plan.settings.training_config.optimizer or {}).get("type", "AdamW")
+    words = {"activations": "activations (estimate)", "optimizer": f"optimizer ({optimizer})"}
     rows = [[words.get(name, name), f"{nbytes:,}", _gb(nbytes), f"{nbytes / dram:.1%}"] for name, nbytes in plan.memory.items()]
     title = f"Memory of a chip: {'fits' if plan.fits else 'does not fit'} in {_gb(dram)} of {plan.system.chip.name}"
     return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, ["all", f"{total:,}", _gb(total), f"{total / dram:.1%}"])

@@ -8,7 +8,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from pipelines import TEXT, Run
 
-from ttkit.cluster.settings import TransformerConfig
+from ttkit.train.config import TransformerConfig
 from ttkit.train.pipeline import PipelineTrainer
 
 given = json.loads(sys.argv[1])
