@@ -51,8 +51,12 @@ from pathlib import Path
 from ttkit.train.run_folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.take()
+ready, tell = os.pipe()
 child = os.fork() if sys.argv[2] == "fork" else -1
+if child <= 0:
+    os.write(tell, b"!")  # the child has started
 if child != 0:
+    os.read(ready, 1)
     print(os.getpid(), child, flush=True)
 time.sleep(60)
 """
