@@ -20,7 +20,7 @@ import sys
 import time
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter", "mount")
-SITE = "my kits"  # a blank in the path of the project, which sync, doctor and mpirun take to the others
+SITE = "my größe"  # a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the others
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 # Init of a host: names it, mounts what only it sees, starts sshd, and buries the processes that have lost their parent.

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -60,9 +61,12 @@ def states(done):
 
 
 def test_a_host_is_a_host(hosts):
-    done = hosts.call("node-1", ["ssh", "node-3", "hostname; hostname > hosts-own; cat /proc/1/comm; ip -br link"], cwd="/")
+    own = shlex.quote(str(hosts.site / "hosts-own"))
+    done = hosts.call("node-1", ["ssh", "node-3", f"hostname; hostname > {own}; cat /proc/1/comm; ip -br link"], cwd="/")
     assert done.stdout.startswith("node-3\n") and "eth0" in done.stdout, done.stderr
-    assert not hosts.path("node-1", "hosts-own").exists() and len(hosts.call("node-2", ["ps", "ax"]).stdout.splitlines()) < 20
+    assert hosts.path("node-3", "hosts-own").read_text() == "node-3\n" and not hosts.path("node-1", "hosts-own").exists()
+    hosts.path("node-3", "hosts-own").unlink()  # sync compares these folders
+    assert len(hosts.call("node-2", ["ps", "ax"]).stdout.splitlines()) < 20
 
 
 def test_sync_shows_first_and_copies_when_told_to(hosts):
