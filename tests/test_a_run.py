@@ -63,7 +63,11 @@ def test_tests_that_share_something_stay_in_one_worker(tmp_path):
     shared += "@pytest.mark.parametrize('number', range(20))\ndef test_it(pid, number):\n    print(f'worker of {__name__}: {os.getpid()}')\n"
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(shared)
-    (tmp_path / "test_three.py").write_text(shared.replace("module", "function"))
+    # A test of the third file ends when both workers have begun one of them.
+    meet = "    import pathlib, time\n    here = pathlib.Path(__file__).parent / 'met'\n    here.mkdir(exist_ok=True)\n"
+    meet += "    (here / str(os.getpid())).touch()\n    until = time.monotonic() + 120\n"
+    meet += "    while len(list(here.iterdir())) < 2 and time.monotonic() < until:\n        time.sleep(0.02)\n"
+    (tmp_path / "test_three.py").write_text(shared.replace("module", "function") + meet)
     words = [sys.executable, "-m", "pytest", "-n", "2", "-rP", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}", tmp_path]
     done = subprocess.run([*map(str, words)], cwd=tmp_path, capture_output=True, text=True, timeout=280)
     assert "60 passed" in done.stdout, done.stdout + done.stderr

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -98,13 +99,15 @@ START = "import sys, ttkit; c = ttkit.Cluster(1).start(); print(c._processes.fol
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kills by Linux's process trees")
-def test_every_process_killed_at_once():
+def test_every_process_killed_at_once(monkeypatch):
     import psutil
 
     from ttkit.cluster.processes import Processes
 
-    words = [sys.executable, "-c", START]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+    base = tempfile.TemporaryDirectory(prefix="ttkit-")  # what starts beside this test would sweep it
+    monkeypatch.setattr("tempfile.tempdir", base.name)
+    words, env = [sys.executable, "-c", START], os.environ | {"TMPDIR": base.name}
+    with base, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as owner:
         folder = pathlib.Path(owner.stdout.readline().decode().strip())
         processes = psutil.Process(owner.pid).children(recursive=True)
         for process in [psutil.Process(owner.pid), *processes]:
@@ -112,6 +115,7 @@ def test_every_process_killed_at_once():
         for process in [*processes, psutil.Process(owner.pid)]:
             process.kill()
         psutil.wait_procs(processes, timeout=10)
-    assert folder.exists()
-    Processes(lambda folder: ({}, dict(os.environ)), lambda ended: None).stop()
-    assert not folder.exists() and not (keeper.SHARED_MEMORY / folder.name).exists()
+        owner.wait()
+        assert folder.exists()
+        Processes(lambda folder: ({}, dict(os.environ)), lambda ended: None).stop()
+        assert not folder.exists() and not (keeper.SHARED_MEMORY / folder.name).exists()
