@@ -363,9 +363,9 @@ def test_an_error_of_the_kit_names_the_line_too(four):
 
 PROGRAM = """
 import time
-from mpi4py import MPI
 
 def waits(rank):
+    from mpi4py import MPI
     if MPI.COMM_WORLD.rank == rank:
         raise ValueError("this one is wrong")
     time.sleep(60)

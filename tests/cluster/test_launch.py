@@ -183,6 +183,12 @@ def test_an_unreachable_host(start, tmp_path):
     assert "no-such-host.invalid" in err or "ssh" in err
 
 
+def test_no_ssh():
+    output = Output(2)
+    output.framed.append("No available launching agents were found.\n")  # mpirun's words, seen on a machine without ssh
+    assert "this host has no ssh on its PATH\n  try: install an ssh client" in epitaph(output, ["a", "b"], 250)
+
+
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_interruption_stops_all(start, tmp_path, number, expected):
     process = start(WAIT)

@@ -298,6 +298,8 @@ class Cluster:
     def _commands(self, folder: Path, mpirun: str) -> Mapping[str, Sequence[str]]:
         controller = [f"--ip={self._address}", f"--profile-dir={folder}", "--IPController.use_threads=True", "--log-level=WARN"]
         controller += [f"--HeartMonitor.period={HEARTBEAT_MS}", "--HeartMonitor.max_heartmonitor_misses=100000", "--nodb"]
+        if not self._place:  # the name of this host may have no address
+            controller.append(f"--IPController.location={self._address}")
         if self._ports:
             controller.append("--IPController.ports=" + ",".join(map(str, self._ports)))
         engine = [*_on_cards(), *python_command("engine")]

@@ -43,6 +43,8 @@ CLOSED = "An error occurred in Socket closed"
 
 ROLE = re.compile(r"Rank \d+/\d+: Running as (.+)")  # what ranks of unequal work print when they start
 
+NO_SSH = "No available launching agents were found"  # in mpirun's message
+
 # The host that mpirun cannot reach: its network is gone, or ssh never came through.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
 UNREACHED = [
@@ -272,6 +274,9 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     if match is None and output.raised:  # mpirun has not always a word for a rank that raised after MPI's end
         rank = min(output.raised, key=lambda rank: output.raised[rank])
         return "\n".join([f"ttkit run: rank {rank} of {output.ranks} ended in an error; its last lines:", *(f"    {line}" for line in output.last[rank])])
+    if match is None and any(NO_SSH in line for line in output.framed):
+        rule = "ttkit run: mpirun starts ranks on other hosts by ssh, and this host has no ssh on its PATH"
+        return f"{rule}\n  try: install an ssh client (apt install openssh-client)"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]
