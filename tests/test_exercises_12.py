@@ -8,8 +8,8 @@ from machine import close_all
 
 import ttkit
 from ttkit import lessons
-from ttkit.cluster.settings import DeviceConfig
 from ttkit.train import AutoContext, synchronize_gradients
+from ttkit.train.config import DeviceConfig
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,9 @@ MAY_IMPORT = {
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
-# engine, a program of its own, starts the real library before MPI.
+# engine, a program of its own, starts the real library before MPI; the linter asks training for the check of a training configuration.
 DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
-MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend"}}
+MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend", "train"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
@@ -135,3 +135,9 @@ def test_import_ttkit_is_light():
     code = f"import sys, ttkit; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
+
+
+def test_training_needs_no_protobuf():
+    code = "import sys, ttkit.train.trainer, ttkit.train.config_files; print('google.protobuf' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"

@@ -74,7 +74,7 @@ def test_only_the_output_of_widgets_curves_runs_and_of_what_is_installed_is_not_
         (path.stem[:2], "".join(cell["source"])) for path in NOTEBOOKS for cell in cells(path) if "nbval-ignore-output" in cell["metadata"].get("tags", [])
     ]
     widgets = [lesson for lesson, source in unseen if "step_through(" in source]
-    curves = [lesson for lesson, source in unseen if "trainer.fit(" in source]  # hundreds of losses, each to a tenth of a pixel
+    curves = [lesson for lesson, source in unseen if "trainer.fit(" in source]  # nbval sees the chart before the first step
     runs = [lesson for lesson, source in unseen if "visualize_schedule(" in source]  # a pipeline's, as measured
     says = [lesson for lesson, source in unseen if "torch_cells.activate()" in source]  # whether torch is here
     assert len(widgets) <= 1 and curves == ["12"] * 2 and runs == ["09"] and says == ["13"], unseen

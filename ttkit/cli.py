@@ -11,6 +11,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def run(words: Sequence[str]) -> int:
     """`ttkit run`."""
     from ttkit.cluster import command
     from ttkit.cluster.config import placement
-    from ttkit.cluster.launch import launch
+    from ttkit.cluster.launch import HOOK, launch
 
     parser = argparse.ArgumentParser("ttkit run", usage="ttkit run [options] program [its arguments]", allow_abbrev=False)
     for name, settings in RUN_OPTIONS.items():
@@ -97,17 +98,27 @@ def run(words: Sequence[str]) -> int:
     if bare and asked.tcp_interface:
         print("ttkit run: --tcp-interface has no effect with --bare", file=sys.stderr)
     mpirun = command.find_mpirun(asked.mpirun)
-    words = command.mpirun_command(bindings, program, mpirun, mpi_args, bare, asked.tcp_interface, asked.rankfile_syntax, not asked.shared_cache)
+    started_with = partial(
+        command.mpirun_command,
+        bindings,
+        program,
+        mpirun,
+        mpi_args,
+        bare,
+        asked.tcp_interface,
+        asked.rankfile_syntax,
+        rank_cache=not asked.shared_cache,
+    )
     ranks = len(bindings.rank_bindings)
     if asked.dry_run:
-        print(command.pasteable(words))
+        print(command.pasteable(started_with()))
         return 0
     hosts = placement(ranks, mpi_args)
     if asked.verbose:
-        print(command.pasteable(words), file=sys.stderr)
+        print(command.pasteable(started_with()), file=sys.stderr)
         for binding in bindings.rank_bindings:
             print(f"rank {binding.rank}: mesh {binding.mesh_id}, host {hosts[binding.rank] or 'as mpirun maps it'}", file=sys.stderr)
-    return launch(words, ranks, hosts)
+    return launch(started_with(hook=HOOK), ranks, hosts)
 
 
 def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
@@ -282,12 +293,13 @@ def convert(words: Sequence[str]) -> int:
 
 def train(words: Sequence[str]) -> int:
     """`ttkit train`."""
-    from ttkit.cluster.settings import read_settings
+    from ttkit.train.config_files import read_settings
 
     parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
     parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")
     parser.add_argument("--plan", action="store_true", help="print axes, shards, memory, bytes and modelled times; open and train nothing")
     parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
+    parser.add_argument("--step", type=int, metavar="N", help="go on from the checkpoint of step N (default: the newest); later ones are set aside")
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
     if asked.plan:
@@ -299,7 +311,7 @@ def train(words: Sequence[str]) -> int:
         parser.error("--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays")
     from ttkit.train.trainer import Trainer
 
-    with Trainer(settings) as trainer:
+    with Trainer(settings, step=asked.step) as trainer:
         trainer.fit()
     return 0
 

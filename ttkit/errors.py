@@ -25,18 +25,25 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
         if frame.f_globals.get("__name__") == "__main__":
             name = frame.f_code.co_filename
             place = f"line {number} of {os.path.basename(name) if os.path.exists(name) else 'your cell'}"
-            lines.append((place, linecache.getline(name, number).strip()))
+            text = linecache.getline(name, number).strip()
+            if not text.startswith("get_ipython().run_"):  # what IPython makes of a magic
+                lines.append((place, text))
     return lines
 
 
+def shown_plainly(error: BaseException) -> list[str]:
+    """The message of an error and the learner's own lines: the kit's frames tell a learner nothing."""
+    shown = [f"{type(error).__name__}: {error}"]
+    for place, text in learners_lines(error.__traceback__):
+        shown.append(f"  in {place}" + (f": {text}" if text else ""))
+    return shown
+
+
 class Plain(Exception):
-    """An exception that Jupyter shows as its message and the learner's own lines: the kit's frames tell a learner nothing."""
+    """An exception that Jupyter shows as its message and the learner's own lines."""
 
     def _render_traceback_(self) -> list[str]:
-        shown = [f"{type(self).__name__}: {self}"]
-        for place, text in learners_lines(self.__traceback__):
-            shown.append(f"  in {place}" + (f": {text}" if text else ""))
-        return shown
+        return shown_plainly(self)
 
 
 class TTKitError(Plain, RuntimeError):

@@ -19,7 +19,8 @@ def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
 
     Example:
         >>> import tempfile
-        >>> write_whole(Path(tempfile.mkdtemp(), "a.txt"), "all of it", "an example").read_text()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_whole(Path(folder, "a.txt"), "all of it", "an example").read_text()
         'all of it'
     """
     target = Path(path)

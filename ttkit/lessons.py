@@ -147,7 +147,13 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
     if not wrong.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"element {list(index)} should be {want[index]:.6g}, is {have[index]:.6g} ({int(wrong.sum())} of {wrong.size} elements differ)"
+    # Four digits of a fraction are the same on every CPU. A smaller difference needs more.
+    whole = want[index] == np.round(want[index]) and have[index] == np.round(have[index])
+    digits = (9, 17) if whole else (4, 9, 17)
+    pairs = [(f"{want[index]:.{n}g}", f"{have[index]:.{n}g}") for n in digits]
+    one, other = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+    count = f"{int(wrong.sum())} of {wrong.size} elements differ"
+    return f"element {list(index)} should be {one}, is {other} ({count})"
 
 
 def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:

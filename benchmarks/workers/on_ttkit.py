@@ -229,9 +229,9 @@ def train(layout: str) -> Callable[[Any], None]:
         import numpy as np
 
         from ttkit import ttnn
-        from ttkit.cluster.settings import TransformerConfig
         from ttkit.convert import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
+        from ttkit.train.config import TransformerConfig
         from ttkit.train.modules import Layout
 
         groups, parts = data.TRAINED_ON[layout]

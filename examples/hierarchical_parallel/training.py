@@ -9,8 +9,8 @@ import sys
 
 import trainer
 
-from ttkit.cluster.settings import read_settings
 from ttkit.train import AutoContext, role_of
+from ttkit.train.config_files import read_settings
 from ttkit.train.hierarchy import ROLES
 from ttkit.train.sockets import SocketType
 from ttkit.train.trainer import open_layout

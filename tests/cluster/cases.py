@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import sys
 
@@ -202,7 +203,10 @@ def workshop(folder):
     (folder / "bin").mkdir()
     note = "import json, os, sys\nif '--version' in sys.argv:\n    print('mpirun (Open MPI) 5.0.11')\n    sys.exit()\n"
     note += "json.dump(sys.argv[1:], open(os.environ['RECORD_WORDS'], 'w'))\nsys.exit(int(os.environ.get('RECORD_CODE', 0)))\n"
-    (folder / "bin/mpirun").write_text(f"#!{sys.executable} -S\n{note}")
+    # Through a shell, with quotes: the first line of a script cannot name a path that has a blank.
+    (folder / "bin/mpirun.py").write_text(note)
+    words = shlex.join([sys.executable, "-S", str(folder / "bin/mpirun.py")])
+    (folder / "bin/mpirun").write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     (folder / "bin/mpirun").chmod(0o755)
     return folder
 

@@ -4,7 +4,7 @@
                                        +- port2 ==== eth0  node-2  10.77.0.2
                                        +- port3 ==== eth0  node-3  10.77.0.3
 
-All files are in one temporary folder. Inside a host that folder's `node-N/site` is mounted as `site`, so that a path means another folder
+All files are in one temporary folder. Inside a host that folder's `node-N/SITE` is mounted as `SITE`, so that a path means another folder
 on each host, and TMPDIR is `node-N/tmp` (Open MPI's files are named after process ids, which two hosts may both have). A host's ssh
 finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of its own process table: when
 that one ends, all of the host is gone.
@@ -20,6 +20,7 @@ import sys
 import time
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter", "mount")
+SITE = "my größe"  # a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the others
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 # Init of a host: names it, mounts what only it sees, starts sshd, and buries the processes that have lost their parent.
@@ -29,7 +30,7 @@ root, number, site = sys.argv[1:]
 mine = f"{root}/node-{number}"
 socket.sethostname(f"node-{number}")
 def run(*words): subprocess.run(words, check=True)
-run("mount", "--bind", f"{mine}/site", site)
+run("mount", "--bind", f"{mine}/{os.path.basename(site)}", site)
 run("mount", "--bind", f"{root}/ssh_config", "/etc/ssh/ssh_config")
 run("mount", "--bind", f"{root}/hosts", "/etc/hosts")
 run("mount", "-t", "tmpfs", "none", "/dev/shm")
@@ -86,12 +87,12 @@ class Hosts:
     """Some hosts, up while the `with` block runs.
 
     Args:
-        folder: an empty temporary folder; `site` in it is each host's own working folder.
+        folder: an empty temporary folder; SITE in it is each host's own working folder.
         number: how many hosts.
     """
 
     def __init__(self, folder, number=3):
-        self.folder, self.site = pathlib.Path(folder), pathlib.Path(folder) / "site"
+        self.folder, self.site = pathlib.Path(folder), pathlib.Path(folder) / SITE
         self.names = [f"node-{n}" for n in range(1, number + 1)]
         self._processes = []  # the switch, then the hosts
         self._inits = {}
@@ -118,7 +119,7 @@ class Hosts:
         known, hosts = [], ["127.0.0.1 localhost\n"]
         for number, name in enumerate(self.names, 1):
             mine = self.folder / name
-            (mine / "site").mkdir(parents=True)
+            (mine / SITE).mkdir(parents=True)
             (mine / "tmp").mkdir()
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made)
             shutil.copy(self.folder / "key.pub", mine / "authorized_keys")
@@ -142,7 +143,7 @@ class Hosts:
             port = f"port{number}"
             self._ip(switch, "link", "add", "name", port, "type", "veth", "peer", "name", "eth0", "netns", str(self._inits[name]))
             self._ip(switch, "link", "set", port, "master", "br0", "up")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not all((self.folder / name / "up").exists() for name in self.names):
             if time.monotonic() > until or any(process.poll() is not None for process in self._processes):
                 raise RuntimeError("the hosts did not come up; their messages are above")
@@ -159,7 +160,7 @@ class Hosts:
         process = subprocess.Popen(["unshare", *words], env=os.environ | {"PATH": PATH}, preexec_fn=lambda: prctl(1, signal.SIGKILL))
         self._processes.append(process)
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not (found := children.read_text().split()):
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"unshare {' '.join(words[:8])} did not start")
@@ -173,7 +174,7 @@ class Hosts:
 
     def path(self, name, *parts):
         """Where this machine sees a file of a host's working folder."""
-        return self.folder.joinpath(name, "site", *parts)
+        return self.folder.joinpath(name, SITE, *parts)
 
     def words(self, name, words, cwd=None):
         """The command that runs another one on a host, as a user who has logged in there."""
@@ -190,7 +191,7 @@ class Hosts:
         env |= {"PATH": PATH, **own, **environment}
         return subprocess.Popen(self.words(name, words, cwd), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def call(self, name, words, cwd=None, seconds=60, **environment):
+    def call(self, name, words, cwd=None, seconds=300, **environment):
         """Run a command on a host to its end: a CompletedProcess."""
         process = self.start(name, words, cwd, **environment)
         try:

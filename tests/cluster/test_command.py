@@ -10,6 +10,7 @@ import pytest
 from cluster import cases
 
 from ttkit import cli
+from ttkit.cluster.command import mpi_variables, mpirun_environment, pasteable, with_plain_path
 from ttkit.cluster.config import placement
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
@@ -46,12 +47,24 @@ def differing(words, expected):
     return [(ours, theirs) for ours, theirs in zip(words, expected) if ours != theirs]
 
 
+def without_unset(words):
+    """The words without `env -u NAME ...` before a program, which tt-run lacks."""
+    left = list(words)
+    while "/usr/bin/env" in left:
+        at = left.index("/usr/bin/env")
+        del left[at]
+        while left[at] == "-u":
+            del left[at : at + 2]
+    return left
+
+
 @pytest.mark.parametrize("case", cases.LAUNCHES, ids=lambda case: case["name"])
 def test_as_tt_run(run, case):
     code, said, words = run(["--mpirun", "mpirun", "--shared-cache", *case["args"], "--", *cases.PROGRAM], case["files"])
     expected = RECORDED["launches"][case["name"]]
     assert code == 0 and words is not None, said
-    plain = [word.replace(IN_RANK, "") for word in words]
+    plain = without_unset([word.replace(IN_RANK, "") for word in words])
+    words = without_unset(words)
     assert not differing(plain, expected)
     assert len(words) == len(expected)
     assert len([word for word in words if IN_RANK in word]) == words.count("-np")  # what ends all ranks when one raises
@@ -118,6 +131,46 @@ def test_options_behind_the_program_are_the_programs(run):
 def test_tt_run_options_that_are_not_here_say_why(run, option):
     code, said, _ = run([option, "x", "echo"], {})
     assert code == 2 and f"{option} is tt-run's: " in said
+
+
+def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
+    """The one recorded case: rank 0 of the mapping has a mesh_host_rank, the others have none."""
+    (case,) = [case for case in cases.LAUNCHES if case["name"] == "mapping"]
+    _, _, words = run(["--mpirun", "mpirun", *case["args"], *cases.PROGRAM], case["files"])
+    unset = ["/usr/bin/env", "-u", "TT_MESH_HOST_RANK", *cases.PROGRAM]
+    ends = [at + 1 for at, word in enumerate([*words, ":"]) if word == ":"]
+    parts = [words[start : end - 1] for start, end in zip([0, *ends], ends)]
+    assert [part[-len(unset) :] == unset for part in parts] == [False, True, True]
+    _, _, words = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO})
+    assert "/usr/bin/env" not in words
+
+
+def test_mpirun_does_not_get_what_belongs_to_one_rank(monkeypatch):
+    monkeypatch.setenv("TT_MESH_ID", "9")
+    assert "TT_MESH_ID" not in mpirun_environment() and "PATH" in mpirun_environment()
+    assert pasteable(["mpirun", "echo"]).partition(" && ")[2].startswith("env -u TT_MESH_ID ")
+
+
+HOSTS = ["--hostfile", "hosts.txt", "-np", "1", "echo"]
+
+
+def test_on_other_hosts_mpirun_starts_its_helper_from_a_path_with_blanks(tmp_path, monkeypatch):
+    """mpirun gives ssh its own path without quotes."""
+    prefix = tmp_path / "it's my größe"
+    (prefix / "bin").mkdir(parents=True)
+    for name in ("mpirun", "prted", "prterun"):
+        (prefix / "bin" / name).write_text('#!/bin/sh\necho "$PRTE_PREFIX"\n')
+        (prefix / "bin" / name).chmod(0o755)
+    (prefix / "share").mkdir()
+    mpirun = str(prefix / "bin/mpirun")
+    agent = mpi_variables([mpirun, *HOSTS])["PRTE_MCA_prte_launch_agent"]
+    assert subprocess.run(["sh", "-c", agent], capture_output=True, text=True).stdout == f"{prefix}\n"
+    plain = with_plain_path([mpirun, *HOSTS], tmp_path)
+    assert plain[1:] == HOSTS and plain[0] == str(tmp_path / "mpi/bin/mpirun")
+    assert (tmp_path / "mpi/bin/prterun").is_file() and (tmp_path / "mpi/share").is_symlink()
+    local = [mpirun, "-np", "1", "echo"]  # nothing goes through a shell
+    assert with_plain_path(local, tmp_path) == local
+    assert "PRTE_MCA_prte_launch_agent" not in mpi_variables(local) | mpi_variables(["mpirun", *HOSTS])
 
 
 def test_bindings_in_another_order_are_sorted(run):

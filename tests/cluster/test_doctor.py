@@ -147,7 +147,7 @@ def test_probe_is_a_program_of_its_own(tmp_path):
     (tmp_path / "checkpoints" / "b.py").write_text("")
     asked = {"folder": str(tmp_path), "mpirun": "/nowhere/no-mpirun", "excluded": ["checkpoints"], "open": False}
     text = json.dumps(asked) + '\n[["b", "127.0.0.1", 1]]\n'
-    done = subprocess.run([sys.executable, "-I", "-S", probe.__file__], input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-I", "-S", probe.__file__], input=text, capture_output=True, text=True, timeout=280)
     answer, lost = map(json.loads, done.stdout.splitlines())
     assert list(answer["code"]) == ["a.py"] and answer["mpi"] == {"path": None, "version": ""} and lost == ["b"], done.stderr
 

@@ -1,5 +1,7 @@
 """Engines: rank = engine, results and output in rank order, and every fault said in seconds with no process left behind."""
 
+import atexit
+import importlib.util
 import os
 import pathlib
 import re
@@ -17,6 +19,7 @@ import ttkit
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUSY = 12  # a busy machine may take so many times the seconds that an idle one does
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
 
 
@@ -33,7 +36,7 @@ def tree(cluster):
 
 def gone(processes, within_s):
     """Whether these processes are gone, or zombies that nobody has fetched, within a time."""
-    until = time.monotonic() + within_s
+    until = time.monotonic() + BUSY * within_s
     while left := [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]:
         if time.monotonic() > until:
             return left == []
@@ -67,7 +70,7 @@ class takes:
 
     def __exit__(self, kind, error, trace):
         if kind is None:
-            assert time.monotonic() - self.begin < self.seconds
+            assert time.monotonic() - self.begin < BUSY * self.seconds
 
 
 def later(seconds, pid, number=signal.SIGKILL):
@@ -123,8 +126,16 @@ def wait_for(rank):
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.rank == rank:
-        time.sleep(60)
+        time.sleep(600)
     MPI.COMM_WORLD.Barrier()
+
+
+def arrive_and_sleep(folder):
+    import os
+    import time
+
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
 
 
 def hold_a_mesh():
@@ -137,8 +148,61 @@ def hold_a_mesh():
 
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         x = ttkit.from_numpy(numpy.zeros((32, 32), "f4"), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
-        time.sleep(60)
+        time.sleep(600)
         x.deallocate()
+
+
+def give_a_tensor():
+    import numpy
+
+    import ttkit
+
+    return ttkit.from_numpy(numpy.zeros((32, 32), "f4"))
+
+
+def give_what_ranks_read():
+    class Odd:
+        def __reduce__(self):
+            return eval, ("__import__('os').environ['OMPI_COMM_WORLD_RANK']",)
+
+    return Odd()
+
+
+def say_where():
+    import random
+    import time
+
+    from mpi4py import MPI
+
+    time.sleep(random.random() / 5)
+    print("I am", MPI.COMM_WORLD.rank)
+
+
+def say_the_same():
+    print("hello")
+    print("again")
+
+
+def say_and_fail():
+    print("until here")
+    raise ValueError("no further")
+
+
+def asks_too_much():
+    from ttkit import ttnn
+
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(9, 9))
+    return mesh.shape
+
+
+def set_home(home, folder=None):
+    import os
+    import sys
+
+    if folder:
+        sys.path.append(folder)
+    before, os.environ["HOME"] = os.environ["HOME"], home
+    return before
 
 
 def leave(code):
@@ -181,7 +245,7 @@ def test_status_is_a_table(four):
 
 def test_status_knows_what_busy_ranks_hold(four):
     answer = four.client[:].apply_async(hold_a_mesh)
-    until = time.monotonic() + 10
+    until = time.monotonic() + BUSY * 10
     while not all(row.devices for row in four.status().rows) and time.monotonic() < until:
         time.sleep(0.05)
     with takes(0.5):
@@ -190,7 +254,7 @@ def test_status_knows_what_busy_ranks_hold(four):
     assert {row.host for row in rows} == {socket.gethostname()} and all(row.memory.endswith("MB") for row in rows)
     four.interrupt()
     with pytest.raises(Exception, match="KeyboardInterrupt"):
-        answer.get(timeout=10)
+        answer.get(timeout=BUSY * 10)
 
 
 def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
@@ -212,16 +276,30 @@ def test_a_hung_collective_is_interrupted(four, capsys):
     four.interrupt()
     said = capsys.readouterr().out
     assert "ranks 0, 1 and 3 were at line" in said and "MPI.COMM_WORLD.Barrier()" in said
-    assert "the engines were started anew" in said
+    assert "the next call starts new engines" in said
     assert gone(before, 1)
+    assert repr(four) == "<Cluster(4): 4 engines, interrupted>"
     assert four.run(late_first) == [0, 1, 2, 3]
 
 
-def test_python_code_is_interrupted_and_the_engines_stay(four, capsys):
+def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path):
     pids = [four.pid(rank) for rank in range(4)]
-    later(1.0, os.getpid(), signal.SIGINT)
+
+    done = threading.Event()
+
+    def interrupt():
+        while len(list(tmp_path.iterdir())) < 4:  # until all ranks are in the function
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not done.wait(60):  # as a person does: Python loses a KeyboardInterrupt that comes in a finalizer
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with takes(10), pytest.raises(KeyboardInterrupt):
-        four.run(time.sleep, 60)
+        try:
+            four.run(arrive_and_sleep, tmp_path)
+        finally:
+            done.set()
     assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
     assert four.run(late_first) == [0, 1, 2, 3]
     assert [four.pid(rank) for rank in range(4)] == pids
@@ -235,11 +313,101 @@ def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
 
     before = used()
     time.sleep(1.0)
-    assert used() - before < 0.2  # seconds, of the four that they could have used
+    assert used() - before < 0.5  # seconds, of the four that they could have used
     mpirun = four._processes.pids["mpirun"]  # Open MPI's own, for its daemons on other hosts: it cannot be told not to
     sockets = [each for process in family() if process.pid != mpirun for each in process.net_connections("inet")]
     assert sockets
     assert {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+def test_a_tensor_stays_in_its_rank(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(give_a_tensor)
+    assert "raised TTKitError: pickle or deepcopy a FLOAT32 tensor" in str(caught.value)
+    with pytest.raises(TTKitError, match=r"ttkit.to_numpy\(tensor\)"):
+        four.run(print, give_a_tensor())
+    assert four.busy() == []
+
+
+def test_an_answer_that_only_the_ranks_can_read(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(give_what_ranks_read)
+    assert str(caught.value) == (
+        "cluster.run(give_what_ranks_read): ranks 0, 1, 2 and 3 of 4 returned an answer that cannot "
+        "be read: KeyError: 'OMPI_COMM_WORLD_RANK'\n"
+        "  try: NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
+    )
+
+
+def test_what_cannot_be_sent(four):
+    with pytest.raises(TTKitError, match="an argument cannot be sent to the ranks: cannot pickle"):
+        four.run(print, threading.Lock())
+
+
+def test_prints_are_shown_in_rank_order(four, capsys):
+    assert four.run(say_where) == [None] * 4
+    lines = [f"[rank {rank}] I am {rank}" for rank in range(4)]
+    assert capsys.readouterr().out.splitlines() == lines
+    four.run(say_the_same)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("[all ranks] hello\n[all ranks] again\n", "")
+    with pytest.raises(TTKitError):
+        four.run(say_and_fail)
+    assert capsys.readouterr().out == "[all ranks] until here\n"
+
+
+def test_an_error_of_the_kit_names_the_line_too(four):
+    with pytest.raises(TTKitError, match=r"at line \d+ of asks_too_much: mesh = ttnn.open_mesh"):
+        four.run(asks_too_much)
+
+
+PROGRAM = """
+import time
+
+def waits(rank):
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.rank == rank:
+        raise ValueError("this one is wrong")
+    time.sleep(60)
+"""
+
+
+def test_lines_in_a_clone_named_ttkit_below_home(four, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "my kits/größe/ttkit/examples/mine.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(PROGRAM)
+    spec = importlib.util.spec_from_file_location("mine", file)
+    mine = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mine)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    homes = four.run(set_home, str(tmp_path), str(file.parent))
+    try:
+        with pytest.raises(TTKitError) as caught:
+            four.run(mine.waits, 2)
+        assert 'at line 7 of waits: raise ValueError("this one is wrong")' in str(caught.value)
+        assert "at line 8 of waits: time.sleep(60)" in str(caught.value)
+        four.interrupt()
+        assert "ranks 0, 1 and 3 were at line 8 of waits: time.sleep(60)" in capsys.readouterr().out
+    finally:
+        four.run(set_home, homes[0])
+
+
+def test_a_forked_child_leaves_the_cluster_alone(four):
+    pids = [four.pid(rank) for rank in range(4)]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            four.run(late_first)
+        except TTKitError as error:
+            code = 7 * ("os.fork" in str(error))
+        finally:
+            four.stop()
+            atexit._run_exitfuncs()  # what sys.exit() does; pytest itself must not end here
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert four.run(late_first) == [0, 1, 2, 3]
+    assert [four.pid(rank) for rank in range(4)] == pids
 
 
 def test_an_engine_killed_inside_a_collective(four):
@@ -292,14 +460,14 @@ def test_ipyparallels_own_views_do_not_wait_for_ever(two):
     answer = two.client[:].apply_async(wait_for, 0)
     os.kill(two._processes.pids["controller"], signal.SIGKILL)
     with takes(10), pytest.raises(Exception, match=r"controller was killed by signal 9"):
-        answer.get(timeout=10)
+        answer.get(timeout=BUSY * 10)
 
 
 OWNER = """
 import os, sys, time, ttkit
 cluster = ttkit.Cluster(2).start()
 print(cluster._processes.folder, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -400,3 +568,41 @@ def test_hosts_elsewhere_that_are_not_there():
     with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: mend its name in the hosts file; ttkit doctor says more"):
         cluster.start()
     assert cluster.state == "stopped"
+
+
+WORKING = """
+import ttkit
+
+def found():
+    import json, sys
+    import helper
+
+    return helper.VALUE, json.loads("7"), sys.path.index("") > 0
+
+if __name__ == "__main__":
+    with ttkit.Cluster(1) as cluster:
+        print(cluster.run(found))
+        try:
+            cluster.run(lambda: 1 / 0)
+        except RuntimeError as error:
+            print(error)
+"""
+
+
+def test_files_of_the_working_folder_do_not_hide_the_standard_library(tmp_path):
+    working, clone = tmp_path / "working", tmp_path / "my kits/größe/ttkit/scripts"
+    for folder in (working, clone):
+        folder.mkdir(parents=True)
+    for name in ("json", "select", "socket", "tempfile", "logging", "psutil"):
+        (working / f"{name}.py").write_text("raise SystemExit('the wrong file')\n")
+    (working / "helper.py").write_text("VALUE = 3\n")
+    (clone / "run.py").write_text(WORKING)
+    words = [sys.executable, str(clone / "run.py")]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=working, env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "[(3, 7, True)]",
+        "cluster.run(lambda): rank 0 of 1 raised ZeroDivisionError: division by zero",
+        "    at line 14 of <lambda>: cluster.run(lambda: 1 / 0)",
+        "  try: fix that line",
+    ], done.stderr

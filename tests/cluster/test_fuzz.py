@@ -1,4 +1,4 @@
-"""Whatever stands in the files: an answer or an error of ours; nothing is run, nothing hangs. 1,000 inputs; 100,000 under make test-long."""
+"""Whatever stands in the files: an answer or an error of ours; nothing is run, nothing hangs. 300 inputs; 100,000 under make test-long."""
 
 import datetime
 import json
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from spoiled import nothing_is_run, spoiled_bytes
 
 from ttkit import TTKitError
-from ttkit.cluster import find_config, lint_path, read_bindings, read_hosts, read_mapping, read_rankfile, read_settings
+from ttkit.cluster import find_config, lint_path, read_bindings, read_hosts, read_mapping, read_rankfile
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS
 from ttkit.cluster.lint import findings_table
-from ttkit.cluster.settings import SECTIONS
+from ttkit.train import read_settings
+from ttkit.train.config import SECTIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # of processor time for one file and one reader; usual are milliseconds
@@ -157,7 +158,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-QUICK = settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @QUICK

@@ -94,7 +94,7 @@ def test_rankfiles(put):
     "text, said",
     [
         ("rank 0 host slot=0", "rf:1: 'rank 0 host slot=0' is not a line of a rankfile"),
-        ("rank 0=a slot=0\nrank 0=b slot=0", "ranks must be numbered from 0, each once. Got: [0, 0]"),
+        ("rank 0=a slot=0\n\nrank 0=b slot=0", "rf:3: ranks must be numbered from 0, each once. Got: [0, 0]"),
         ("rank 1=a slot=0", "Got: [1]"),
         ("", "Got: []"),
         ("rank 0=-x slot=0", "'-x' is not a host's name"),

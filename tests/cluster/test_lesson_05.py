@@ -133,9 +133,12 @@ def test_a_wrong_answer_is_told_where(cluster, name, answer, message):
 
 
 def test_an_answer_that_waits_for_ever(cluster, monkeypatch):
-    monkeypatch.setattr("ttkit.exercises.on_ranks.TIME_S", 1.5)
-    with pytest.raises(lessons.CheckFailed, match=r"ranks 0, 1, 2 and 3 did not finish in 1.5 s\n *at line \d+ of waits: comm.Recv"):
-        lessons.check("05.shift", waits, cluster)
+    said = r"ranks 0, 1, 2 and 3 did not finish in 5 s\n *at line \d+ of waits: comm.Recv"
+    lessons.check("05.shift", shift, cluster)  # what it imports is there
+    with monkeypatch.context() as patch:
+        patch.setattr("ttkit.exercises.on_ranks.TIME_S", 5)
+        with pytest.raises(lessons.CheckFailed, match=said):
+            lessons.check("05.shift", waits, cluster)
     lessons.check("05.shift", shift, cluster)
 
 
@@ -145,6 +148,15 @@ def test_a_stub_stays_to_do(cluster):
 
     with pytest.raises(lessons.NotDone, match="write it"):
         lessons.check("05.shift", stub, cluster)
+
+
+def test_a_cluster_that_was_stopped(cluster):
+    cluster.stop()
+    with pytest.raises(lessons.CheckFailed) as caught:
+        lessons.check("05.shift", shift, cluster)
+    rule, cure = str(caught.value).split("\n  try: ")
+    assert (rule, cure.partition(",")[0]) == ("the cluster is not started", "cluster.start()")
+    assert cluster.state == "stopped"
 
 
 def test_without_a_cluster():

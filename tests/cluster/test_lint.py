@@ -79,6 +79,33 @@ DEFECTS = {
         "6: warning: rank 1 sees all devices, but shares its host on localhost with rank 0",
         "TT_VISIBLE_DEVICES",
     ),
+    "devices of rank 0 alone": (
+        ('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', ""),
+        "5: warning: under tt-run, TT_VISIBLE_DEVICES of rank 0 reaches rank 1 too: mpirun 5.0.11 gives it to every rank that does not set it",
+        "write env_overrides for every rank",
+    ),
+    "minutes for a number": (
+        ("mesh_id: 0\n    mesh_host_rank: 1", "mesh_id: 1:30\n    mesh_host_rank: 1"),
+        "7: error: rank_bindings.1.mesh_id: Input should be a valid integer: 1:30, which YAML 1.1 reads as 90 (it counts in sixties)",
+        "write one whole number",
+    ),
+    "minutes for a text": (
+        ('"2,3"', "1:30"),
+        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: Input should be a valid string: 90 without quotes is no text",
+        'TT_VISIBLE_DEVICES: "1:30"',
+    ),
+    "no number": (
+        ("- rank: 1\n", "- rank: !!int 1:x\n"),
+        "6: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:6: malformed YAML: "
+        "'1:x' cannot be read as int; put quotes around it if it is text",
+        "indentation, colons, quotes",
+    ),
+    "no date": (
+        ('"2,3"', "2024-13-40"),
+        "9: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:9: malformed YAML: "
+        "'2024-13-40' cannot be read as timestamp; put quotes around it if it is text",
+        "indentation, colons, quotes",
+    ),
     "devices are no list": (('"2,3"', '"2-3"'), "9: error: TT_VISIBLE_DEVICES '2-3' is not a comma list of device numbers", "/dev/tenstorrent"),
     "devices for all": (
         ("mesh_graph", 'global_env: {TT_VISIBLE_DEVICES: "0"}\nmesh_graph'),
@@ -118,6 +145,21 @@ def test_own_configurations_have_no_findings(config, monkeypatch, capsys):
 
 def test_good_bindings_have_no_findings(folder):
     assert folder(GOOD) == {}
+
+
+def test_a_host_rank_of_rank_0_alone_reaches_the_others(folder):
+    """None is the first host of its mesh, so a 0 does no harm."""
+    turned = GOOD.replace("    mesh_host_rank: 1\n", "").replace("host_rank: 0", "host_rank: 1")
+    said = "4: warning: under tt-run, TT_MESH_HOST_RANK of rank 0 reaches rank 1 too"
+    said += ": mpirun 5.0.11 gives it to every rank that does not set it"
+    assert "write mesh_host_rank for every rank" in folder(turned)[said]
+    assert said not in folder(GOOD.replace("    mesh_host_rank: 1\n", ""))
+
+
+def test_variables_of_rank_0_that_all_ranks_set_are_no_finding(folder):
+    others = GOOD.replace('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', "")
+    findings = folder(others + 'global_env: {TT_VISIBLE_DEVICES: "1"}\n')
+    assert not [each for each in findings if "under tt-run" in each]
 
 
 @pytest.mark.parametrize("name", DEFECTS)

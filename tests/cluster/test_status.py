@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -24,6 +25,7 @@ class Page:
 
     def update(self, data, raw):
         self.texts.append(data["text/plain"])
+        self.html = data["text/html"]
 
 
 @pytest.fixture
@@ -59,7 +61,8 @@ def test_outside_of_a_notebook_it_is_printed(capsys):
     assert capsys.readouterr().out.startswith("rank  host")
 
 
-def test_a_shown_status_is_refreshed_once_for_a_change(live):
+def test_a_shown_status_is_refreshed_once_for_a_change(live, monkeypatch):
+    monkeypatch.setattr("ttkit.cluster.status.BEAT_S", float("inf"))
     live.follow()
     live._ask, asked = lambda: asked.set() or Status("Cluster(2)", rows("failed")), threading.Event()
     assert asked.wait(30)
@@ -68,6 +71,33 @@ def test_a_shown_status_is_refreshed_once_for_a_change(live):
     live.pause()
     assert [text.splitlines()[1].split()[-1] for text in live._handle.texts] == ["busy", "failed"]
     assert not any(thread.name == "ttkit status" for thread in threading.enumerate())
+
+
+def test_the_page_says_when_a_table_is_not_renewed(live, monkeypatch):
+    monkeypatch.setattr("ttkit.cluster.status.BEAT_S", 0.0)
+    live.follow()
+    until = time.monotonic() + 30
+    while len(live._handle.texts) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    live.pause()
+    assert len(set(live._handle.texts)) == 1 < len(live._handle.texts)
+    html = live._handle.html
+    assert "opacity:0;animation:ttkit-stale 0s 12s forwards'>not live since " in html
+    assert "the kernel of this notebook was stopped or restarted" in html
+
+
+def test_a_table_of_a_cluster_that_has_ended_stays_as_it_is(live):
+    live._ask = lambda: Status("Cluster(2)", tuple(replace(row, state="stopped") for row in rows()))
+    live.refresh()
+    assert "stopped" in live._handle.html and "not live" not in live._handle.html
+
+
+def test_a_newer_table_ends_the_one_before(live, monkeypatch):
+    page = live._handle
+    live.refresh()
+    monkeypatch.setattr("IPython.display.display", lambda *args, **keywords: Page())
+    live.show(Status("Cluster(2)", rows()))
+    assert "animation:ttkit-stale 0s 0s" in page.html and "a newer table is below" in page.html
 
 
 def test_nothing_is_refreshed_where_nothing_is_shown_or_outputs_are_compared(live, monkeypatch):
@@ -93,7 +123,7 @@ def test_the_report_of_another_host_comes_through_mpiruns_log():
     program = f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: TTKIT-REPORT', end='', flush=True); time.sleep(60)"
     processes = Processes(lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()), lambda ended: None, ("here", "b"))
     try:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while processes.report(1).host != "b" and time.monotonic() < until:
             time.sleep(0.05)
         assert processes.report(1) == Report("b") and processes.report(0) == Report()

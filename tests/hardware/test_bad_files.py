@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import tempfile
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +16,6 @@ from ttkit.hardware.systems import SYSTEMS
 
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent.parent / "configs"
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="ttkit-bad-files-"))
 SLOWEST_S = 5.0
 MGD = [path.read_text() for path in [*sorted(OURS.glob("*.textproto")), *sorted(CONFIGS.rglob("*.textproto"))]]
 MGD += [row["mgd_text"] for row in json.loads((HERE / "more_opens.json").read_text())["opens"]]
@@ -64,9 +62,15 @@ FILES = st.one_of(
 )
 
 
-def look_at(name, content):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One folder for all files; pytest removes it, also when a later run finds what a killed one left."""
+    return tmp_path_factory.mktemp("bad")
+
+
+def look_at(folder, name, content):
     """Everything that is done with a file of a user."""
-    path = FOLDER / name
+    path = folder / name
     path.write_bytes(content)
     with nothing_is_run(SLOWEST_S):
         findings = check_descriptor(path, "t3000", (4, 2))
@@ -90,15 +94,15 @@ quiet = list(HealthCheck)
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=quiet)
 @given(FILES)
-def test_bad_files(file):
-    look_at(*file)
+def test_bad_files(folder, file):
+    look_at(folder, *file)
 
 
 @pytest.mark.long
 @settings(max_examples=100_000, deadline=None, suppress_health_check=quiet)
 @given(FILES)
-def test_a_hundred_thousand_bad_files(file):
-    look_at(*file)
+def test_a_hundred_thousand_bad_files(folder, file):
+    look_at(folder, *file)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,19 @@ def test_a_hundred_thousand_bad_files(file):
     ],
     ids=["deep", "no text", "long name", "huge mesh", "deep list", "aliases of aliases", "merges of merges", "a list in itself", "lists of one"],
 )
-def test_files_made_to_hurt(name, content):
-    look_at(name, content)
+def test_files_made_to_hurt(folder, name, content):
+    look_at(folder, name, content)
+
+
+@pytest.mark.parametrize("ending", ["textproto", "yaml"])
+def test_a_byte_order_mark_is_passed_over(tmp_path, ending):
+    """Editors on Windows write one."""
+    path = tmp_path / f"mgd.{ending}"
+    text = MGD[0] if ending == "textproto" else OLD[0]
+    path.write_text(text, encoding="utf-8")
+    plain = repr(read_descriptor(path))
+    path.write_text(text, encoding="utf-8-sig")
+    assert repr(read_descriptor(path)) == plain
 
 
 def test_yaml_is_never_executed(tmp_path):

@@ -48,7 +48,7 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
 
     import ttkit
     from ttkit import ttnn
-    from ttkit.cluster.settings import TransformerConfig
+    from ttkit.train.config import TransformerConfig
     from ttkit.train.distributed import synchronize_gradients
     from ttkit.train.models import create_model
     from ttkit.train.modules import Layout

@@ -1,7 +1,10 @@
-"""Attention against torch, on one chip and on each of eight."""
+"""Attention against its formula, on one chip and on each of eight."""
 
+import numpy as np
 import pytest
+from formulas import attention, causal, join_heads, softmax, split_heads
 
+import ttkit
 from ttkit import ttnn
 from ttkit.dialect import strict
 from ttkit.errors import TTKitError
@@ -14,89 +17,78 @@ PAIRS = pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "R
 SDPA = ttnn.transformer.scaled_dot_product_attention
 
 
-def by_torch(torch, heads, groups, **options):
-    def reference(q, k, v, mask=None):
-        k, v = (x.repeat_interleave(heads // groups, 1) for x in (k, v))
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
-
-    return reference
-
-
 @PAIRS
 @pytest.mark.parametrize("length, groups", [(32, 4), (32, 2), (40, 1), (300, 2)])
-def test_causal(mesh, put, check, torch, kinds, length, groups):
+def test_causal(mesh, put, check, kinds, length, groups):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, groups, length, 32), kinds[1], B16) for _ in range(2))
-    check(SDPA(q, k, v), by_torch(torch, 4, groups, is_causal=True), q, k, v)
+    check(SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(length)), q, k, v, additions=length)
 
 
-def test_causal_in_float32_outside_of_strict(wide, put, check, torch):
+def test_causal_in_float32_outside_of_strict(wide, put, check):
     strict(False)  # a card takes no float32, and tests run strict
     q, k, v = (put(wide, (1, 2, 300, 32), kind) for kind in ("S0R", "RR", "RS0"))
-    check(SDPA(q, k, v), by_torch(torch, 2, 2, is_causal=True), q, k, v)
+    check(SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(300)), q, k, v, additions=300)
 
 
 @PAIRS
 @pytest.mark.parametrize("queries, keys", [(32, 64), (160, 320)])
-def test_not_causal(mesh, put, check, torch, kinds, queries, keys):
+def test_not_causal(mesh, put, check, kinds, queries, keys):
     q = put(mesh, (1, 4, queries, 64), kinds[0], B16)
     k, v = (put(mesh, (1, 2, keys, 64), kinds[1], B16) for _ in range(2))
-    check(SDPA(q, k, v, is_causal=False, scale=0.3), by_torch(torch, 4, 2, scale=0.3), q, k, v)
+    check(SDPA(q, k, v, is_causal=False, scale=0.3), lambda q, k, v: attention(q, k, v, scale=0.3), q, k, v, additions=keys)
 
 
 @PAIRS
 @pytest.mark.parametrize("front, length", [((1, 1), 32), ((2, 1), 32), ((1, 4), 32), ((2, 4), 32), ((1, 1), 160), ((2, 4), 160)], ids=str)
-def test_mask(mesh, put, check, torch, kinds, front, length):
+def test_mask(mesh, put, check, kinds, front, length):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, 2, length, 32), "RR", B16) for _ in range(2))
     mask = put(mesh, (*front, length, length), kinds[1], B16)
-    check(SDPA(q, k, v, attn_mask=mask, is_causal=False), by_torch(torch, 4, 2), q, k, v, mask)
+    check(SDPA(q, k, v, attn_mask=mask, is_causal=False), attention, q, k, v, mask, additions=length)
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("past", [True, False])
 @pytest.mark.parametrize("length, window", [(32, 5), (600, 40), (600, 300)])
-def test_window(wide, put, check, torch, causal, length, window):
+def test_window(wide, put, check, past, length, window):
     q, k, v = (put(wide, (1, 2, length, 32), "S0R", B16) for _ in range(3))
-    behind = torch.arange(length)[:, None] - torch.arange(length)
-    seen = (behind >= 0) & (behind < window) if causal else behind.abs() <= window // 2
-    reference = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)  # noqa: E731
-    check(SDPA(q, k, v, is_causal=causal, sliding_window_size=window), reference, q, k, v)
+    behind = np.arange(length)[:, None] - np.arange(length)
+    mask = np.where((behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2, 0, -np.inf)
+    check(SDPA(q, k, v, is_causal=past, sliding_window_size=window), lambda *qkv: attention(*qkv, mask), q, k, v, additions=length)
 
 
-def test_joined_heads(wide, put, check, torch):
+def test_joined_heads(wide, put, check):
     q, k, v = (put(wide, (2, 4, 64, 32), kind, B16) for kind in ("S0R", "RR", "RR"))
-    reference = lambda *x: by_torch(torch, 4, 4, is_causal=True)(*x).transpose(1, 2).reshape(2, 1, 64, 128)  # noqa: E731
-    check(SDPA(q, k, v, output_concat_heads=True), reference, q, k, v)
+    check(SDPA(q, k, v, output_concat_heads=True), lambda *qkv: join_heads(attention(*qkv, causal(64))), q, k, v, additions=64)
 
 
-def cut(torch, x, sizes, size, transpose):
-    """The parts of the last dimension as heads, the second transposed when asked."""
-    b, s = x.shape[0], x.shape[-2]
-    q, k, v = (p.reshape(b, s, n, size).transpose(1, 2) for p, n in zip(x.split([n * size for n in sizes], -1), sizes, strict=True))
-    return q, k.transpose(2, 3) if transpose else k, v
+def cut(x, heads, groups, transpose):
+    """Heads of 32 from [queries, keys, values] in the last dimension; keys transposed when asked."""
+    q, k, v = map(split_heads, np.split(x, [heads * 32, (heads + groups) * 32], -1), (heads, groups, groups))
+    return q, k.swapaxes(2, 3) if transpose else k, v
 
 
 @FLOATS
 @KINDS
 @pytest.mark.parametrize("transpose", [True, False])
 @pytest.mark.parametrize("groups", [None, 2, 1])
-def test_making_heads(mesh, put, check, torch, dtype, kind, transpose, groups):
-    sizes = (4, groups or 4, groups or 4)
-    x = put(mesh, (2, 40, sum(sizes) * 32), kind, dtype)
+def test_making_heads(mesh, put, check, dtype, kind, transpose, groups):
+    width = (4 + 2 * (groups or 4)) * 32
+    x = put(mesh, (2, 40, width), kind, dtype)
     made = ttnn.transformer.split_query_key_value_and_split_heads(x, num_heads=4, num_kv_heads=groups, transpose_key=transpose)
     assert isinstance(made, tuple)
-    check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
-    x = put(mesh, (2, 1, 40, sum(sizes) * 32), kind, dtype)
+    check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
+    x = put(mesh, (2, 1, 40, width), kind, dtype)
     made = ttnn.experimental.nlp_create_qkv_heads(x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose)
-    check(made, lambda x: cut(torch, x, sizes, 32, transpose), x)
+    check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
 
 
 @pytest.mark.parametrize("kinds", [("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
-def test_making_heads_of_two_tensors(wide, put, check, torch, kinds):
+def test_making_heads_of_two_tensors(wide, put, check, kinds):
     x, kv = put(wide, (2, 1, 32, 128), kinds[0]), put(wide, (2, 1, 32, 128), kinds[1])
 
     def reference(x, kv):
-        return cut(torch, torch.cat([x, kv], -1), (4, 2, 2), 32, True)
+        return cut(np.concatenate([x, kv], -1), 4, 2, True)
 
     made = ttnn.experimental.nlp_create_qkv_heads(x, kv, num_heads=4, num_kv_heads=2)
     for ours, place in zip(made, range(3), strict=True):
@@ -107,30 +99,33 @@ def test_making_heads_of_two_tensors(wide, put, check, torch, kinds):
 @KINDS
 def test_joining_heads(mesh, put, check, dtype, kind):
     x = put(mesh, (2, 3, 33, 64), kind, dtype)
-    check(ttnn.transformer.concatenate_heads(x), lambda x: x.transpose(1, 2).reshape(2, 33, 192), x)
-    check(ttnn.experimental.nlp_concat_heads(x), lambda x: x.transpose(1, 2).reshape(2, 1, 33, 192), x)
+    check(ttnn.transformer.concatenate_heads(x), lambda x: join_heads(x)[:, 0], x)
+    check(ttnn.experimental.nlp_concat_heads(x), join_heads, x)
 
 
 @FLOATS
 @PAIRS
 def test_attention_softmax(mesh, put, check, dtype, kinds):
     x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, 1, 64), kinds[1], dtype)
+    ours = ttnn.transformer.attention_softmax
+    check(ours(x, head_size=64), lambda x: softmax(x / 8), x, additions=64)
+    check(ours(x, head_size=64, attention_mask=mask), lambda x, m: softmax(x / 8 + m), x, mask, additions=64)
     if kinds in (("RR", "RR"), ("S0R", "RR")):
         same = ttnn.clone(x)
         assert ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=mask) is x
-        check(x, lambda x, m: (x / 8 + m).softmax(-1), same, mask)
+        check(x, lambda x, m: softmax(x / 8 + m), same, mask, additions=64)
 
 
 @FLOATS
 @PAIRS
 @pytest.mark.parametrize("token", [None, 5])
-def test_rotary_by_halves(mesh, put, check, torch, dtype, kinds, token):
+def test_rotary_by_halves(mesh, put, check, dtype, kinds, token):
     x = put(mesh, (2, 3, 32, 64), kinds[0], dtype)
     cos, sin = put(mesh, (1, 1, 96, 64), kinds[1], dtype), put(mesh, (1, 1, 96, 64), kinds[1], dtype)
 
     def reference(x, cos, sin):
         rows = slice(0, 32) if token is None else slice(token, token + 1)
-        return x * cos[..., rows, :] + torch.cat([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
+        return x * cos[..., rows, :] + np.concatenate([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
 
     check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
 
@@ -140,33 +135,33 @@ def test_rotary_keeps_the_rank(wide, put):
     assert list(ttnn.experimental.rotary_embedding(x, cache, cache).shape) == [3, 32, 64]
 
 
-def test_rotary_gives_whole_tiles(wide, put, torch):
+def test_rotary_gives_whole_tiles(wide, put, parts):
     x, cache = put(wide, (1, 3, 20, 64), "S0R"), put(wide, (1, 1, 32, 64))
     out = ttnn.experimental.rotary_embedding(x, cache, cache)
     assert list(out.shape) == [1, 3, 32, 64]
-    assert not ttnn.to_torch(ttnn.get_device_tensors(out)[7])[:, :, 20:].any()
+    assert not parts(out)[7][:, :, 20:].any()
 
 
 @PAIRS
 @pytest.mark.parametrize("heads", [1, 3])
-def test_rotary_by_neighbours(mesh, put, check, torch, kinds, heads):
+def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
     x = put(mesh, (2, 3, 32, 64), kinds[0], B16)
     cos, sin = (put(mesh, (1, heads, 96, 64), kinds[1] if heads == 1 else "RR", B16) for _ in range(2))
-    pairs = torch.zeros(32, 32)
-    pairs[torch.arange(0, 32, 2), torch.arange(1, 32, 2)] = 1
-    pairs[torch.arange(1, 32, 2), torch.arange(0, 32, 2)] = -1
-    matrix = ttnn.from_torch(pairs[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=mesh)
+    pairs = np.zeros((1, 1, 32, 32), np.float32)
+    pairs[..., range(0, 32, 2), range(1, 32, 2)] = 1
+    pairs[..., range(1, 32, 2), range(0, 32, 2)] = -1
+    matrix = ttkit.from_numpy(pairs, dtype=B16, layout=ttnn.TILE_LAYOUT, device=mesh)
 
     def reference(x, cos, sin):
-        turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+        turned = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
         return x * cos[..., :32, :] + turned * sin[..., :32, :]
 
     check(ttnn.experimental.rotary_embedding_llama(x, cos, sin, matrix), reference, x, cos, sin)
 
 
-def test_rotary_by_neighbours_of_one_token(wide, put, check, torch):
+def test_rotary_by_neighbours_of_one_token(wide, put, check):
     x, cos, sin = put(wide, (1, 8, 4, 32), "S0R", B16), put(wide, (1, 8, 1, 32), "RR", B16), put(wide, (1, 8, 1, 32), "RS0", B16)
-    eye = ttnn.from_torch(torch.eye(32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
+    eye = ttkit.from_numpy(np.eye(32, dtype=np.float32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
     out = ttnn.experimental.rotary_embedding_llama(x, cos, sin, eye, is_decode_mode=True)
     check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
 

@@ -1,5 +1,6 @@
 """Matrix products: vectors, biases, nothing at all, and what is refused."""
 
+import numpy as np
 import pytest
 
 from ttkit import ttnn
@@ -10,22 +11,22 @@ from ttkit.errors import TTKitError
     ("left", "right"), [((6, 5), (5, 7)), ((5,), (5, 7)), ((6, 5), (5,)), ((5,), (5,)), ((2, 6, 5), (5,)), ((2, 6, 5), (2, 5, 7))], ids=str
 )
 @pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
-def test_each_chip_equals_torch(mesh, put, check, torch, left, right, kinds):
+def test_each_chip_has_the_product(mesh, put, check, left, right, kinds):
     a, b = put(mesh, left, kinds[0]), put(mesh, right, kinds[1])
-    check(ttnn.matmul(a, b), torch.matmul, a, b)
+    check(ttnn.matmul(a, b), np.matmul, a, b)
 
 
 @pytest.mark.parametrize("bias", [(7,), (1, 7), (6, 7), (3, 6, 7), (1, 1, 1, 7)], ids=str)
 @pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
-def test_a_bias_repeats_and_can_raise_the_rank(wide, put, check, torch, bias, kind):
+def test_a_bias_repeats_and_can_raise_the_rank(wide, put, check, bias, kind):
     x, w, c = put(wide, (6, 5), "S0R"), put(wide, (5, 7), "RR"), put(wide, bias, kind)
-    check(ttnn.linear(x, w, bias=c, activation="relu"), lambda x, w, c: torch.relu(x @ w + c), x, w, c)
+    check(ttnn.linear(x, w, bias=c, activation="relu"), lambda x, w, c: np.maximum(x @ w + c, 0), x, w, c)
 
 
-def test_nothing_gives_new_zeros(wide, put, check, torch):
+def test_nothing_gives_new_zeros(wide, put, check):
     a, b = put(wide, (6, 0), "S0R"), put(wide, (0, 7), "RR")
     made = ttnn.matmul(a, b)
-    check(made, torch.matmul, a, b)
+    check(made, np.matmul, a, b)
     assert list(made.tensor_topology().distribution_shape()) == [8]
 
 

@@ -1,4 +1,4 @@
-"""Operations that move elements within a shard: each chip against NumPy and torch on its own shard, for ranks 0 to 8."""
+"""Operations that move elements within a shard: each chip against NumPy, for ranks 0 to 8."""
 
 import numpy as np
 from hypothesis import given

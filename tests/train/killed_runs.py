@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from train.tiny import trainer
 
-from ttkit.train import checkpoint
+from ttkit.train.run_folder import RunFolder
 
 STEPS, KILLS = 12, 4
 OPTIONS = {"form": "DP2xTP2", "model_save_interval": 2, "eval_every": 4, "model": {"dropout_prob": 0.1}}
@@ -41,12 +41,10 @@ def train(folder):
 
 
 def history(folder):
-    """(step, loss, validation loss) of what the newest checkpoint holds; nothing where there is none."""
-    if not checkpoint.checkpoints(folder):
-        return []
-    _, meta = checkpoint.load(checkpoint.latest(folder))
-    assert meta["step"] == len(meta["history"])
-    return [(record["step"], record["loss"], record["validation_loss"]) for record in meta["history"]]
+    """(step, loss, validation loss) of what the newest checkpoint goes on from; nothing where there is none."""
+    saved = RunFolder(folder).saved(True, None)
+    assert saved is None or saved.meta.step == len(saved.history)
+    return [(record.step, record.loss, record.validation_loss) for record in saved.history] if saved else []
 
 
 def ended(pid):

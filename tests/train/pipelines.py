@@ -8,8 +8,8 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster.settings import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.trainer import Trainer
 
@@ -78,9 +78,10 @@ def write_config(folder, settings, **training):
 
 
 def saved(folder):
-    """Losses and weights, from the newest checkpoint of a folder."""
-    tensors, meta = checkpoint.load(checkpoint.latest(folder))
-    return [record["loss"] for record in meta["history"]], {name: array for name, array in tensors.items() if name.startswith("model/")}
+    """Losses from the log of a folder, and weights from its newest checkpoint."""
+    tensors, _ = checkpoint.load(checkpoint.latest(folder))
+    losses = [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+    return losses, {name: array for name, array in tensors.items() if name.startswith("model/")}
 
 
 def results(trainer):

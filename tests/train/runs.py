@@ -6,8 +6,8 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.train import ops
+from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout

@@ -182,7 +182,7 @@ def test_nothing_there(tmp_path):
         latest(tmp_path / "no")
     with pytest.raises(TTKitError, match=r"it holds no step_NNNNNNNN.safetensors"):
         latest(tmp_path)
-    for path, reason in ((tmp_path / "no", "No such file or directory"), (tmp_path, "Is a directory"), ("a\0b", "null byte")):
+    for path, reason in ((tmp_path / "no", "No such file or directory"), ("a\0b", "null byte")):
         with pytest.raises(TTKitError, match=f"it cannot be read: .*{reason}") as caught:
             load(path)
         assert not isinstance(caught.value, DamagedCheckpoint)

@@ -1,4 +1,4 @@
-"""The parallelism context: axis rules of both generations, the one device, and the messages."""
+"""The parallelism context: the axis rule, the one device, and the messages."""
 
 import warnings
 
@@ -8,8 +8,8 @@ from machine import close_all
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.axes import check_divisible
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
+from ttkit.train.axes import check_divisible
 
 
 @pytest.fixture(autouse=True)
@@ -32,68 +32,51 @@ def context():
     machine.close_all()
 
 
-def opened(context, shape, config, generation="newest", system="galaxy"):
+def opened(context, shape, config, system="galaxy"):
     ttkit.use_system(system)
     context.open_device(shape)
-    context.initialize_parallelism_context(config, generation)
+    context.initialize_parallelism_context(config)
     return context.get_parallelism_context()
 
 
-AXES = [  # shape, config, generation -> axis and size of DDP, of TP
-    ([8, 4], BOTH, "newest", (0, 8), (1, 4)),
-    ([1, 32], TP, "newest", (None, 1), (1, 32)),
-    ([32, 1], DDP, "newest", (0, 32), (None, 1)),
-    ([1, 8], DDP, "newest", (1, 8), (None, 1)),
-    ([1, 1], NONE, "newest", (None, 1), (None, 1)),
-    ([1, 1], TP, "newest", (None, 1), (0, 1)),
-    ([8, 4], BOTH, "older", (0, 8), (1, 4)),
-    ([1, 32], BOTH, "older", (0, 1), (1, 32)),
-    ([1, 1], NONE, "older", (None, 1), (None, 1)),
+AXES = [  # shape, config -> axis and size of DDP, of TP
+    ([8, 4], BOTH, (0, 8), (1, 4)),
+    ([1, 32], TP, (None, 1), (1, 32)),
+    ([32, 1], DDP, (0, 32), (None, 1)),
+    ([1, 8], DDP, (1, 8), (None, 1)),
+    ([1, 1], NONE, (None, 1), (None, 1)),
+    ([1, 1], TP, (None, 1), (0, 1)),
 ]
 
 
-@pytest.mark.parametrize("shape, config, generation, ddp, tp", AXES)
-def test_axes(context, shape, config, generation, ddp, tp):
-    made = opened(context, shape, config, generation)
+@pytest.mark.parametrize("shape, config, ddp, tp", AXES)
+def test_axes(context, shape, config, ddp, tp):
+    made = opened(context, shape, config)
     assert (made.get_ddp_axis(), made.get_ddp_size()) == ddp
     assert (made.get_tp_axis(), made.get_tp_size()) == tp
     assert (made.is_ddp_enabled(), made.is_tp_enabled()) == (config.enable_ddp, config.enable_tp)
-    assert (made.get_cp_axis(), made.get_cp_size(), made.is_cp_enabled()) == (None, 1, False)
 
 
 LINE = "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be enabled. Got: ddp={}, tp={}, cp=false"
 GRID = "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes ({}) must equal mesh dimensions (2)."
-OLDER = "Invalid parallelization configuration: for a single-device mesh, the number of parallelization axes must be 0; for a multi-device mesh, "
-OLDER += "it must be equal to the number of mesh shape dimensions."
 REFUSED = [
-    ([1, 8], BOTH, "newest", LINE.format("true", "true")),
-    ([1, 8], NONE, "newest", LINE.format("false", "false")),
-    ([1, 1], BOTH, "newest", "For line mesh topology (shape MeshShape([1, 1])), exactly one"),
-    ([2, 4], DDP, "newest", GRID.format(1)),
-    ([2, 4], NONE, "newest", GRID.format(0)),
-    ([1, 8], TP, "older", OLDER),
-    ([2, 4], DDP, "older", OLDER),
-    ([1, 1], TP, "older", OLDER),
-    ([2, 4], DistributedConfig(enable_ddp=True, enable_cp=True), "newest", "context parallelism is not built"),
-    ([2, 4], BOTH, "oldest", "there is no generation 'oldest'"),
+    ([1, 8], BOTH, LINE.format("true", "true")),
+    ([1, 8], NONE, LINE.format("false", "false")),
+    ([1, 1], BOTH, "For line mesh topology (shape MeshShape([1, 1])), exactly one"),
+    ([2, 4], DDP, GRID.format(1)),
+    ([2, 4], NONE, GRID.format(0)),
+    ([2, 4], DistributedConfig(enable_ddp=True, enable_cp=True), "context parallelism is not built"),
 ]
 
 
-@pytest.mark.parametrize("shape, config, generation, message", REFUSED)
-def test_what_does_not_fit_is_refused(context, shape, config, generation, message):
+@pytest.mark.parametrize("shape, config, message", REFUSED)
+def test_what_does_not_fit_is_refused(context, shape, config, message):
     ttkit.use_system("t3000")
     context.open_device(shape)
     with pytest.raises(TTKitError) as error:
-        context.initialize_parallelism_context(config, generation)
+        context.initialize_parallelism_context(config)
     assert message in str(error.value) and "\n  try: " in str(error.value)
     assert not context.is_parallelism_context_initialized()
-
-
-def test_the_older_rule_says_which_one_has_an_axis(context):
-    with pytest.raises(TTKitError, match='generation="newest"'):
-        opened(context, [1, 8], TP, "older", "t3000")
-    context.initialize_parallelism_context(TP)
-    assert context.get_parallelism_context().get_tp_axis() == 1
 
 
 def test_a_turned_mesh_opens_with_a_warning(context):

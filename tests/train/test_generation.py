@@ -8,8 +8,8 @@ from train.runs import Form, opened
 from train.tiny import MODEL, trainer
 
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import RopeScaling
 from ttkit.train import Sampler, Traced, generate, no_grad
+from ttkit.train.config import RopeScaling
 from ttkit.train.generation import choose
 from ttkit.train.models import create_model
 

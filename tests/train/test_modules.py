@@ -1,5 +1,6 @@
 """Parameters lie where their layout says, whatever the mesh; layers compute what one device computes."""
 
+import formulas
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,9 +9,9 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.train import modules
 from ttkit.train.autograd import Tensor
+from ttkit.train.config import TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import ColumnParallelLinear, Dropout, LayerNorm, Layout, Linear, Module, Parameter, RMSNorm, RowParallelLinear, constant, normal
 
@@ -94,11 +95,11 @@ def x_and_gradients(layer, form, x, cut=None, out_cut=None):
 @each_form
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", ["columns", "columns gathered", "rows", "rows of whole inputs"])
-def test_parallel_linear_is_linear(form, bias, kind, torch):
-    x, w, b, g = random(2, 1, 5, 12), random(1, 1, 24, 12, seed=10), random(1, 1, 1, 24, seed=11), random(2, 1, 5, 24, seed=99)
-    operands = [torch.tensor(v, requires_grad=True) for v in (x, w, b)]
-    right = torch.nn.functional.linear(operands[0], operands[1][0, 0], operands[2][0, 0, 0] if bias else None)
-    right.backward(torch.tensor(g))
+def test_parallel_linear_is_linear(form, bias, kind):
+    shapes = {0: (2, 1, 5, 12), 10: (1, 1, 24, 12), 11: (1, 1, 1, 24), 99: (2, 1, 5, 24)}  # by seed
+    x, w, b, g = (random(*shape, seed=seed).astype(np.float64) for seed, shape in shapes.items())
+    right, w = formulas.linear(x, w[0, 0], b if bias else 0), w[0, 0]
+    dx, dw, db = g @ w, np.einsum("bcso,bcsi->oi", g, x), g.sum((0, 1, 2))
     layers = {
         "columns": lambda layout: ColumnParallelLinear(12, 24, bias, layout=layout),
         "columns gathered": lambda layout: ColumnParallelLinear(12, 24, bias, gather_output=True, layout=layout),
@@ -108,38 +109,52 @@ def test_parallel_linear_is_linear(form, bias, kind, torch):
     cut = 3 if kind == "rows" and form.tp_axis is not None else None
     out_cut = 3 if kind == "columns" and form.tp_axis is not None else None
     with opened(form) as mesh:
-        out, tensor, gradients = x_and_gradients(layers[kind](form.layout(mesh)), form, x, cut, out_cut)
+        out, tensor, gradients = x_and_gradients(layers[kind](form.layout(mesh)), form, np.float32(x), cut, out_cut)
 
-        for value, whole, dim in ((out.get_value(), right.detach().numpy(), out_cut), (tensor.get_grad(), operands[0].grad.numpy(), cut)):
+        for value, whole, dim in ((out.get_value(), right, out_cut), (tensor.get_grad(), dx, cut)):
             lies = Parameter(whole.shape, constant(0.0), form.layout(mesh), dim)
             for have, (at, want) in zip(parts(value), expected_parts(lies, form, whole), strict=True):
                 np.testing.assert_allclose(have, want, atol=1e-4, err_msg=str(at))
-    assert not different(gradients["weight"], operands[1].grad.numpy())
+    assert not different(gradients["weight"][0, 0], dw)
     assert ("bias" in gradients) == bias
-    assert not bias or not different(gradients["bias"], operands[2].grad.numpy())
+    assert not bias or not different(gradients["bias"][0, 0, 0], db)
 
 
-def test_plain_layers(torch):
-    nn = torch.nn
-    with opened(Form()) as mesh:
-        layout = Layout(mesh)
-        pairs = [(Linear(12, 24, layout=layout), nn.Linear(12, 24)), (Linear(12, 24, False, layout=layout), nn.Linear(12, 24, bias=False))]
-        pairs += [(LayerNorm(12, layout=layout), nn.LayerNorm(12)), (LayerNorm(12, False, layout=layout), nn.LayerNorm(12, bias=False))]
-        pairs += [(RMSNorm(12, layout=layout), nn.RMSNorm(12, eps=1e-5)), (RMSNorm(12, 0.5, layout=layout), nn.RMSNorm(12, eps=0.5))]
-        for ours, theirs in pairs:
-            x = random(2, 1, 5, 12)
-            out, tensor, gradients = x_and_gradients(ours, Form(), x)
-            operand = torch.tensor(x, requires_grad=True)
-            with torch.no_grad():
-                for name, p in theirs.named_parameters():
-                    p.copy_(torch.tensor(ours.parameters()[name].gather()).reshape(p.shape))
-            right = theirs(operand)
-            right.backward(torch.tensor(random(*right.shape, seed=99)))
-            np.testing.assert_allclose(out.to_numpy(), right.detach().numpy(), atol=1e-5)
-            assert not different(ttkit.to_numpy(tensor.get_grad()), operand.grad.numpy())
-            assert sorted(gradients) == sorted(name for name, _ in theirs.named_parameters())
-            for name, p in theirs.named_parameters():
-                assert not different(gradients[name].reshape(p.shape), p.grad.numpy())
+def linear(x, w, b=0.0):
+    return formulas.linear(x, w[0, 0], b)
+
+
+BOTH = ["weight", "bias"]
+PLAIN = {
+    "linear": (lambda layout: Linear(12, 24, layout=layout), linear, BOTH),
+    "linear without bias": (lambda layout: Linear(12, 24, False, layout=layout), linear, ["weight"]),
+    "layer norm": (lambda layout: LayerNorm(12, layout=layout), formulas.layer_norm, BOTH),
+    "layer norm without bias": (
+        lambda layout: LayerNorm(12, False, layout=layout),
+        formulas.layer_norm,
+        ["weight"],
+    ),
+    "RMS norm": (lambda layout: RMSNorm(12, layout=layout), formulas.rms_norm, ["weight"]),
+    "RMS norm, epsilon": (
+        lambda layout: RMSNorm(12, 0.5, layout=layout),
+        lambda x, w: formulas.rms_norm(x, w, 0.5),
+        ["weight"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_layers(one, name):
+    build, formula, names = PLAIN[name]
+    layer, x = build(Layout(one)), random(2, 1, 5, 12)
+    out, tensor, gradients = x_and_gradients(layer, Form(), x)
+    assert list(gradients) == names
+    operands = [v.astype(np.float64) for v in (x, *(p.gather() for p in layer.parameters().values()))]
+    right = formula(*operands)
+    np.testing.assert_allclose(out.to_numpy(), right, **formulas.tolerance(additions=100))
+    wanted = formulas.gradients(formula, random(*right.shape, seed=99), *operands)
+    for have, want in zip((ttkit.to_numpy(tensor.get_grad()), *gradients.values()), wanted, strict=True):
+        assert not different(have, want)
 
 
 def test_sizes_that_do_not_divide():

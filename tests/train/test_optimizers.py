@@ -1,5 +1,9 @@
-"""Optimizers against torch's over many steps, on parameters that are cut and that are copied; their state moves between meshes."""
+"""Optimizers against their formulas over many steps, on parameters that are cut and copied.
 
+Their state moves between meshes.
+"""
+
+import formulas
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,26 +12,24 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import TrainingConfig
+from ttkit.train.config import TrainingConfig
 from ttkit.train.modules import Parameter, constant
 from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, make_optimizer, warmup_linear
-
-torch = pytest.importorskip("torch", reason="torch is not installed (make .venv/with-torch)")
 
 SHAPES = {"columns": ((1, 1, 12, 5), 2), "rows": ((1, 1, 5, 12), 3), "table": ((1, 1, 10, 5), 2), "copied": ((1, 1, 1, 7), None)}
 WIDE, TALL, ONE = Form((2, 3), 0, 1), Form((4, 1), None, 0), Form()
 SETTINGS = {
-    "sgd": (SGD, SGDConfig.make(0.1), torch.optim.SGD, {}),
-    "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), torch.optim.SGD, {"weight_decay": 0.3}),
-    "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), torch.optim.SGD, {"momentum": 0.9}),
-    "sgd, dampening": (SGD, SGDConfig.make(0.1, 0.9, 0.4, 0.1), torch.optim.SGD, {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1}),
-    "sgd, nesterov": (SGD, SGDConfig.make(0.1, 0.9, 0.0, 0.1, True), torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    "adamw": (AdamW, AdamWConfig.make(0.05), torch.optim.AdamW, {"weight_decay": 0.01}),
-    "adamw, no decay": (AdamW, AdamWConfig.make(0.05, weight_decay=0.0), torch.optim.AdamW, {"weight_decay": 0.0}),
+    "sgd": (SGD, SGDConfig.make(0.1), formulas.sgd, {}),
+    "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), formulas.sgd, {"weight_decay": 0.3}),
+    "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), formulas.sgd, {"momentum": 0.9}),
+    "sgd, dampening": (SGD, SGDConfig.make(0.1, 0.9, 0.4, 0.1), formulas.sgd, {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1}),
+    "sgd, nesterov": (SGD, SGDConfig.make(0.1, 0.9, 0.0, 0.1, True), formulas.sgd, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "adamw": (AdamW, AdamWConfig.make(0.05), formulas.adamw, {"weight_decay": 0.01}),
+    "adamw, no decay": (AdamW, AdamWConfig.make(0.05, weight_decay=0.0), formulas.adamw, {"weight_decay": 0.0}),
     "adamw, other betas": (
         AdamW,
         AdamWConfig.make(0.05, 0.8, 0.95, 1e-3, 0.2),
-        torch.optim.AdamW,
+        formulas.adamw,
         {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
     ),
 }
@@ -61,31 +63,22 @@ def take(optimizer, parameters, steps):
         optimizer.step()
 
 
-def torchs(kind, keywords, steps, dtype=torch.float32):
-    weights = {name: torch.tensor(values(i, shape)).to(dtype).requires_grad_() for i, (name, (shape, _)) in enumerate(SHAPES.items())}
-    optimizer = kind(weights.values(), lr=0.1, **keywords)
-    for step in steps:
-        for name, grad in gradients(step).items():
-            weights[name].grad = torch.tensor(grad).to(dtype)
-        for group in optimizer.param_groups:
-            group["lr"] = 0.05 + 0.01 * (step % 3)
-        optimizer.step()
-    return {name: w.detach().float().numpy() for name, w in weights.items()}
-
-
 @pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_twenty_steps_are_torchs(name, form):
-    ours, config, theirs, keywords = SETTINGS[name]
+def test_twenty_steps_of_the_formula(name, form):
+    ours, config, formula, options = SETTINGS[name]
+    grads, rates = [gradients(step) for step in range(20)], [0.05 + 0.01 * (step % 3) for step in range(20)]
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         optimizer = ours(parameters, config)
         take(optimizer, parameters, range(20))
-        for key, want in torchs(theirs, keywords, range(20)).items():
-            p = parameters[key]
+        for i, (key, p) in enumerate(parameters.items()):
+            first = values(i, SHAPES[key][0]).astype(np.float64)
+            want = formula(first, [grad[key].astype(np.float64) for grad in grads], rates, **options)
             for have, (at, part) in zip(parts(p.get_value()), expected_parts(p, form, want), strict=True):
-                np.testing.assert_allclose(have, part, rtol=1e-5, atol=1e-5, err_msg=f"{key} at {at}")
-        assert optimizer.steps == 20 and optimizer.get_lr() == 0.05 + 0.01 * (19 % 3)
+                near = formulas.tolerance(additions=20 * 8)  # a step has some eight operations
+                np.testing.assert_allclose(have, part, **near, err_msg=f"{key} at {at}")
+        assert optimizer.steps == 20 and optimizer.get_lr() == rates[-1]
 
 
 @pytest.mark.parametrize("there", [WIDE, ONE], ids=["2x3", "one"])
@@ -160,19 +153,16 @@ def test_nesterov_asks_for_plain_momentum():
 
 @pytest.mark.parametrize("form", [ONE, WIDE, TALL], ids=["one", "2x3", "4x1"])
 @pytest.mark.parametrize("max_norm", [0.5, 7.0, 1000.0])
-def test_clipping_is_torchs(form, max_norm):
+def test_clipping(form, max_norm):
     grads = gradients(0)
-    operands = [torch.zeros(g.shape, requires_grad=True) for g in grads.values()]
-    for operand, g in zip(operands, grads.values()):
-        operand.grad = torch.tensor(g)
-    right = torch.nn.utils.clip_grad_norm_(operands, max_norm).item()
+    wanted, norm = formulas.clipped([g.astype(np.float64) for g in grads.values()], max_norm)
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         for name, p in parameters.items():
             p.set_grad(p.distribute(grads[name]))
-        assert clip_grad_norm(parameters, max_norm) == pytest.approx(right, rel=1e-6)
-        for (name, p), operand in zip(parameters.items(), operands):
-            for have, (at, want) in zip(parts(p.get_grad()), expected_parts(p, form, operand.grad.numpy()), strict=True):
+        assert clip_grad_norm(parameters, max_norm) == pytest.approx(norm, rel=1e-6)
+        for (name, p), clipped in zip(parameters.items(), wanted, strict=True):
+            for have, (at, want) in zip(parts(p.get_grad()), expected_parts(p, form, clipped), strict=True):
                 assert not different(have, want), (name, at)
 
 

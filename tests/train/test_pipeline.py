@@ -15,8 +15,8 @@ import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results, saved, write_config
 
 from ttkit import TTKitError, ttnn
-from ttkit.cluster.settings import MultihostConfig
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
+from ttkit.train.config import MultihostConfig
 from ttkit.train.modules import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks
@@ -225,11 +225,11 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     start = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", "2", sys.executable, "-m", "mpi4py"]
     example = "pipeline_parallel_training"
     words = [*start, HERE / "ranks" / "hierarchy.py", config, rank, 9, 0.1 * rank, example]
-    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     took = time.time() - float((tmp_path / "when").read_text())
-    assert took < 15 and f"rank {rank} of 2, stage {rank} of 2" in done.stderr, f"{took:.1f} s: {done.stdout}{done.stderr}"
+    assert took < 120 and f"rank {rank} of 2, stage {rank} of 2" in done.stderr, f"{took:.1f} s: {done.stdout}{done.stderr}"
     words = [*start, HERE.parents[1] / "examples" / example / "training.py", "-c", config]
-    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(run, saved(tmp_path / "checkpoints")) == []
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from train.tiny import trainer, weights
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster.settings import DeviceConfig
 from ttkit.train import checkpoint
+from ttkit.train.config import DeviceConfig
 from ttkit.train.ranks import of_rank_0
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -116,3 +117,20 @@ def test_one_process_is_its_own_rank_0():
     with pytest.raises(ZeroDivisionError):
         of_rank_0(None, lambda: 1 / 0)
     assert of_rank_0(None, lambda: ttnn.float32) is ttnn.float32
+
+
+ALONE = """
+import os
+from ttkit.train.ranks import start_mpi
+
+mpi = start_mpi()
+print("sm_segment" in open("/proc/self/maps").read(), mpi.COMM_WORLD.allreduce(3), "OMPI_MCA_btl" in os.environ)
+"""
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="reads /proc")
+def test_a_process_alone_makes_no_file_in_shared_memory():
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OMPI_")}
+    words = [sys.executable, "-c", ALONE]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.stdout == "False 3 False\n", done.stderr

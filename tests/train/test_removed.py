@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from train.runs import Case, Form, backward, filled, opened, run, wrong_gradients, wrong_loss
 
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.train import distributed, optimizers
+from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.optimizers import clip_grad_norm
 

@@ -2,29 +2,41 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ttkit import Cluster, TTKitError
-from ttkit.cluster.settings import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import AutoContext, Trainer
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 MODEL = TransformerConfig(num_heads=4, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0)
 TRAINING = TrainingConfig(batch_size=4, max_steps=2, tokenizer_type="byte", checkpoint_dir="", eval_every=0, use_clip_grad_norm=True)
 
 
+# Each rank multiplies the rows of its own chips, so that BLAS gets other shapes than in one process
+# and may add in another order. No product has an inner dimension above 256 (the vocabulary): a loss
+# is off by at most 256 roundings of 2**-24. Weights follow, by less than a step of AdamW.
+ROUNDING, STEP = 256 * 2**-24, TRAINING.learning_rate
+
+
 def trained(settings):
-    """The losses, and the numbers of one weight that is cut and of one that is not."""
+    """The losses, and one weight that is cut and one that is not."""
     with Trainer(settings) as trainer:
         losses = [record.loss for record in trainer.fit(show=False)]
         names = ("blocks.0.up.weight", "norm.weight")
-        return losses, [float(trainer.parameters[name].gather().sum()) for name in names]
+        return losses, [trainer.parameters[name].gather() for name in names]
 
 
 def test_two_ranks_and_one_process_agree():
     settings = Settings(device_config=DeviceConfig((2, 4), enable_ddp=True, enable_tp=True), training_config=TRAINING, transformer_config=MODEL)
     alone = trained(settings)
     with Cluster("configs/t3000_2ranks") as cluster:
-        assert cluster.run(trained, settings) == [alone, alone]
+        first, second = cluster.run(trained, settings)
+    assert first[0] == second[0]  # both get the sums that all ranks added up: the same bits
+    np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING)
+    for mine, theirs, wanted in zip(first[1], second[1], alone[1], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_allclose(mine, wanted, atol=STEP / 10)
 
 
 def test_a_trainer_that_is_refused_leaves_no_mesh_open():

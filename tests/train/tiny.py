@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ttkit.cluster.settings import DeviceConfig, SchedulerConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.train import Trainer, builtin_corpus
+from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings, TrainingConfig, TransformerConfig
 
 TEXT = builtin_corpus()[:6000]
 MODEL = TransformerConfig(num_heads=4, num_groups=4, embedding_dim=32, num_blocks=1, max_sequence_length=16, intermediate_dim=64, dropout_prob=0)
@@ -27,9 +27,9 @@ def tiny(form="one", *, model=None, scheduler=None, **training):
     )
 
 
-def trainer(*args, resume=True, text=TEXT, **options):
+def trainer(*args, resume=True, step=None, text=TEXT, **options):
     """A trainer of a tiny run."""
-    return Trainer(tiny(*args, **options), text=text, resume=resume)
+    return Trainer(tiny(*args, **options), text=text, resume=resume, step=step)
 
 
 def losses(steps, *args, **options):

@@ -63,3 +63,18 @@ def test_importing_is_cheap():
     code = "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', 'numpy', 'torch', 'ipywidgets'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_matplotlib_is_imported_only_when_a_chart_is_drawn():
+    code = """
+import importlib, pkgutil, sys, ttkit.visualize
+for module in pkgutil.iter_modules(ttkit.visualize.__path__):
+    importlib.import_module("ttkit.visualize." + module.name)
+from ttkit.visualize.curves import Curves
+chart = Curves("loss", {"a": [(1, 2.0)]})
+repr(chart)
+before = sorted({"matplotlib", "IPython", "ipywidgets"} & set(sys.modules))
+chart._repr_html_()
+print(before, "matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[0] == "[] True False"

@@ -14,7 +14,7 @@ import ttkit
 import ttkit.visualize
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
-from ttkit.visualize.links import link_bars, link_chart, link_use
+from ttkit.visualize.links import link_chart
 from ttkit.visualize.moments import owner, problem_of, size_text, step_pictures
 from ttkit.visualize.plan import draw_picture, draw_step
 from ttkit.visualize.strip import chosen, stepper, strip
@@ -85,7 +85,7 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
         assert (problem in draw_picture(picture).text) and picture.problem == problem
     if problem:
         assert where in chosen(bad)
-    assert "<svg" in bad._repr_html_() and link_chart(bad).svg()
+    assert "<svg" in bad._repr_html_() and "<svg" in link_chart(bad)._repr_html_()
 
 
 def test_a_plan_that_cannot_be_shows_where():
@@ -129,22 +129,9 @@ def test_many_steps_are_a_choice_that_says_what_is_left_out():
     assert "Left out" not in strip(all_gather(T3000, 1024)).svg()
 
 
-@pytest.mark.parametrize("plan", [all_gather(T3000, 1024), all_reduce(TORUS, 1 << 20), point_to_point(T3000, 7, 4, 2)])
-def test_every_way_of_every_cable_is_counted(plan):
-    uses = link_use(plan)
-    assert {(use.source, use.destination) for use in uses} == plan.topology.pairs
-    assert {(use.source, use.destination): use.bytes for use in uses if use.bytes} == plan.bytes_per_link
-    assert [use.bytes for use in uses] == sorted((use.bytes for use in uses), reverse=True)
-    for use in uses:
-        assert use.steps == tuple(n for n, step in enumerate(plan.steps, 1) if any((t.source, t.destination) == (use.source, use.destination) for t in step))
-    bars, foot = link_bars(plan)
-    assert sum(int(bar.name.split()[0]) if bar.many else 1 for bar in bars) == len(plan.bytes_per_link)
-    assert f"Busiest: from chip {uses[0].source} to chip {uses[0].destination}" in foot[0] and foot[0] in link_chart(plan).text
-
-
 def test_a_plan_without_steps_has_pictures():
     plan = all_gather(topology("n150"), 1024)
-    assert strip(plan).svg() and draw_step(plan, 0).svg() and link_chart(plan).svg()
+    assert strip(plan).svg() and draw_step(plan, 0).svg() and "<svg" in link_chart(plan)._repr_html_()
 
 
 def test_there_is_no_such_step():

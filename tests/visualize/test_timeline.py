@@ -1,30 +1,55 @@
-"""Timelines: what they show; how they look is in test_look."""
-
-import math
+"""Timelines: what they show, in words and as lanes of a matplotlib Axes."""
 
 import pytest
+from matplotlib.figure import Figure
+from visualize.test_chart import spans
 
 from ttkit.visualize.report import Report
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline, draw_timeline, lanes_of, ticks
+from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, LOOKS, Bar, Lane, Timeline, lanes_of
 from ttkit.words import short
+
+LANE = Lane((0,), (Bar("ttnn.linear", COMPUTE, 0, 2), Bar("all_gather", COMMUNICATION, 1, 6), Bar("exp", COMPUTE, 3, 4)))
+
+
+def axes(*lanes):
+    return Timeline("timeline", lanes).plot(Figure((8, 3)).subplots())
 
 
 def test_exposed_is_what_no_computing_hides():
-    lane = Lane((0,), (Bar("a", COMPUTE, 0, 2), Bar("c", COMMUNICATION, 1, 6), Bar("b", COMPUTE, 3, 4)))
-    assert lane.exposed == [(2, 3), (4, 6)] and lane.spent(COMPUTE) == 3
-    assert lanes_of({1: [], 0: lane.bars, 2: lane.bars}, join=True) == (Lane((0, 2), lane.bars), Lane((1,), ()))
+    assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spent(COMPUTE) == 3
+    assert lanes_of({1: [], 0: LANE.bars, 2: LANE.bars}, join=True) == (Lane((0, 2), LANE.bars), Lane((1,), ()))
+    nested = Lane((0,), (Bar("long", COMPUTE, 0, 9), Bar("short", COMPUTE, 1, 2), Bar("send", COMMUNICATION, 3, 10)))
+    assert nested.exposed == [(9, 10)]
+
+
+def test_bars_are_to_scale_and_not_told_by_colour_alone():
+    ax = axes(LANE, Lane((1,), (Bar("exp", COMPUTE, 0, 8),)))
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["chip 0", "chip 1"] and ax.get_xlim() == (0, 8)
+    assert spans(ax, LOOKS[COMPUTE][0]) == [(0, 0, 2), (0, 3, 4), (1, 0, 8)]
+    assert spans(ax, LOOKS[COMMUNICATION][0], "\\\\") == [(0, 1, 6)]
+    assert spans(ax, LOOKS[COMMUNICATION][0], "//") == [(0, 2, 3), (0, 4, 6)]  # exposed, on top of it
+    assert {"linear", "all_gather", "exp"} <= {text.get_text() for text in ax.texts}
+    samples = ax.get_legend().get_patches()
+    assert len({patch.get_hatch() for patch in samples[:3]}) == 3
+
+
+def test_a_name_stands_in_its_bar_only_where_it_fits():
+    ax = axes(Lane((0,), (Bar("linear", COMPUTE, 0, 99), Bar("linear", COMPUTE, 99, 100))))
+    assert [text.get_text() for text in ax.texts] == ["linear"]
 
 
 def test_thousands_of_short_bars_stay_a_small_picture():
     bars = tuple(Bar(f"op{i}", COMMUNICATION if i % 7 == 0 else COMPUTE, i * 1e-6, (i + 1) * 1e-6) for i in range(20_000))
-    drawing = draw_timeline(Timeline("many, modelled", (Lane((0,), bars),)))
-    assert drawing.svg().count("<rect") < 900 and drawing.width < 1000
+    assert len(Timeline("many, modelled", (Lane((0,), bars),))._repr_html_()) < 40_000
 
 
-@pytest.mark.parametrize("end", [1.0, 1.99, 2.0, 2.01, 7, 9.99, 42, 512, 999])
-def test_ticks(end):
-    found = ticks(end)
-    assert 5 <= len(found) <= 11 and found[0] == 0 and found[-1] <= end * 1.0001 and math.isclose(found[1] * (len(found) - 1), found[-1])
+def test_nothing_that_takes_time():
+    assert [text.get_text() for text in axes().texts] == ["nothing that takes modelled time"]
+
+
+@pytest.mark.parametrize(("chips", "label"), [((0,), "chip 0"), ((0, 1, 2, 3, 6), "chips 0-3, 6 alike"), (range(0, 64, 3), "…")])
+def test_the_label_of_a_lane(chips, label):
+    assert label in Lane(tuple(chips), ()).label and len(Lane(tuple(chips), ()).label) < 65
 
 
 def test_short():

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ttkit.cluster.settings import Settings, TrainingConfig
-from ttkit.train.trainer import Record
+from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.run_folder import Record
 from ttkit.visualize import training
 
 
@@ -22,7 +22,7 @@ def record(step, validation=None):
 
 def test_curves_of_a_history():
     trainer = run(4)
-    assert repr(training.loss_curves(trainer)) == "stories: 4 steps\n  training loss: 6 at step 1, 1.5 at step 4"
+    assert repr(training.loss_curves(trainer)) == "stories: 4 steps\n  training loss: 6 at step 1, 3 at step 2, 2 at step 3, 1.5 at step 4"
     trainer.history[2] = record(3, 2.5)
     assert repr(training.loss_curves(trainer)).endswith("validation loss: 2.5 at step 3")
     assert "nothing yet" in training.loss_curves(run())._repr_html_()

@@ -1,4 +1,4 @@
-"""From a folder of files to running ranks: bindings, hosts and settings read and checked, mpirun's command, its launch.
+"""From a folder of files to running ranks: bindings and hosts read and checked, mpirun's command, its launch.
 
 Example:
     >>> from ttkit import cluster
@@ -11,7 +11,7 @@ Example:
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-# What is loaded when it is first asked for: module -> the names that it holds. A rank that reads its settings need not load protobuf.
+# What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
     "cluster.bindings": "Bindings RankBinding plain_ranks read_bindings read_mapping",
     "cluster.command": "mpirun_command rank_environment",
@@ -19,7 +19,6 @@ _NAMES = {
     "cluster.doctor": "examine",
     "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.lint": "lint_path",
-    "cluster.settings": "Settings read_settings",
     "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for descriptor_path read_descriptor",
     "hardware.findings": "Finding",
     "hardware.mgd_write": "write_descriptor",

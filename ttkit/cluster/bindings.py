@@ -165,7 +165,12 @@ class _Check:
         self.findings.append(Finding("error", str(self.document.path), self.document.at(*where), f"{name}: {rule}" if name else rule, cure))
 
     def integer(self, where: Where, value: Any, least: int) -> int:
-        """tt-run takes 1, "1" and 1.0 for 1, and no for 0."""
+        """tt-run takes 1, "1" and 1.0 for 1, and no for 0; also 1:30 for 90, which nobody means, so that is refused."""
+        written = self.document.plain.get(where, "")
+        if ":" in written and isinstance(value, (int, float)):
+            rule = f"Input should be a valid integer: {written[:40]}, which YAML 1.1 reads as {_short(value)} (it counts in sixties)"
+            self.wrong(where, rule, "write one whole number, such as 0")
+            return least
         rule = ""
         try:
             if isinstance(value, float) and not value.is_integer():
@@ -194,15 +199,18 @@ class _Check:
             if not isinstance(name, str) or not name or "=" in name or "\0" in name:
                 self.wrong(there, f"Input should be a valid string: {_short(name)} as the name of a variable", "names have letters, digits and _")
             if not isinstance(setting, str):
-                cure = f'put quotes around it: {name}: "{self.as_written(setting)}"'
+                written = self.as_written(there, setting)
+                cure = f'put quotes around it: {name}: "{written}"'
                 self.wrong(there, f"Input should be a valid string: {_short(setting)} without quotes is no text", cure)
             elif "\0" in setting:
                 self.wrong(there, "Input should be a valid string: it holds a zero byte", "leave that character out")
         return value
 
-    @staticmethod
-    def as_written(value: Any) -> str:
-        return {True: "1", False: "0", None: ""}.get(value, _short(value)) if isinstance(value, (bool, type(None))) else _short(value)
+    def as_written(self, where: Where, value: Any) -> str:
+        """The text of a value that stands without quotes; 1 and 0 for a switch, as programs read them."""
+        if isinstance(value, (bool, type(None))):
+            return {True: "1", False: "0", None: ""}[value]
+        return self.document.plain.get(where, _short(value))[:60]
 
     def file(self, where: Where, top: dict[Any, Any], what: str, must_exist: bool) -> Path | None:
         if where[-1] not in top:

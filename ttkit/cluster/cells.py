@@ -86,17 +86,33 @@ def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
     except TTKitError as error:
         raise CellError(str(error)) from None
     finally:
-        for rank, answer in answers.items():
-            _show(rank, answer, cluster.state == "running")
+        show_outputs(answers, cluster.state == "running")
 
 
-def _show(rank: int, answer: Any, complete: bool) -> None:
-    """Show one rank's output: text with the rank in front of each line, pictures and tables below such a line."""
-    if answer.done() and complete and not answer.wait_for_output(waiting.OUTPUT_S):
-        print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+def show_outputs(answers: waiting.Answers, complete: bool, together: bool = False) -> None:
+    """Show what each rank printed and displayed, in rank order.
+
+    Args:
+        complete: wait for what is still under way.
+        together: show text that all ranks printed alike once.
+    """
+    for rank, answer in answers.items():
+        if answer.done() and complete and not answer.wait_for_output(waiting.OUTPUT_S):
+            print(f"[rank {rank}] its output did not arrive in full", file=sys.stderr)
+    texts = {(answer.stdout, answer.stderr) for answer in answers.values()}
+    displays = any(answer.outputs for answer in answers.values())
+    if together and len(answers) > 1 and len(texts) == 1 and not displays:
+        _show("all ranks", next(iter(answers.values())))
+        return
+    for rank, answer in answers.items():
+        _show(f"rank {rank}", answer)
+
+
+def _show(who: str, answer: Any) -> None:
+    """Show one output: text with `who` in front of each line, pictures and tables below such a line."""
     for text, stream in ((answer.stdout, sys.stdout), (answer.stderr, sys.stderr)):
         for line in (text or "").splitlines():
-            print(f"[rank {rank}] {line}", file=stream)
+            print(f"[{who}] {line}", file=stream)
     shown = list(answer.outputs or [])
     value = answer.execute_result
     shown += [value] if value else []
@@ -104,8 +120,8 @@ def _show(rank: int, answer: Any, complete: bool) -> None:
         data = content["data"]
         if set(data) <= {"text/plain"}:
             lines = data.get("text/plain", "").splitlines()
-            print("\n".join(f"[rank {rank}] {line}" for line in lines))
+            print("\n".join(f"[{who}] {line}" for line in lines))
         else:
-            print(f"[rank {rank}]")
+            print(f"[{who}]")
             sys.stdout.flush()
             publish_display_data(data=data, metadata=content.get("metadata") or {})

@@ -1,8 +1,18 @@
 """From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
 
-Two differences in the environment are declared: the shell's TTKIT_ variables reach the ranks too, and each rank gets a TT_METAL_CACHE
-of its own (ranks that compile into a shared one overwrite each other's files; `rank_cache=False` leaves it as tt-run does). Bindings
-that stand in another order than their ranks are sorted: tt-run 0.81.1 then puts the ':' between the wrong programs.
+These differences are declared:
+
+- The shell's TTKIT_ variables reach the ranks too.
+- Each rank gets a TT_METAL_CACHE of its own (ranks that compile into a shared one overwrite each
+  other's files; `rank_cache=False` leaves it as tt-run does).
+- Bindings that stand in another order than their ranks are sorted: tt-run 0.81.1 then puts the ':'
+  between the wrong programs.
+- Each rank gets its own variables only. mpirun 5.0.11 gives those of rank 0 to every rank that does
+  not set them, and mpirun's own environment to the ranks of its host; under tt-run, rank 1 gets the
+  TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program takes away what is
+  rank 0's, and mpirun does not get the shell's variables that belong to one rank.
+- The program gets its arguments as they are. mpirun 5.0.11 takes a lone ':' among them for its own,
+  and spells some words anew (SPELT_ANEW); with one of these the program starts through `sh -c`.
 """
 
 from __future__ import annotations
@@ -39,6 +49,10 @@ BLOCKED = {
     "TT_METAL_CLUSTER_ID",
     "TT_VISIBLE_DEVICES",
 }
+# Those of them that say which devices there are: the shell's hold for ranks that no bindings describe.
+DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
+# What mpirun 5.0.11 looks for and changes on its whole command line, among a program's arguments too.
+SPELT_ANEW = {":", "--map-by", "--rank-by", "--bind-to", "--runtime-options"}
 # What lets Open MPI 5 run as root, in a container and with more ranks than cores, and start without looking for
 # InfiniBand (1.1 s to 0.1 s a rank). They are mpirun's, not the ranks'; what the shell says already, wins.
 MPI_ENVIRONMENT = {
@@ -58,6 +72,7 @@ ACROSS_HOSTS = {
     "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
     "PRTE_MCA_oob_tcp_keepalive_probes": "4",
 }
+DAEMON = "PRTE_MCA_prte_launch_agent"  # the command that ssh runs on the other hosts
 LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"  # where mpirun and its ranks on this host keep their files
 RANKFILE_OPTIONS = ("--rankfile", "-rankfile", "-rf")
 HOST_OPTIONS = ("--host", "-host", "-H", "--hostfile", "-hostfile", "--default-hostfile", "--machinefile", "-machinefile")
@@ -82,14 +97,56 @@ def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
         '-o BatchMode=yes -o ConnectTimeout=10'
     """
     options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)  # what follows is the program's too
-    named = any(word.partition("=")[0] in HOST_OPTIONS for word in options)
-    return MPI_ENVIRONMENT | (ACROSS_HOSTS if named else CROWDED)
+    if not any(word.partition("=")[0] in HOST_OPTIONS for word in options):
+        return MPI_ENVIRONMENT | CROWDED
+    prefix = mpi_prefix(command[0])
+    if not needs_quotes(prefix):
+        return MPI_ENVIRONMENT | ACROSS_HOSTS
+    daemon = ["/usr/bin/env", f"PRTE_PREFIX={prefix}", f"PMIX_PREFIX={prefix}"]
+    words = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", word) for word in (*daemon, f"{prefix}/bin/prted")]
+    return MPI_ENVIRONMENT | ACROSS_HOSTS | {DAEMON: " ".join(words)}
 
 
 def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
-    """The environment that mpirun itself is started with."""
-    home = {} if "HOME" in os.environ else {"HOME": os.path.expanduser("~")}  # Open MPI does not start without one
-    return {**mpi_variables(command), **home, **os.environ}
+    """The environment that mpirun itself is started with: the shell's, without what belongs to one rank."""
+    shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
+    home = {} if "HOME" in shell else {"HOME": os.path.expanduser("~")}  # Open MPI does not start without one
+    return {**mpi_variables(command), **home, **shell}
+
+
+def needs_quotes(path: str) -> bool:
+    """Whether a shell reads a path as something else when it stands without quotes.
+
+    Example:
+        >>> needs_quotes("/opt/größe"), needs_quotes("/opt/my kits")
+        (False, True)
+    """
+    return bool(re.search(r"[^\w@%+=:,./-]", path))
+
+
+def mpi_prefix(mpirun: str) -> str:
+    """The folder of the Open MPI to which an mpirun belongs, as mpirun finds it; "" where there is none."""
+    found = shutil.which(mpirun)
+    return str(Path(found).resolve().parent.parent) if found else ""
+
+
+def with_plain_path(command: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:
+    """The command with an mpirun below `folder` where other hosts are named and its own path needs quotes.
+
+    mpirun writes its path without quotes into what ssh runs on the other hosts. The shell there sets
+    variables from it and complains of each; what it then starts has quotes (see DAEMON).
+    """
+    if DAEMON not in mpi_variables(command) or needs_quotes(str(folder)):
+        return list(command)
+    prefix, plain = Path(mpi_prefix(command[0])), Path(folder) / "mpi"
+    (plain / "bin").mkdir(parents=True)
+    name = Path(command[0]).name
+    for program in {name, "ompirun_wrapper", "prterun"}:  # not links: by those they find where they lead
+        if (prefix / "bin" / program).is_file():
+            shutil.copy(prefix / "bin" / program, plain / "bin")
+    for part in ("etc", "lib", "share"):
+        (plain / part).symlink_to(prefix / part)
+    return [str(plain / "bin" / name), *command[1:]]
 
 
 def blas_threads(ranks: int) -> dict[str, str]:
@@ -108,7 +165,9 @@ def rank_environment(binding: RankBinding, bindings: Bindings, rank_cache: bool 
         rank_cache: give the rank a TT_METAL_CACHE of its own: ~/.cache/HOST_rankN, or the shell's with _HOST_rankN behind it.
     """
     shell, here = os.environ, str(Path.cwd().resolve())
-    environment = {name: value for name, value in shell.items() if name.startswith(PASSTHROUGH) and name not in BLOCKED}
+    blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
+    passed = (name for name in shell if name.startswith(PASSTHROUGH) and name not in blocked)
+    environment = {name: shell[name] for name in passed}
     home = shell.get("TT_METAL_HOME", here)
     if binding.mesh_id is not None:
         environment["TT_MESH_ID"] = str(binding.mesh_id)
@@ -147,6 +206,7 @@ def mpirun_command(
     tcp_interface: str | None = None,
     rankfile_syntax: str = "auto",
     rank_cache: bool = True,
+    hook: str | os.PathLike[str] = "",
 ) -> list[str]:
     """The words of the command: one part for each rank, joined by ':'.
 
@@ -156,6 +216,7 @@ def mpirun_command(
         bare: without the choice of TCP for messages between ranks.
         tcp_interface: the network interface to use, instead of all but lo and docker0.
         rankfile_syntax: "auto", "rankfile", "map-by" or "mca"; "auto" asks mpirun for its version.
+        hook: a folder to put first on each rank's PYTHONPATH.
 
     Example:
         >>> from ttkit.cluster.bindings import plain_ranks
@@ -180,19 +241,31 @@ def mpirun_command(
         words[:0] = ["--mca", "mpi_yield_when_idle", "1"]  # a rank that waits leaves the core to one that works
     bound = rankfile or any(word.partition("=")[0] in ("--bind-to", "-bind-to") for word in words)
     command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
+    if SPELT_ANEW.intersection(program):
+        program = ["/bin/sh", "-c", f"exec {shlex.join(program)}"]
+    first: dict[str, str] = {}
     for binding in bindings.rank_bindings:
         command += [":"] if binding.rank else []
         command += ["-np", "1"]
-        for name, value in rank_environment(binding, bindings, rank_cache).items():
+        environment = rank_environment(binding, bindings, rank_cache)
+        if hook:
+            more = environment["PYTHONPATH"]
+            environment["PYTHONPATH"] = f"{hook}{os.pathsep}{more}" if more else f"{hook}"
+        for name, value in environment.items():
             command += ["-x", f"{name}={value}"]
+        first = first or environment
+        if inherited := [word for name in first if name not in environment for word in ("-u", name)]:
+            command += ["/usr/bin/env", *inherited]
         command += program
     return command
 
 
 def pasteable(command: Sequence[str]) -> str:
     """The command as text for a shell, one line for each rank, with the variables in front that mpirun itself needs."""
+    unset = [f"-u {name}" for name in sorted(BLOCKED.intersection(os.environ))]
     needed = [f"{name}={shlex.quote(value)}" for name, value in mpi_variables(command).items() if name not in os.environ]
-    text = " ".join([*needed, *("\\\n  :" if word == ":" else shlex.quote(word) for word in command)])
+    words = ("\\\n  :" if word == ":" else shlex.quote(word) for word in command)
+    text = " ".join([*(["env", *unset] if unset else []), *needed, *words])
     return f"cd {shlex.quote(str(Path.cwd()))} && {text}"
 
 

@@ -12,7 +12,11 @@ def main() -> None:
     """Be the controller until stopped; the arguments are ipcontroller's."""
     hold()
     os.register_at_fork(after_in_child=hold)  # the heart monitor is a process of its own
-    from ipyparallel.controller.app import IPController
+    from ipyparallel.controller import app
+
+    class IPController(app.IPController):
+        def to_work_dir(self) -> None:
+            """Stay where we are: ipyparallel would put this folder first on sys.path."""
 
     IPController.launch_instance(sys.argv[1:])
 

@@ -26,19 +26,24 @@ class Document:
     """A YAML file as plain Python values, with the line of each key and item.
 
     `at("rank_bindings", 1, "rank")` is the line of that key; where it is not there, the line of the nearest thing around it.
-    `plain` holds the places whose value stands without quotes, `twice` the keys that a mapping has more than once.
+    `plain` holds what stands without quotes, as it is written: YAML 1.1 reads 1:30 as 90 and 010 as 8. `twice` holds the keys that a
+    mapping has more than once.
     """
 
     path: Path
     value: Any
-    lines: Mapping[Where, int]
-    plain: frozenset[Where]
+    lines: Mapping[Where, tuple[int, int]]  # and columns, from 1
+    plain: Mapping[Where, str]
     twice: tuple[tuple[int, str], ...]
 
     def at(self, *where: str | int) -> int:
+        return self.place(*where)[0]
+
+    def place(self, *where: str | int) -> tuple[int, int]:
+        """The line of `at`, and the column."""
         while where and where not in self.lines:
             where = where[:-1]
-        return self.lines.get(where, 1)
+        return self.lines.get(where, (1, 1))
 
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
@@ -78,6 +83,17 @@ class _Loader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node. PyYAML lets a number, date or switch that is none end in errors that name no line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            kind = node.tag.rpartition(":")[2]
+            rule = f"{node.value[:40]!r} cannot be read as {kind}; put quotes around it if it is text"
+            raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark) from error
+
 
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     """A YAML file read with the safe loader: only numbers, text, lists and mappings come back, nothing is run.
@@ -91,14 +107,14 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
-            return Document(Path(path), None, {}, frozenset(), ())
+            return Document(Path(path), None, {}, {}, ())
         unfolded_size(node, {})
         twice = tuple(repeated_keys(node))
         value = loader.construct_document(node)
-        lines: dict[Where, int] = {}
-        plain: set[Where] = set()
+        lines: dict[Where, tuple[int, int]] = {}
+        plain: dict[Where, str] = {}
         _note_places(node, (), lines, plain)
-        return Document(Path(path), value, lines, frozenset(plain), twice)
+        return Document(Path(path), value, lines, plain, twice)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -146,16 +162,20 @@ def repeated_keys(node: yaml.Node, depth: int = 0) -> Iterable[tuple[int, str]]:
             yield from repeated_keys(child, depth + 1)
 
 
-def _note_places(node: yaml.Node, where: Where, lines: dict[Where, int], plain: set[Where]) -> None:
-    lines.setdefault(where, node.start_mark.line + 1)
+def _start(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _note_places(node: yaml.Node, where: Where, lines: dict[Where, tuple[int, int]], plain: dict[Where, str]) -> None:
+    lines.setdefault(where, _start(node))
     if isinstance(node, yaml.ScalarNode) and node.style is None:
-        plain.add(where)
+        plain[where] = node.value
     if len(where) == 4:
         return
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
             there = (*where, key.value if isinstance(key, yaml.ScalarNode) else "?")
-            lines[there] = key.start_mark.line + 1
+            lines[there] = _start(key)
             _note_places(child, there, lines, plain)
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
@@ -226,5 +246,5 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
     """Raise one error that holds all findings of severity error; `head` makes its first line from their number."""
     errors = [finding for finding in findings if finding.severity == "error"]
-    lines = [f"\n{finding.path}:{finding.line}: {finding.message}\n  try: {finding.cure}" for finding in errors]
+    lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))

@@ -12,9 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from ttkit.cluster.begin import put_working_folder
 from ttkit.cluster.keeper import pid_file
 from ttkit.cluster.lease import hold
 from ttkit.cluster.report import keep_reporting
+from ttkit.errors import Plain
 from ttkit.files import write_whole
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
@@ -97,13 +99,25 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
     keep_reporting(folder, int(rank), far=folder != Path(os.environ[FOLDER]))
     join_the_world()
-    from ipyparallel.engine.app import IPEngine
+    from ipyparallel.engine import app
+
+    delattr(Plain, "_render_traceback_")  # the notebook looks for the user's line in all frames
 
     os.environ["IPP_CONNECTION_INFO"] = told() if OWNER in os.environ else connection(folder)
     # No --mpi: it would take the rank from mpi4py and hide which variable says it. No nanny, a second process for each engine that
     # says when it dies: mpirun says so, with the reason. The keeper, not a missed heartbeat, ends an engine whose controller is gone.
     options = [f"--profile-dir={folder}", f"--IPEngine.id={rank}", "--IPEngine.enable_nanny=False", "--log-level=ERROR"]
-    IPEngine.launch_instance([*options, "--IPEngine.timeout=30", "--IPEngine.max_heartbeat_misses=0"])
+    options += ["--IPEngine.timeout=30", "--IPEngine.max_heartbeat_misses=0"]
+
+    class IPEngine(app.IPEngine):
+        def to_work_dir(self) -> None:
+            """Stay where we are: ipyparallel would put this folder first on sys.path."""
+
+        def init_engine(self) -> None:
+            super().init_engine()  # puts it first too
+            put_working_folder(before_packages=True)
+
+    IPEngine.launch_instance(options)
 
 
 if __name__ == "__main__":

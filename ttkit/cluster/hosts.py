@@ -92,7 +92,7 @@ def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
             fail(asked, "'ips' must be a list of addresses", cure)
         unknown = [key for key in entry if key not in ("ssh", "ips", "rdma")]
         if unknown:
-            fail(asked, f"'{unknown[0][:40]}' is not known", did_you_mean(unknown[0], ["ssh", "ips"]) or cure)
+            fail(asked, f"{unknown[0][:40]!r} is not known", did_you_mean(unknown[0], ["ssh", "ips"]) or cure)
         yield Host(_name(asked, entry["ssh"]), 1, tuple(_name(asked, ip) for ip in ips))
 
 
@@ -146,7 +146,8 @@ def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:
     ranks = [entry.rank for entry in entries]
     if ranks != list(range(len(ranks))) or not ranks:
         got = str(ranks if len(ranks) < 20 else ranks[:20] + ["..."])  # type: ignore[operator]
-        fail(f"read {path}", f"ranks must be numbered from 0, each once. Got: {got}", "one line 'rank N=host slot=S' for each rank")
+        wrong = next((entry.line for number, entry in enumerate(entries) if entry.rank != number), 1)
+        fail(f"read {path}:{wrong}", f"ranks must be numbered from 0, each once. Got: {got}", "one line 'rank N=host slot=S' for each rank")
     return tuple(entries)
 
 

@@ -31,6 +31,7 @@ LOOK_EVERY_S = 0.1
 MPIRUN_S = 4.0  # for mpirun to say that a rank has ended, and why; measured: 0.3 s on a quiet machine
 GRACE_S = 2.0  # for mpirun to stop its ranks and to remove its own files; measured: 0.2 s
 SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
+SHARED_MEMORY = Path("/dev/shm")
 LAST_BYTES = 20_000  # of a log, said when its process ends
 
 
@@ -146,14 +147,16 @@ def pid_file(rank: int | str) -> str:
 
 
 def shared_memory(folder: Path, ranks: int) -> Path:
-    """Where the ranks of the cluster with that folder put the memory that they share: in RAM where there is room for it.
+    """Where the ranks of the cluster with that folder put the memory that they share: in RAM where
+    there is room for it, or more than in the folder.
 
     A container may have 64 MB of it; writing more than there is ends a process with SIGBUS.
     """
-    ram = Path("/dev/shm") / folder.name
+    ram = SHARED_MEMORY / folder.name
     try:
         ram.mkdir(mode=0o700, exist_ok=True)
-        if shutil.disk_usage(ram).free >= ranks * SHARED_BYTES:
+        free = shutil.disk_usage(ram).free
+        if free >= min(ranks * SHARED_BYTES, shutil.disk_usage(folder).free):
             return ram
     except OSError:
         pass
@@ -162,7 +165,7 @@ def shared_memory(folder: Path, ranks: int) -> Path:
 
 def remove(folder: Path) -> None:
     """Remove what a cluster keeps on disk and in shared memory."""
-    for place in (folder, Path("/dev/shm") / folder.name):
+    for place in (folder, SHARED_MEMORY / folder.name):
         shutil.rmtree(place, ignore_errors=True)
 
 

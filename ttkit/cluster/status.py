@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -13,6 +14,16 @@ from ttkit.cluster.report import EVERY_S, Report
 from ttkit.cluster.waiting import shows_progress
 from ttkit.words import in_notebook, short
 
+BEAT_S = 5.0  # how often a table on a page is renewed though nothing has changed
+STALE_S = 12  # without that, the page itself says that the table is not live any more
+# Nothing of the kit runs any more when a kernel is gone, so the page must say it: every renewal
+# puts this there anew, and it appears when the next one does not come.
+STALE = (
+    "<style>@keyframes ttkit-stale {{ to {{ opacity: 1 }} }}</style>"
+    "<p style='opacity:0;animation:ttkit-stale 0s {delay}s forwards'>not live since {time}: "
+    "{why}</p>"
+)
+GONE = "the kernel of this notebook was stopped or restarted"
 COLOURS = {"busy": "#c77700", "failed": "#e03131"}  # readable on light and on dark
 
 
@@ -59,6 +70,11 @@ class Status:
     failure: str = ""
     show: Callable[[Status], None] | None = field(default=None, repr=False, compare=False)  # in a notebook, where it is kept up to date
 
+    @property
+    def lives(self) -> bool:
+        """Whether the ranks run, so that the table may change."""
+        return any(row.state in ("busy", "idle") for row in self.rows)
+
     def cells(self) -> list[list[str]]:
         """The table: its head, then a row for each rank."""
         names = [field.name for field in fields(Row)]
@@ -103,29 +119,43 @@ class Live:
 
     def __init__(self, ask: Callable[[], Status]):
         self._ask = ask
-        self._shown = ""
+        self._last: Status | None = None  # that is shown
+        self._put_at = 0.0
         self._handle: Any = None  # of what IPython displayed
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
     def show(self, status: Status) -> None:
-        """Show a status here, and refresh this one from now on."""
+        """Show a status here, and refresh this one from now on; say on the one before that it is not live any more."""
         from IPython.display import display
 
         self.pause()
-        self._shown = status._repr_html_()
-        self._handle = display({"text/html": self._shown, "text/plain": str(status)}, raw=True, display_id=True)
+        if self._handle is not None and self._last is not None and shows_progress():
+            self._put(self._last, stale=(0, "a newer table is below"))
+        self._last, self._put_at = status, time.monotonic()
+        self._handle = display(self._data(status), raw=True, display_id=True)
         self.follow()
 
     def refresh(self) -> None:
-        """Put what is so now in the place of what is shown."""
+        """Put what is so now in the place of what is shown, where it has changed or some seconds have passed."""
         if self._handle is None:
             return
         status = self._ask()
-        if (text := status._repr_html_()) != self._shown:
-            self._shown = text
-            with contextlib.suppress(Exception):  # the page or its kernel is going: nobody looks
-                self._handle.update({"text/html": text, "text/plain": str(status)}, raw=True)
+        beat = self._thread is not None and time.monotonic() > self._put_at + BEAT_S
+        if beat or status != self._last:
+            self._put(status)
+
+    def _put(self, status: Status, stale: tuple[int, str] = (STALE_S, GONE)) -> None:
+        self._last, self._put_at = status, time.monotonic()
+        with contextlib.suppress(Exception):  # the page or its kernel is going: nobody looks
+            self._handle.update(self._data(status, *stale), raw=True)
+
+    def _data(self, status: Status, delay: int = STALE_S, why: str = GONE) -> dict[str, str]:
+        """What is displayed; while it is kept up to date, with what appears when that ends."""
+        text = status._repr_html_()
+        if shows_progress() and status.lives:
+            text += STALE.format(delay=delay, time=time.strftime("%H:%M:%S"), why=why)
+        return {"text/html": text, "text/plain": str(status)}
 
     def follow(self) -> None:
         """Refresh what is shown, if anything is, from a thread: until `pause`, and while the ranks run."""

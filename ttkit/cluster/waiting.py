@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import re
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ttkit.cluster import ssh
+from ttkit.cluster.client import UNREADABLE
 from ttkit.cluster.engine import far_folder, stack_file, who
-from ttkit.errors import fail
+from ttkit.cluster.stacks import Frame, frames_of, raised_at, users_line
+from ttkit.errors import fail, shown_plainly
 from ttkit.words import in_notebook
 
 if TYPE_CHECKING:
@@ -22,28 +26,30 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 3.0  # that the others get after the first rank has raised
 NOTICE_S = 3.0  # between ipyparallel's word that an engine is gone and mpirun's why; measured: 0.6 s
-INTERRUPT_S = 3.0  # for a rank to come back from Python code
+INTERRUPT_S = 1.0  # for a rank to leave the line where it is interrupted; measured: 0.1 s
+RAISED_S = 10.0  # for one that has left it to answer; measured: 1 s for a process's first error
 OUTPUT_S = 10.0  # for what was printed to arrive after the result
 SHOW_AFTER_S = 2.0
+WHERE_AFTER_S = 10.0  # then it is also shown where the ranks are
+WHERE_EVERY_S = 5.0
 STACK_S = 1.0  # for a rank to write where it is
 FAR_S = 10.0  # for another host to say so
 # The process and its file; the folder of Open MPI there, which only the process knows, comes before it: see engine.own_folder.
 FAR_STACK = """kill -USR1 "$0" && sleep 0.3 && cat "$(tr '\\0' '\\n' < /proc/"$0"/environ | sed -n 's/^PMIX_SERVER_TMPDIR=//p')/$1\""""
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-FRAME = re.compile(r'File "(.*?)", line (\d+) in (.*)')  # of faulthandler
+SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
-HEAD = re.compile(r"(?:Cell In\[\d+\], line (?P<line>\d+)|File (?P<file>.+?):(?P<number>\d+))(?:, in (?P<function>[\w.<>]+))?")  # of IPython
 
 Answers = Mapping[int, Any]  # rank -> ipyparallel's AsyncResult
 
 
-class Frame(NamedTuple):
-    """One line of a stack."""
+class Interrupted(KeyboardInterrupt):
+    """The notebook's stop button. Jupyter shows one sentence and the learner's own line."""
 
-    file: str
-    number: int
-    function: str
-    text: str
+    def _render_traceback_(self) -> list[str]:
+        return shown_plainly(self)
+
+
+Interrupted.__name__ = "KeyboardInterrupt"
 
 
 def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None) -> Answers:
@@ -51,12 +57,17 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[in
 
     Args:
         send: given ipyparallel's view of one rank; returns an AsyncResult.
+
+    Raises:
+        TTKitError: an engine is gone, or what is to be sent cannot be pickled.
     """
     try:
         return {rank: send(cluster._client.direct_view(rank)) for rank in (range(cluster.n) if ranks is None else ranks)}
     except (IndexError, OSError) as error:  # an engine is no longer registered, or the sockets are closed
         _await_failure(cluster, asked)
         fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        fail(asked, f"an argument cannot be sent to the ranks: {error}", SENDABLE)
 
 
 def greet(cluster: Cluster, until: float) -> list[int]:
@@ -94,7 +105,7 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         _wait(cluster, answers, asked)
     except KeyboardInterrupt:
         print(interrupt(cluster))
-        raise KeyboardInterrupt from None
+        raise Interrupted(f"{asked} was interrupted") from None
     raised = {rank: answer.exception() for rank, answer in answers.items() if answer.done() and answer.exception() is not None}
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     if not raised and not waiting:
@@ -102,19 +113,26 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
     lines: dict[str, list[int]] = {}
     for rank, error in raised.items():
         cluster.last_error[rank] = f"{error.ename}: {error.evalue.partition(BACKTRACE)[0].strip()}"
+        verb = "returned" if error.ename == UNREADABLE else "raised"
         place = raised_at(error.traceback or "", cluster.line)
-        lines.setdefault(cluster.last_error[rank] + (f"\n    at {place}" if place else ""), []).append(rank)
-    said = [f"{name_ranks(ranks)} of {cluster.n} raised {text}" for text, ranks in lines.items()]
+        text = f"{verb} {cluster.last_error[rank]}" + (f"\n    at {place}" if place else "")
+        lines.setdefault(text, []).append(rank)
+    said = [f"{name_ranks(ranks)} of {cluster.n} {text}" for text, ranks in lines.items()]
     for text, ranks in places(cluster, waiting).items():
         said.append(f"{name_ranks(ranks)} did not finish" + ("" if raised else f" in {cluster.timeout_s:g} s") + f"\n    at {text}")
-    cure = ["mend that line", "cluster.interrupt(), because they still wait", "mend that line; first cluster.interrupt(), because the others still wait"]
-    fail(asked, "\n  ".join(said), cure[2 if raised and waiting else 1 if waiting else 0])
+    read = any(error.ename != UNREADABLE for error in raised.values())
+    fix = "fix that line" if read else SENDABLE
+    if waiting:
+        others = "the others" if raised else "they"
+        fix = f"{fix}; first " * bool(raised) + f"cluster.interrupt(), because {others} still wait"
+    fail(asked, "\n  ".join(said), fix)
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
     """Until all have answered; or one has raised and the others do not come, because they wait for it; or the time is up."""
     begin = time.monotonic()
     first_error: float | None = None
+    look, where = begin + (WHERE_AFTER_S if shows_waits() else math.inf), ""
     with progress(asked) as show:
         while waiting := [rank for rank, answer in answers.items() if not answer.done()]:
             answers[waiting[0]].wait(0.05)
@@ -127,7 +145,10 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
                 return
             if cluster.timeout_s is not None and time.monotonic() - begin > cluster.timeout_s:
                 return
-            show(f"{len(answers) - len(waiting)} of {len(answers)} ranks are done")
+            if time.monotonic() > look:
+                where = "".join(f"; {text}" for text in said_at(places(cluster, waiting), "are"))
+                look = time.monotonic() + WHERE_EVERY_S * (6 if any(cluster.hosts) else 1)
+            show(f"{len(answers) - len(waiting)} of {len(answers)} ranks are done{where}")
     if any(_lost(answer) for answer in answers.values()):
         _await_failure(cluster, asked)
 
@@ -146,57 +167,83 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
 
 
 def interrupt(cluster: Cluster) -> str:
-    """Interrupt the ranks that are busy and return where each was; restart the engines where one does not hear it."""
+    """Interrupt the ranks that are busy and return where each was; where one does not hear it, stop
+    the engines until the next call.
+    """
     busy = cluster.busy()
     if not busy:
         return "no rank was busy"
-    lines = [f"{name_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} at {text}" for text, ranks in places(cluster, busy).items()]
+    before = stacks(cluster, busy)
+    lines = said_at(users_lines(before), "were")
     for rank in busy:
         cluster.signal(rank, signal.SIGINT)
-    until = time.monotonic() + INTERRUPT_S
-    while cluster.busy() and time.monotonic() < until and not cluster.failure:
-        time.sleep(0.02)
+    _while_busy(cluster, INTERRUPT_S)
+    now = stacks(cluster, cluster.busy())
+    if all(now[rank] != before.get(rank) for rank in now):
+        _while_busy(cluster, RAISED_S)
     deaf = cluster.busy()
     if deaf or cluster.failure:
-        cluster.restart()
-        lines.append(f"{name_ranks(deaf or busy)} waited inside MPI, which hears no interrupt: the engines were started anew, their variables are gone")
+        cluster.renew()
+        lines.append(
+            f"{name_ranks(deaf or busy)} waited inside MPI, which hears no interrupt: "
+            "the engines are stopped and their variables are gone; the next call starts new engines"
+        )
     else:
         lines.append("interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way")
     return "\n".join(lines)
 
 
+def _while_busy(cluster: Cluster, seconds: float) -> None:
+    """Wait until no rank is busy, at most some seconds."""
+    until = time.monotonic() + seconds
+    while cluster.busy() and time.monotonic() < until and not cluster.failure:
+        time.sleep(0.02)
+
+
+def said_at(places: Mapping[str, list[int]], verb: str) -> list[str]:
+    """
+    Example:
+        >>> said_at({"line 2: comm.Barrier()": [0, 1], "line 1: x = 0": [2]}, "were")
+        ['ranks 0 and 1 were at line 2: comm.Barrier()', 'rank 2 was at line 1: x = 0']
+    """
+    verbs = [verb, {"were": "was", "are": "is"}[verb]]
+    found = ((name_ranks(ranks), verbs[len(ranks) == 1], text) for text, ranks in places.items())
+    return [f"{ranks} {verb} at {text}" for ranks, verb, text in found]
+
+
 def places(cluster: Cluster, ranks: list[int]) -> dict[str, list[int]]:
-    """Where ranks are just now: {"line 2: comm.Barrier()": [0, 1]}. Works for ranks that wait inside MPI."""
+    """Where ranks are just now: {"line 2: comm.Barrier()": [0, 1]}."""
+    return users_lines(stacks(cluster, ranks))
+
+
+def users_lines(stacks: Mapping[int, list[Frame]]) -> dict[str, list[int]]:
+    """The ranks at each line of the user's."""
+    found: dict[str, list[int]] = {}
+    for rank, frames in stacks.items():
+        found.setdefault(users_line(frames) or "no line of yours", []).append(rank)
+    return found
+
+
+def stacks(cluster: Cluster, ranks: list[int]) -> dict[int, list[Frame]]:
+    """What each rank does just now, innermost first; [] of one that does not say. Works for ranks that wait inside MPI."""
     if not ranks or not cluster._processes:
         return {}
     files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks if not cluster.hosts[rank]}
     sizes = {rank: file.stat().st_size for rank, file in files.items()}
     for rank in files:
         cluster.signal(rank, signal.SIGUSR1)
-    stacks: dict[int, list[Frame]] = {}
+    found: dict[int, list[Frame]] = {rank: [] for rank in ranks}
     until = time.monotonic() + STACK_S
-    while len(stacks) < len(files) and time.monotonic() < until:
+    while not all(found[rank] for rank in files) and time.monotonic() < until:
         time.sleep(0.02)
         for rank, file in files.items():
             with file.open() as text:
                 text.seek(sizes[rank])
-                if frames := _frames(cluster, text.read()):
-                    stacks[rank] = frames
+                found[rank] = frames_of(text.read(), cluster.line)
     far = [rank for rank in ranks if cluster.hosts[rank]]
     for rank, said in zip(far, ssh.for_all(lambda rank: _far_stack(cluster, rank), far)):
-        stacks[rank] = _frames(cluster, said.rpartition("(most recent call first)")[2])
-    found: dict[str, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(_yours(stacks.get(rank, [])) or "at no line of yours", []).append(rank)
+        found[rank] = frames_of(said.rpartition("(most recent call first)")[2], cluster.line)
     return found
-
-
-def _frames(cluster: Cluster, said: str) -> list[Frame]:
-    """The frames of one stack that faulthandler wrote, innermost first; [] where it is not there in full."""
-    frames = FRAME.findall(said)
-    if not frames or frames[-1][2] not in ("_run_code", "<module>", "main"):  # the outermost
-        return []
-    return [Frame(name, int(number), function, cluster.line(name, int(number))) for name, number, function in frames]
 
 
 def _far_stack(cluster: Cluster, rank: int) -> str:
@@ -208,37 +255,6 @@ def _far_stack(cluster: Cluster, rank: int) -> str:
         return subprocess.run(ssh.command(cluster.hosts[rank], words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FAR_S).stdout
     except subprocess.TimeoutExpired:
         return ""
-
-
-def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, number: "") -> str:
-    """The learner's innermost line in a traceback that an engine sent.
-
-    Args:
-        line_of: the text of a line of a file that the engine could not read: the notebook's cells.
-
-    Example:
-        >>> raised_at("Cell In[2], line 5\\n      4 x = 0\\n----> 5 1 / x\\n\\nZeroDivisionError: division by zero")
-        'line 5: 1 / x'
-    """
-    frames: list[Frame] = []
-    for line in ANSI.sub("", traceback).splitlines():
-        if match := HEAD.match(line):
-            file, number = match["file"] or "", int(match["line"] or match["number"])
-            frames.append(Frame(file, number, match["function"] or "", line_of(file, number)))
-        elif frames and not frames[-1].text and (match := re.match(r"-+> \d+ (?!'Could not get source)(.*)", line)):
-            frames[-1] = frames[-1]._replace(text=match[1].strip())
-    return _yours(frames[::-1])
-
-
-def _yours(frames: list[Frame]) -> str:
-    """The first of these frames, innermost first, that is not a library's. A cell has no file here, compiled code no full path."""
-    for frame in frames:
-        library = frame.file.startswith((sys.prefix, sys.base_prefix)) or f"{os.sep}site-packages{os.sep}" in frame.file
-        library = library or bool(frame.file and not os.path.isabs(frame.file))
-        if not library and f"{os.sep}ttkit{os.sep}" not in frame.file:
-            inside = f" of {frame.function}" if frame.function not in ("", "<module>") else ""
-            return f"line {frame.number}{inside}" + (f": {frame.text}" if frame.text else "")
-    return ""
 
 
 def name_ranks(ranks: list[int]) -> str:
@@ -261,14 +277,15 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     begin = shown = time.monotonic()
     line: Any = None
     notebook = in_notebook()
-    if not shows_progress() or not (notebook or sys.stderr.isatty()):
+    if not shows_waits():
         yield lambda state: None
         return
 
     def put(text: str) -> None:
         nonlocal line
         if not notebook:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            cut = text[: shutil.get_terminal_size().columns - 1]  # one line can be taken away
+            print(f"\r\x1b[K{cut}", end="", file=sys.stderr, flush=True)
             line = True
         elif line is None:
             from IPython.display import display
@@ -289,6 +306,11 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
     finally:
         if line is not None:
             put("")
+
+
+def shows_waits() -> bool:
+    """Whether a long wait is shown: on a notebook's page or a terminal."""
+    return shows_progress() and (in_notebook() or sys.stderr.isatty())
 
 
 def shows_progress() -> bool:

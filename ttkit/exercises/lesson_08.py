@@ -62,9 +62,9 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
 
 def _runs() -> list[tuple[str, Any, str, list[tuple[int, int]]]]:
     """Training runs of several sizes: what to call each, its settings, the machine, and the shapes that the machine could be opened in."""
-    from ttkit.cluster.settings import Settings, TrainingConfig, TransformerConfig
+    from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 
-    def run(width: int, blocks: int, heads: int, precision: str, system: str = "t3000", **more: Any) -> tuple[str, Any, str, list[tuple[int, int]]]:
+    def run(width: int, blocks: int, heads: int, precision: Any, system: str = "t3000", **more: Any) -> tuple[str, Any, str, list[tuple[int, int]]]:
         model = TransformerConfig(num_heads=heads, embedding_dim=width, num_blocks=blocks, vocab_size=50257, max_sequence_length=1024, dropout_prob=0, **more)
         shapes = {"t3000": [(8, 1), (4, 2), (2, 4), (1, 8)], "quietbox_bh": [(4, 1), (2, 2), (1, 4)]}[system]
         name = f"a GPT {width} wide, {blocks} blocks, {heads} heads, {precision} on {system}"
@@ -83,8 +83,8 @@ def _runs() -> list[tuple[str, Any, str, list[tuple[int, int]]]]:
 @exercise("08.choose")
 @asks("choose(settings, shapes, system)")
 def _choose(choose: Answer) -> str:
-    from ttkit.cluster.settings import DeviceConfig
     from ttkit.train import training_plan
+    from ttkit.train.config import DeviceConfig
 
     found = []
     for name, settings, system, shapes in _runs():

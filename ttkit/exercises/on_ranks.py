@@ -86,6 +86,10 @@ def on_ranks(
     """
     require(callable(answer), f"{name} should be a function, is a {type(answer).__name__}")
     require(hasattr(cluster, "run"), "give the cluster, too: lessons.check(name, function, cluster)")
+    try:
+        cluster.check(name)
+    except TTKitError as error:  # it is not started, or an engine has died
+        raise CheckFailed(str(error).removeprefix(f"{name}: ")) from None
     before, cluster.timeout_s = cluster.timeout_s, TIME_S
     try:
         told = cluster.run(_try, answer, values, allowed, those_are)

@@ -185,7 +185,7 @@ def read_text(path: str | os.PathLike[str], asked: str, textproto_only: tuple[st
         fail(asked, f"it cannot be read: {error.strerror}", "its permissions")
     if len(content) > LONGEST:
         fail(asked, f"it has more than {LONGEST} bytes: that is no descriptor", "the path of a .textproto file")
-    return content.decode("utf-8", "replace")
+    return content.decode("utf-8-sig", "replace")  # protobuf's own reader passes over a byte-order mark too
 
 
 def load_text(text: str, path: str) -> Loaded:

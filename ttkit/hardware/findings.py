@@ -17,6 +17,7 @@ class Finding:
         line: counted from 1; 0 where the whole file is meant.
         message: the rule that is broken, in the real tools' words where they have some.
         cure: what to do.
+        column: counted from 1; 0 where it is not known.
 
     Example:
         >>> print(Finding("warning", "mgd.textproto", 3, "unknown field 'chanels'", "write channels"))
@@ -29,11 +30,12 @@ class Finding:
     line: int
     message: str
     cure: str = ""
+    column: int = 0
 
     @property
     def place(self) -> str:
-        """File and line, as editors make links of."""
-        return f"{self.path}:{self.line}" if self.line else self.path
+        """File, line and column, as editors make links of."""
+        return ":".join([self.path, *(str(n) for n in (self.line, self.column) if n)])
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.message}" + (f"\n  try: {self.cure}" if self.cure else "")

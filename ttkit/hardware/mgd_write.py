@@ -84,8 +84,9 @@ def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[st
     Example:
         >>> import tempfile
         >>> from ttkit.hardware.descriptor import descriptor_for, read_descriptor
-        >>> path = write_descriptor(descriptor_for(32), Path(tempfile.mkdtemp(), "galaxy.textproto"))
-        >>> read_descriptor(path) == descriptor_for(32)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = write_descriptor(descriptor_for(32), Path(folder, "galaxy.textproto"))
+        ...     read_descriptor(path) == descriptor_for(32)
         True
     """
     asked, text = f"write_descriptor({descriptor!r}, {os.fspath(path)!r})", text_of(descriptor)

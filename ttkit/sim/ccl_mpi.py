@@ -23,9 +23,8 @@ from ttkit.sim.shared_memory import SharedSum, shared_sum
 from ttkit.sim.tensor import Tensor, new_tensor
 
 Array = np.ndarray
-# Bytes on each rank up to which sums gather the shards and add them in the order of the mesh, as
-# one
-# process does: the same bits.
+# Bytes on each rank up to which sums gather the shards and add them in mesh order, as one process
+# does up to `ccl_numpy.ORDERED_UP_TO` elements: the same bits.
 EXACT_BELOW = 1 << 14
 
 

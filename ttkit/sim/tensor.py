@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -235,6 +235,16 @@ class Tensor:
         from ttkit.sim.shaping import reshape
 
         return reshape(self, shape[0] if len(shape) == 1 else list(shape))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, deep-copied, or sent to another process.
+
+        Raises:
+            TTKitError: always.
+        """
+        asked = f"pickle or deepcopy a {self.dtype.name} tensor of shape {list(self.shard_shape)}"
+        rule = "a tensor belongs to the process that made it, as its mesh does"
+        fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(self.shard_shape[0]))  # type: ignore[index]

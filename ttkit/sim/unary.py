@@ -77,7 +77,8 @@ def _sigmoid(x: Array, out: Array, t: Array) -> None:
 
 def _silu(x: Array, out: Array, t: Array) -> None:
     _sigmoid(x, out, t)
-    out *= np.where(x == -np.inf, F(0), x) if np.isneginf(x.min(initial=0)) else x
+    lowest = np.fmin.reduce(x, axis=None, initial=0)  # of the numbers: a NaN elsewhere changes nothing
+    out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
 
 
 def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:

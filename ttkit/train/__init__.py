@@ -13,12 +13,14 @@ Example:
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-from ttkit.train.context import AutoContext, DistributedConfig, ParallelismContext
-
 # What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
     "autograd": "Tensor no_grad",
+    "axes": "parallel_axes",
     "checkpoint": "DamagedCheckpoint check_matches",
+    "config": "Settings",
+    "config_files": "read_settings",
+    "context": "AutoContext DistributedConfig ParallelismContext",
     "corpus": "builtin_corpus read_text standard_library_text",
     "data": "Batches TokenDataset",
     "distributed": "synchronize_gradients",
@@ -32,7 +34,7 @@ _NAMES = {
     "trainer": "Trainer",
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = ["AutoContext", "DistributedConfig", "ParallelismContext", *_LATER]
+__all__ = list(_LATER)
 
 
 def __getattr__(name: str) -> _Any:

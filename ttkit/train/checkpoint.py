@@ -29,6 +29,7 @@ FORMAT = "1"  # of what `save` writes; another number where an older ttkit could
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
 DTYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 CHUNK = 1 << 26  # bytes for one write: a full disk shows early
+META_BYTES = 90_000_000  # of a safetensors header, which ends at 100 MB and has the tensors' names too
 SHOWN = 3  # names in a message
 
 
@@ -66,6 +67,8 @@ def save(folder: str | os.PathLike[str], step: int, tensors: Mapping[str, Any], 
         fail(asked, f"step is at least 0 and keep at least 1, not {keep}", "keep=3", ValueError)
     data = _serialized(tensors, meta, asked)
     target = Path(folder, f"step_{step:08d}.safetensors")
+    if target.is_dir():
+        fail(asked, f"{target.name} is a folder there", "remove or rename it")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.parent, asked) as directory:
@@ -88,15 +91,34 @@ def save(folder: str | os.PathLike[str], step: int, tensors: Mapping[str, Any], 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """The files in a folder that are named like checkpoints, highest step first; none where there is no folder.
 
+    What has such a name and is no file, such as a folder or a dangling link, is left out.
+
     Example:
         >>> checkpoints("/nowhere")
         []
     """
+    return [path for path in _named(folder) if os.path.isfile(path)]
+
+
+def _named(folder: str | os.PathLike[str]) -> list[Path]:
     try:
-        found = [(int(match[1]), path) for path in Path(folder).iterdir() if (match := NAME.fullmatch(path.name))]
+        found = [path for path in Path(folder).iterdir() if NAME.fullmatch(path.name)]
     except OSError:
         return []
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(path: Path) -> int:
+    """The step in a checkpoint's name.
+
+    Example:
+        >>> step_of(Path("step_00000100.safetensors"))
+        100
+    """
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        fail(f"read the step of {path.name}", "its name is not step_NNNNNNNN.safetensors", "checkpoints(folder) lists them")
+    return int(match[1])
 
 
 def latest(folder: str | os.PathLike[str]) -> Path:
@@ -108,7 +130,7 @@ def latest(folder: str | os.PathLike[str]) -> Path:
     asked = f"look for the latest checkpoint in {folder}"
     if not Path(folder).is_dir():
         fail(asked, "there is no such folder", "check checkpoint_dir; relative paths start at the folder you are in")
-    found = checkpoints(folder)
+    found = _named(folder)
     if not found:
         fail(asked, "it holds no step_NNNNNNNN.safetensors", "the folder that save() was given")
     reasons = []
@@ -121,7 +143,7 @@ def latest(folder: str | os.PathLike[str]) -> Path:
         for reason in reasons:
             warnings.warn(f"{reason}; passed over for {path.name}", stacklevel=2)
         return path
-    fail(asked, f"none of {len(found)} is whole:\n  " + "\n  ".join(reasons), "an older copy, or start again", DamagedCheckpoint)
+    fail(asked, f"none of {len(found)} is whole:\n  " + "\n  ".join(reasons), "an older copy, or another checkpoint_dir to start again", DamagedCheckpoint)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -132,6 +154,9 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
         TTKitError: not there, or it cannot be read.
     """
     asked = f"load {path}"
+    if os.path.lexists(path) and not os.path.isfile(path):  # to open a named pipe would wait for its writer
+        kind = "a folder" if os.path.isdir(path) else "a link to nothing" if os.path.islink(path) else "no regular file"
+        fail(asked, f"it is {kind}", "a checkpoint file: checkpoints(folder) lists them", DamagedCheckpoint)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -151,7 +176,13 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     meta = marks.get("meta", "")
     if marks.get("digest") != _digest(tensors, meta):
         fail(asked, "its content does not agree with its digest: it was changed after it was written", "an older checkpoint", DamagedCheckpoint)
-    return tensors, json.loads(meta)
+    try:
+        found = json.loads(meta)
+    except ValueError as error:
+        fail(asked, f"its meta is not JSON: {error}", "an older checkpoint", DamagedCheckpoint)
+    if not isinstance(found, dict):
+        fail(asked, f"its meta is a {type(found).__name__}, not a mapping", "an older checkpoint", DamagedCheckpoint)
+    return tensors, found
 
 
 def check_matches(expected: Mapping[str, Sequence[int]], tensors: Mapping[str, np.ndarray], asked: str = "load into the model") -> None:
@@ -195,6 +226,9 @@ def _serialized(tensors: Mapping[str, Any], meta: Mapping[str, Any], asked: str)
         text = json.dumps(dict(meta))
     except (TypeError, ValueError) as error:
         fail(asked, f"meta cannot be written as JSON: {error}", "numbers, text, lists and dictionaries; int() and float() of NumPy's numbers", TypeError)
+    if len(text) > META_BYTES:
+        rule = f"meta takes {len(text) / 1e6:,.1f} MB as JSON, and a header holds {META_BYTES / 1e6:,.0f} MB"
+        fail(asked, rule, "arrays as tensors, and what grows with each step in a file of its own", ValueError)
     marks = {MARK: FORMAT, "meta": text, "digest": _digest(arrays, text)}
     return safetensors.numpy.save(arrays, marks)
 

@@ -1,6 +1,6 @@
 """The state that a training program has one of: its device, its seed, its ranks, and which mesh axis is for what.
 
-Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context); the axis rule is its newest one, and the older is a switch.
+Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context); the axis rule is its newest one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ttkit import backend
-from ttkit.cluster.axes import STRATEGIES, parallel_axes
 from ttkit.errors import fail
-from ttkit.hardware.fitting import VARIABLE, opens_transposed
 from ttkit.train import autograd
+from ttkit.train.axes import STRATEGIES, parallel_axes
 from ttkit.train.sockets import DistributedContext, SocketManager, SocketType
+
+VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class ParallelismContext:
     Args:
         device: an open mesh.
         config: which strategies are on.
-        generation: "newest", or "older" for the rule of earlier ttml: see `ttkit.cluster.axes`.
 
     Raises:
         TTKitError: the number of strategies does not go with the mesh, or context parallelism.
@@ -51,10 +51,10 @@ class ParallelismContext:
         (1, 8, None, 1)
     """
 
-    def __init__(self, device: Any, config: DistributedConfig, generation: str = "newest"):
+    def __init__(self, device: Any, config: DistributedConfig):
         on = [name for name in STRATEGIES if getattr(config, f"enable_{name}")]
         self._shape = tuple(device.shape)
-        self._axes = parallel_axes(self._shape, on, generation)
+        self._axes = parallel_axes(self._shape, on)
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items())
@@ -71,10 +71,6 @@ class ParallelismContext:
         """The mesh axis along which chips share each layer; None when off."""
         return self._axes.get("tp")
 
-    def get_cp_axis(self) -> int | None:
-        """The mesh axis along which chips share a sequence; None, as that is not built."""
-        return self._axes.get("cp")
-
     def get_ddp_size(self) -> int:
         """How many replicas share a batch; 1 when off."""
         return self._size("ddp")
@@ -83,10 +79,6 @@ class ParallelismContext:
         """How many chips share a layer; 1 when off."""
         return self._size("tp")
 
-    def get_cp_size(self) -> int:
-        """How many chips share a sequence: 1."""
-        return self._size("cp")
-
     def is_ddp_enabled(self) -> bool:
         """Whether data parallelism is on."""
         return "ddp" in self._axes
@@ -94,10 +86,6 @@ class ParallelismContext:
     def is_tp_enabled(self) -> bool:
         """Whether tensor parallelism is on."""
         return "tp" in self._axes
-
-    def is_cp_enabled(self) -> bool:
-        """Whether context parallelism is on: no."""
-        return "cp" in self._axes
 
 
 class AutoContext:
@@ -194,6 +182,8 @@ class AutoContext:
             rule = f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD device_topology dims: {list(whole)}\n"
             cure = f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
             fail(asked, f"{rule}The two must match: ttml hangs or crashes here, or in a collective later.", cure)
+        from ttkit.hardware.fitting import opens_transposed  # brings protobuf
+
         turned = opens_transposed(whole, shape)
         if turned and 1 not in shape:  # a line opens around the rim
             warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
@@ -261,12 +251,11 @@ class AutoContext:
         return self._sockets is not None
 
     # ------------------------------------------------------------ parallelism
-    def initialize_parallelism_context(self, config: DistributedConfig, generation: str = "newest") -> None:
+    def initialize_parallelism_context(self, config: DistributedConfig) -> None:
         """Give the axes of the open mesh to the strategies that are on.
 
         Args:
             config: which those are.
-            generation: "older" for the rule of earlier ttml, which has no axis for the one strategy of a line of chips.
 
         Raises:
             TTKitError: it was called before; what `ParallelismContext` refuses.
@@ -274,7 +263,7 @@ class AutoContext:
         if self._parallelism is not None:
             cure = "call it once, right after open_device; reset_parallelism_context() to choose again"
             fail(f"initialize_parallelism_context({config!r})", "ParallelismContext is already initialized.", cure)
-        self._parallelism = ParallelismContext(self.get_device(), config, generation)
+        self._parallelism = ParallelismContext(self.get_device(), config)
 
     def get_parallelism_context(self) -> ParallelismContext:
         """Which axis is for what.

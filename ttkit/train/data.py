@@ -47,7 +47,7 @@ class TokenDataset:
             fail(asked, "sequence_length and stride are at least 1", "stride=1 for every window", ValueError)
         if array.size <= sequence_length:
             rule = f"{array.size} ids are too few: a window with its targets takes {sequence_length + 1}"
-            fail(asked, rule, f"a longer text, or sequence_length of at most {max(array.size - 1, 1)}")
+            fail(asked, rule, f"a longer text, or sequence_length (max_sequence_length of a model) of at most {max(array.size - 1, 1)}")
         self.ids = array.astype(np.uint32, copy=False)
         self.sequence_length = sequence_length
         self.stride = stride
@@ -80,7 +80,7 @@ class TokenDataset:
         for part, size in (("training", cut), ("validation", self.ids.size - cut)):
             if size <= self.sequence_length:
                 rule = f"{part} gets {size} of {self.ids.size} ids, and a window with its targets takes {self.sequence_length + 1}"
-                fail(f"split({validation_fraction})", rule, "a longer text, another fraction or a smaller sequence_length")
+                fail(f"split({validation_fraction})", rule, "a longer text, another fraction or a smaller sequence_length (max_sequence_length of a model)")
         training = TokenDataset(self.ids[:cut], self.sequence_length, self.stride)
         return training, TokenDataset(self.ids[cut:], self.sequence_length, self.sequence_length)
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import Settings
 from ttkit.errors import fail
 from ttkit.plans.schedule import Message, Place
 from ttkit.train.autograd import Value
+from ttkit.train.config import Settings
 from ttkit.train.context import AutoContext
 from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.modules import Parameter
@@ -322,7 +322,7 @@ class HierarchicalTrainer(Trainer):
 
     Args:
         settings: a training configuration with multihost_config.num_workers, or its path.
-        text, resume: as for `Trainer`.
+        text, resume, step: as for `Trainer`.
     """
 
     def _open(self, settings: Settings) -> None:

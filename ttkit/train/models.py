@@ -1,4 +1,5 @@
-"""GPT and Llama from a transformer_config, on one device or cut over a mesh: the same weights and the same results.
+"""GPT and Llama from a transformer_config, on one device or cut over a mesh: the same first weights,
+bit for bit, and the same results within rounding, because a cut model adds in another order.
 
 The cut is Megatron's (Shoeybi 2019): queries, keys, values and the first MLP matrix by columns, the next matrix by rows, one all-reduce
 after each pair; the vocabulary in parts.
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value, recompute
+from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, without_padding
 from ttkit.train.modules import (
     ColumnParallelLinear,
@@ -78,6 +79,9 @@ class Rotary(Module):
     """The angles of rotary positions: pair i of a head turns by position x theta^(-2i/d), slower where long contexts ask for it."""
 
     def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
+        if head_width % 2:
+            rule = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads} = {head_width} is odd"
+            fail("Rotary", f"{rule}, and positions turn pairs of a head's numbers", "an even width of a head")
         self.width, self.config, self.layout = head_width, config, layout
         self._tables: dict[int, tuple[Value, Value]] = {}
         self._turn: Value = None
@@ -124,6 +128,9 @@ class Attention(Module):
         width, heads = config.embedding_dim, config.num_heads
         if width % heads:
             fail("Attention", f"embedding_dim {width} does not divide into num_heads {heads}: {width} % {heads} = {width % heads}", "num_heads that does")
+        if heads % groups:
+            rule = f"num_heads {heads} does not divide into num_groups {groups}: {heads} % {groups} = {heads % groups}"
+            fail("Attention", rule, "num_groups that does; each group of heads shares its keys and values")
         self.heads, self.groups = layout.split(heads, "num_heads"), layout.split(groups, "num_groups")
         inner = width // heads * groups
         self.query = ColumnParallelLinear(width, width, has_bias, layout=layout)
@@ -229,7 +236,7 @@ class Transformer(Module):
         blocks: which blocks to have, for a stage of a pipeline; all unless given. The first stage has the table, the last one the head.
 
     Example:
-        >>> from ttkit.cluster.settings import TransformerConfig
+        >>> from ttkit.train.config import TransformerConfig
         >>> config = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32)
         >>> sum(int(np.prod(p.global_shape)) for p in GPT(config, Layout()).parameters().values())
         17888

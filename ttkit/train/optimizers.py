@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.documents import did_you_mean
-from ttkit.cluster.settings import TrainingConfig
 from ttkit.errors import fail
 from ttkit.train.autograd import Value
+from ttkit.train.config import TrainingConfig
 from ttkit.train.distributed import one_copy
 from ttkit.train.modules import Parameter
 
@@ -27,16 +26,16 @@ class SGDConfig:
     weight_decay: float = 0.0
     nesterov: bool = False
 
-    @classmethod
-    def make(cls, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> SGDConfig:
-        """The settings, in ttml's order.
+    def __post_init__(self) -> None:
+        """Refuse Nesterov's step without momentum, or with dampening."""
+        if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
+            rule = f"nesterov needs momentum above 0 and no dampening: momentum={self.momentum}"
+            fail("SGDConfig", f"{rule}, dampening={self.dampening}", "momentum=0.9, dampening=0")
 
-        Raises:
-            TTKitError: Nesterov's step without momentum, or with dampening.
-        """
-        if nesterov and (momentum <= 0 or dampening != 0):
-            fail("SGDConfig.make", f"nesterov needs momentum above 0 and no dampening: momentum={momentum}, dampening={dampening}", "momentum=0.9, dampening=0")
-        return cls(lr, momentum, dampening, weight_decay, nesterov)
+    @classmethod
+    def make(cls, lr: float, *rest: Any, **more: Any) -> SGDConfig:
+        """The settings, in ttml's order, which is that of the fields."""
+        return cls(lr, *rest, **more)
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,9 @@ class AdamWConfig:
     master_weights: bool = False
 
     @classmethod
-    def make(
-        cls, lr: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, weight_decay: float = 0.01, master_weights: bool = False
-    ) -> AdamWConfig:
-        """The settings, in ttml's order."""
-        return cls(lr, beta1, beta2, epsilon, weight_decay, master_weights)
+    def make(cls, lr: float, *rest: Any, **more: Any) -> AdamWConfig:
+        """The settings, in ttml's order, which is that of the fields."""
+        return cls(lr, *rest, **more)
 
 
 class Optimizer:
@@ -188,18 +185,12 @@ def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) 
     """The optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` says otherwise.
 
     Raises:
-        TTKitError: a type or a setting that there is not.
+        TTKitError: Nesterov's step without momentum, or with dampening.
     """
-    given = dict(config.optimizer or {})
+    given: dict[str, Any] = {**(config.optimizer or {})}
     name = given.pop("type", "AdamW")
     kinds: dict[str, Any] = {"AdamW": (AdamW, AdamWConfig), "SGD": (SGD, SGDConfig)}
-    if name not in kinds:
-        fail("training_config.optimizer", f"there is no type {name!r}", " or ".join(kinds))
     make, settings = kinds[name]
-    known = [field.name for field in fields(settings)]
-    for key in given:
-        if key not in known:
-            fail("training_config.optimizer", f"{name} has no setting {key!r}", f"{did_you_mean(key, known) or ', '.join(known)}")
     given.setdefault("lr", config.learning_rate)
     if name == "AdamW":
         given = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.eps, "weight_decay": config.weight_decay} | given

@@ -9,25 +9,26 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.cluster.settings import PipelineParallelConfig, Settings, read_settings
 from ttkit.errors import fail
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.schedule import Action, Message, Place, Schedule, Task
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
+from ttkit.train.config import PipelineParallelConfig, Settings
+from ttkit.train.config_files import read_settings
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout
-from ttkit.train.ranks import Replicas, mean
+from ttkit.train.ranks import Replicas, mean, start_mpi
+from ttkit.train.run_folder import Saved
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.stage import COPY, TABLE, Stage, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer, mean_over_groups, open_layout
@@ -55,7 +56,7 @@ class PipelineTrainer(Trainer):
         meshes: the meshes of all stages, where this process drives them all: submeshes of one that is open. A `Layout` in place of a
             mesh says which of its axes is for what. Without: this process is one of `num_workers` ranks, and its stage has the mesh
             of device_config.
-        text, resume: as for `Trainer`.
+        text, resume, step: as for `Trainer`.
 
     Attributes:
         times: (stage, action, start_s, end_s) of the last step on the stages of this process, by the clock of the host.
@@ -64,7 +65,7 @@ class PipelineTrainer(Trainer):
         TTKitError: whatever does not fit together, before anything is computed.
 
     Example:
-        >>> from ttkit.cluster.settings import MultihostConfig, Settings, TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config import MultihostConfig, Settings, TrainingConfig, TransformerConfig
         >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=2, max_sequence_length=32, dropout_prob=0)
         >>> config = TrainingConfig(batch_size=4, gradient_accumulation_steps=4, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
         >>> settings = Settings(training_config=config, transformer_config=small, multihost_config=MultihostConfig(True, 2))
@@ -82,11 +83,12 @@ class PipelineTrainer(Trainer):
         meshes: Sequence[Any] | None = None,
         text: str | None = None,
         resume: bool = True,
+        step: int | None = None,
     ):
         self._given, self._meshes = schedule, meshes
         self.times: list[tuple[int, Action, float, float]] = []
         self._broken = False
-        super().__init__(settings if isinstance(settings, Settings) else read_settings(settings), text=text, resume=resume)
+        super().__init__(settings if isinstance(settings, Settings) else read_settings(settings), text=text, resume=resume, step=step)
 
     # ------------------------------------------------------------ parts
     def _open(self, settings: Settings) -> None:
@@ -111,9 +113,8 @@ class PipelineTrainer(Trainer):
             self.layouts = [mesh if isinstance(mesh, Layout) else _layout(settings, mesh) for mesh in self._meshes]
             self.layout = self.layouts[0]
             return
-        from mpi4py import MPI  # after ttnn, as the real library wants it
-
-        self.layout, self.comm = open_layout(settings), MPI.COMM_WORLD
+        mpi = start_mpi()
+        self.layout, self.comm = open_layout(settings), mpi.COMM_WORLD
         self.layouts = [self.layout]
 
     def _build(self) -> None:
@@ -281,15 +282,15 @@ class PipelineTrainer(Trainer):
                 mine[item[0]] = item[1]
         return mine
 
-    def _restore(self, path: Path | None, tensors: Mapping[str, np.ndarray], meta: dict[str, Any]) -> None:
+    def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
         whole = create_model(self.model_config, Layout()).parameters()
-        model = {key[6:]: array for key, array in tensors.items() if key.startswith("model/")}
+        model = {key[6:]: array for key, array in saved.tensors.items() if key.startswith("model/")}
         checkpoint.check_matches({name: parameter.global_shape for name, parameter in whole.items()}, model)
         mine: dict[str, np.ndarray] = {}
         for key, parameter in self.parameters.items():
-            mine |= {name[: -len(parameter.name)] + key: array for name, array in tensors.items() if name.split("/")[-1] == parameter.name}
-        super()._restore(path, mine, meta)
+            mine |= {name[: -len(parameter.name)] + key: array for name, array in saved.tensors.items() if name.split("/")[-1] == parameter.name}
+        super()._restore(replace(saved, tensors=mine))
 
     def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not here.

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ttkit.cluster.axes import check_divisible
-from ttkit.cluster.settings import Settings, TransformerConfig
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
-from ttkit.hardware.fitting import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.roofline import default_fidelity, roofline
+from ttkit.train.axes import check_divisible
+from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.models import Transformer, create_model, llama_width
 from ttkit.train.modules import Layout, Parameter
 
@@ -89,6 +88,26 @@ def tiled(shape: Sequence[int]) -> int:
     return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
 
 
+def local_shape(parameter: Parameter) -> tuple[int, ...]:
+    """A parameter's shape on a chip, the rows that fill a vocabulary up included."""
+    shape = list(parameter.global_shape)
+    shape[2] = parameter.placed_rows
+    if parameter.shard_dim is not None:
+        shape[parameter.shard_dim] //= parameter.layout.tp_size
+    return tuple(shape)
+
+
+def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
+    """Bytes of weights, of gradients and of what the optimizer remembers on each chip."""
+    numbers, size = sum(tiled(local_shape(p)) for p in parameters), DTYPES[training.precision]
+    asked = training.optimizer or {}
+    kind = asked.get("type", "AdamW")
+    master = kind == "AdamW" and size < MASTER_BYTES and bool(asked.get("master_weights", True))
+    remembered = 0 if kind == "SGD" and not asked.get("momentum") else REMEMBERED[kind]
+    optimizer = numbers * (remembered * (MASTER_BYTES if master else size) + MASTER_BYTES * master)
+    return {"weights": numbers * size, "gradients": numbers * size, "optimizer": optimizer}
+
+
 @dataclass(frozen=True)
 class TrainingPlan:
     """What a training run would take; prints as tables. Made by `training_plan`.
@@ -146,14 +165,6 @@ class TrainingPlan:
         """Tokens of one pass on each chip."""
         return self.settings.training_config.batch_size // (self.ddp * self.passes) * self.config.max_sequence_length
 
-    def local_shape(self, parameter: Parameter) -> tuple[int, ...]:
-        """A parameter's shape on a chip, the rows that fill a vocabulary up included."""
-        shape = list(parameter.global_shape)
-        shape[2] = parameter.placed_rows
-        if parameter.shard_dim is not None:
-            shape[parameter.shard_dim] //= self.tp
-        return tuple(shape)
-
     @functools.cached_property
     def parts(self) -> list[Part]:
         """The parameters by part of the model, blocks together, in the order of the model."""
@@ -161,7 +172,7 @@ class TrainingPlan:
         for name, parameter in self.model.parameters().items():
             words = name.split(".")
             key = f"blocks, {words[2]}" if words[0] == "blocks" else " ".join(words[:2]) if words[0] == "vocabulary" else words[0]
-            local = self.local_shape(parameter)
+            local = local_shape(parameter)
             numbers = (math.prod(parameter.global_shape), math.prod(local), tiled(local) * DTYPES[self.dtype])
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
@@ -175,20 +186,8 @@ class TrainingPlan:
     @functools.cached_property
     def memory(self) -> dict[str, int]:
         """Bytes on each chip: weights, gradients, optimizer, activations (an estimate: see `activation_elements`)."""
-        weights = sum(part.bytes_on_a_chip for part in self.parts)
-        numbers, asked = weights // DTYPES[self.dtype], self.settings.training_config.optimizer or {}
-        master = self.optimizer == "AdamW" and self.dtype != "float32" and asked.get("master_weights", True)
-        remembered = 0 if self.optimizer == "SGD" and not asked.get("momentum") else REMEMBERED[self.optimizer]
-        optimizer = numbers * (remembered * (MASTER_BYTES if master else DTYPES[self.dtype]) + MASTER_BYTES * master)
-        return {"weights": weights, "gradients": weights, "optimizer": optimizer, "activations": self.activation_elements() * DTYPES[self.dtype]}
-
-    @property
-    def optimizer(self) -> str:
-        """The optimizer's name in the settings; AdamW unless they say."""
-        named = str((self.settings.training_config.optimizer or {}).get("type", "AdamW"))
-        if named not in REMEMBERED:
-            fail(f"plan a run with the optimizer {named[:40]!r}", "what it remembers is not known", f"one of {', '.join(REMEMBERED)}")
-        return named
+        state = state_bytes(self.model.parameters().values(), self.settings.training_config)
+        return state | {"activations": self.activation_elements() * DTYPES[self.dtype]}
 
     def activation_elements(self) -> int:
         """Values that a chip keeps from forward to backward, counted as in Korthikanti 2022, section 4, without dropout's masks.
@@ -223,7 +222,7 @@ class TrainingPlan:
         found, config = [], self.config
         again = config.runner_type == "memory_efficient"
         for name, parameter in self.model.parameters().items():
-            _, _, out, into = self.local_shape(parameter)
+            _, _, out, into = local_shape(parameter)
             if parameter.global_shape[2] > 1 and name != "position":
                 ends = {"vocabulary.table": 5 if self.model.vocabulary.tied else 2}  # tied: it is the head's weight too
                 found.append(Product(self.tokens, into, out, self.passes * ends.get(name, 3 + (again and name.startswith("blocks.")))))
@@ -259,7 +258,7 @@ class TrainingPlan:
                 Traffic("TP loss: sums", 2 * self.passes, all_reduce(self.topology, number, axis)),
             ]
         if self.ddp > 1:
-            sizes = [tiled(self.local_shape(p)) * size for p in self.model.parameters().values()]
+            sizes = [tiled(local_shape(p)) * size for p in self.model.parameters().values()]
             for nbytes in sorted(set(sizes), reverse=True):
                 found.append(Traffic("DDP gradients", sizes.count(nbytes), all_reduce(self.topology, nbytes, self.axes["ddp"])))
         return found
@@ -290,6 +289,8 @@ class TrainingPlan:
     # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
         """What to know before the run is started."""
+        from ttkit.hardware.fitting import opens_transposed  # brings protobuf
+
         shape = tuple(self.settings.device_config.mesh_shape)
         turned = opens_transposed(self.system.shape, shape)
         if turned and 1 not in shape:
@@ -318,7 +319,7 @@ class TrainingPlan:
 
     def reports(self) -> list[Any]:
         """The tables: parameters, memory, communication, times."""
-        from ttkit.visualize.training_plan import tables
+        from ttkit.visualize.training import tables
 
         return tables(self)
 
@@ -335,14 +336,14 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     """What a training run would take on a machine.
 
     Args:
-        settings: from `ttkit.cluster.read_settings`.
+        settings: from `ttkit.train.read_settings`.
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
         TTKitError: the mesh does not fit on the machine, the strategies or sizes do not fit on the mesh, a pipeline.
 
     Example:
-        >>> from ttkit.cluster import read_settings
+        >>> from ttkit.train import read_settings
         >>> plan = training_plan(read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml"), "galaxy")
         >>> plan.parameters, plan.axes, plan.ddp, plan.tp
         (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)

@@ -21,6 +21,24 @@ POLL_S = 0.0005  # between looks at whether a message has come: a wait can be in
 Result = TypeVar("Result")
 
 
+def start_mpi() -> Any:
+    """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library wants it.
+
+    A process that no launcher started shares memory with nobody: Open MPI makes no file for that
+    (16 MiB in /dev/shm), which would stay where the process is killed.
+    """
+    name = "OMPI_MCA_btl"
+    alone = "PMIX_NAMESPACE" not in os.environ and name not in os.environ
+    if alone:
+        os.environ[name] = "self"
+    try:
+        from mpi4py import MPI
+    finally:
+        if alone:
+            del os.environ[name]  # not for the ranks that this process may start
+    return MPI
+
+
 def in_buckets(parameters: Iterable[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
     """Names and parameters in their order, so many together that their float32 numbers make a message of `BUCKET_BYTES`."""
     buckets: list[list[tuple[str, Parameter]]] = []

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ttkit.cluster.settings import TransformerConfig
 from ttkit.errors import fail
 from ttkit.plans.schedule import Action
 from ttkit.train.autograd import Tensor, Value
+from ttkit.train.config import TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, Parameter
 
@@ -103,7 +103,7 @@ def split_blocks(config: TransformerConfig, stages: int, chunks: int = 1, per_st
         TTKitError: a part without a block; counts that are not those of the model.
 
     Example:
-        >>> from ttkit.cluster.settings import TransformerConfig
+        >>> from ttkit.train.config import TransformerConfig
         >>> split_blocks(TransformerConfig(num_blocks=6), 2, chunks=2)
         [[range(0, 2), range(4, 5)], [range(2, 4), range(5, 6)]]
         >>> split_blocks(TransformerConfig(num_blocks=6), 2, per_stage=[4, 2])

@@ -10,17 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ttkit import ttnn
-from ttkit.cluster.settings import Settings, read_settings
-from ttkit.errors import fail
+from ttkit.backend import is_simulated
+from ttkit.errors import OutOfMemoryError, fail
+from ttkit.hardware import current_machine
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
+from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedConfig
 from ttkit.train.corpus import builtin_corpus, read_text, standard_library_text
 from ttkit.train.data import Batches, TokenDataset
@@ -28,25 +32,17 @@ from ttkit.train.distributed import averaged, one_copy, synchronize_gradients
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.models import create_model
 from ttkit.train.modules import Layout, current_layout
-from ttkit.train.ranks import Replicas, mean, of_rank_0
+from ttkit.train.plan import state_bytes
+from ttkit.train.ranks import Replicas, mean, of_rank_0, start_mpi
+from ttkit.train.run_folder import Record, RunFolder, Saved
 from ttkit.train.sockets import DistributedContext
 from ttkit.train.tokenizers import BPETokenizer, Tokenizer, make_tokenizer, tokenizer_from_dict
+from ttkit.words import short
 
 VALIDATION_BATCHES = 50  # at most, each time
 FREE = {"dropout_prob", "runner_type", "max_sequence_length", "vocab_size"}  # of a model: what a run may go on with otherwise, or shapes show
+SIZES = ("embedding_dim", "num_blocks", "num_groups", "intermediate_dim", "vocab_size", "max_sequence_length")
 TEXTS: dict[str, Callable[[], str]] = {"builtin": builtin_corpus, "standard_library": standard_library_text}  # or a path
-
-
-@dataclass(frozen=True)
-class Record:
-    """What one step did: a line of the log."""
-
-    step: int  # how many steps are done
-    loss: float  # the mean over the global batch
-    lr: float
-    step_time_s: float
-    tokens_per_s: float
-    validation_loss: float | None = None
 
 
 def open_layout(settings: Settings) -> Layout:
@@ -74,12 +70,13 @@ class Trainer:
         settings: a training configuration, or the path of one.
         text: what to learn; `training_config.data_path` unless given: a file, a folder, "standard_library", or the kit's own small corpus.
         resume: go on from the newest checkpoint of `checkpoint_dir` where there is one.
+        step: go on from the checkpoint of this step; later ones are set aside when training goes on.
 
     Raises:
         TTKitError: whatever does not fit together, before anything is computed.
 
     Example:
-        >>> from ttkit.cluster.settings import Settings, TrainingConfig, TransformerConfig
+        >>> from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
         >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0)
         >>> config = TrainingConfig(batch_size=4, max_steps=3, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
         >>> with Trainer(Settings(training_config=config, transformer_config=small)) as trainer:
@@ -87,33 +84,35 @@ class Trainer:
         3
     """
 
-    def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True):
+    def __init__(self, settings: Settings | str | os.PathLike[str], *, text: str | None = None, resume: bool = True, step: int | None = None):
         settings = settings if isinstance(settings, Settings) else read_settings(settings)
         was_open = AutoContext.get_instance().is_device_open()
         try:
-            self._make(settings, text, resume)
+            self._make(settings, text, resume, step)
         except BaseException:
             if not was_open:
                 self.close()  # or the next trainer finds a mesh that nobody asked for
             raise
 
-    def _make(self, settings: Settings, text: str | None, resume: bool) -> None:
+    def _make(self, settings: Settings, text: str | None, resume: bool, step: int | None) -> None:
         config = settings.training_config
         self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
+        self.run_folder = RunFolder(self.folder) if self.folder else None
         self._open(settings)
-        found, tensors, meta = of_rank_0(self.comm, lambda: self._found(resume))  # the others may be on hosts that have it not
+        saved = of_rank_0(self.comm, lambda: self._saved(config, resume, step))  # the others may be on hosts that have it not
         source = config.data_path or "builtin"
         self.text = text if text is not None else TEXTS[source]() if source in TEXTS else read_text(source)
-        self.tokenizer = tokenizer_from_dict(meta["tokenizer"]) if meta else self._tokenizer(settings)
+        self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer) if saved else self._tokenizer(settings)
         self.model_config = replace(settings.transformer_config, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
+        self._check_size(config)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
         self._data(config)
         self.history: list[Record] = []
         self.steps = 0
-        if meta:
-            self._restore(found, tensors, meta)
+        if saved:
+            self._restore(saved)
         else:
             for parameter in self.parameters.values():
                 parameter.place(parameter.draw(config.seed))
@@ -125,7 +124,9 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Close the mesh."""
+        """Close the mesh, and let others train in the folder."""
+        if folder := getattr(self, "run_folder", None):  # none where the settings were refused
+            folder.release()
         AutoContext.get_instance().close_device()
 
     # ------------------------------------------------------------ parts
@@ -147,9 +148,7 @@ class Trainer:
             rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false: each would train the same model on the same batches"
             fail("Trainer", rule, "distributed: {enabled: true}, or one mesh over the ranks")
         if self.world > 1 or distributed:
-            from mpi4py import MPI  # after ttnn, as the real library wants it
-
-            self.comm = MPI.COMM_WORLD
+            self.comm = start_mpi().COMM_WORLD
             self.rank, self.world = self.comm.rank, self.comm.size
 
     def _build(self) -> None:
@@ -159,26 +158,42 @@ class Trainer:
         self.replicas = Replicas(self.parameters, self.comm, self.layout.ddp_axes) if self.settings.distributed.enabled else None
         self.part, self.parts = (self.rank, self.world) if self.replicas else (0, 1)  # which of how many parts of a batch is ours
 
-    def _found(self, resume: bool) -> tuple[Path | None, dict[str, np.ndarray], dict[str, Any]]:
-        """The newest checkpoint, if there is one to go on from."""
-        if not (self.folder and checkpoint.checkpoints(self.folder)):
-            return None, {}, {}
-        if not resume:
-            rule = "resume=False, and there are checkpoints of another run, whose steps would come between the new ones"
-            fail(f"Trainer in {self.folder}", rule, "another checkpoint_dir, or remove the old ones")
-        path = checkpoint.latest(self.folder)
-        tensors, meta = checkpoint.load(path)
-        if not {"tokenizer", "settings", "optimizer_steps", "step", "history"} <= meta.keys():
-            fail(f"Trainer in {self.folder}", f"{path.name} was saved by another program than the Trainer: it holds {sorted(meta)}", "another checkpoint_dir")
-        return path, tensors, meta
+    def _check_size(self, config: TrainingConfig) -> None:
+        """Compare weights, gradients and optimizer with a chip's DRAM, and with the host's memory where it simulates."""
+        host = 0
+        for layout in self.layouts:
+            mine = [p for p in self.parameters.values() if p.layout.device is layout.device]
+            sizes = state_bytes(mine, config)
+            needed = sum(sizes.values())
+            host += needed * (layout.tp_size if self.comm is None else 1)  # a replica is held once
+            parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in sizes.items())
+            model = {key: value for key in SIZES if (value := getattr(self.model_config, key))}
+            described = ", ".join(f"{key} {value:,}" for key, value in model.items())
+            cure = "a smaller model, precision: bfloat16, or enable_tp over more chips; ttkit train --plan shows the parts"
+            if needed > (most := current_machine().chip.dram_bytes):
+                rule = f"a chip has {short(most, 'B')} of DRAM and must hold {short(needed, 'B')} ({parts})"
+                fail(f"Trainer of {described}", rule, cure, OutOfMemoryError)
+            if is_simulated() and host > (most := psutil.virtual_memory().available):
+                rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip) and has {short(most, 'B')} free"
+                fail(f"Trainer of {described}", rule, "a smaller model, or a host with more memory", OutOfMemoryError)
+
+    def _saved(self, config: TrainingConfig, resume: bool, step: int | None) -> Saved | None:
+        """The checkpoint to go on from, if there is one."""
+        if self.run_folder is None:
+            if step is not None:
+                fail(f"Trainer(step={step})", "checkpoint_dir is empty", "training_config.checkpoint_dir: the folder of that checkpoint")
+            return None
+        saved = self.run_folder.saved(resume, step)
+        then = saved.meta.settings.training_config.get("tokenizer_type") if saved else None
+        if saved and then != config.tokenizer_type:
+            rule = f"its tokenizer_type is {then}, the configuration says {config.tokenizer_type}"
+            fail(f"load {saved.path}", rule, f"tokenizer_type: {then}, or another checkpoint_dir")
+        return saved
 
     def _data(self, config: Any) -> None:
         groups = math.lcm(*(layout.ddp_size for layout in self.layouts))
         parts = {"gradient_accumulation_steps": config.gradient_accumulation_steps, "ranks": self.parts, "groups": groups}
         product = int(np.prod(list(parts.values())))
-        if min(config.batch_size, product) < 1:
-            rule = f"batch_size {config.batch_size} and gradient_accumulation_steps {config.gradient_accumulation_steps} must be 1 or more"
-            fail("Trainer", rule, "gradient_accumulation_steps: 1")
         if config.batch_size % product:
             equation = " x ".join(f"{n} {name}" for name, n in parts.items())
             rule = (
@@ -237,7 +252,9 @@ class Trainer:
         self.optimizer.zero_grad()
         total = self.gradients()
         if not np.isfinite(total):  # the weights are as they were
-            fail(f"step {self.steps + 1}", f"the loss is {total}", "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint")
+            again = self.run_folder.earlier() if self.run_folder else ""
+            cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
+            fail(f"step {self.steps + 1}", f"the loss is {total}", f"{cure}; {again}" if again else cure)
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
@@ -275,7 +292,8 @@ class Trainer:
         config = self.settings.training_config
         end = self.max_steps if steps is None else self.steps + steps
         first = len(self.history)
-        of_rank_0(self.comm, lambda: self._log("w", self.history))  # steps after the checkpoint that a run went on from did not happen
+        if folder := self.run_folder:  # steps after the checkpoint that a run went on from did not happen
+            of_rank_0(self.comm, lambda: folder.begin(self.history))
         view = _view(self, end) if show else None
         try:
             with _stop_after_step() as stop:
@@ -284,8 +302,8 @@ class Trainer:
                     if config.eval_every and (self.steps % config.eval_every == 0 or self.steps == end):
                         record = replace(record, validation_loss=self.validate())
                     self.history.append(record)
-                    if self.rank == 0:
-                        self._log("a", [record])
+                    if folder and self.rank == 0:
+                        folder.append(record)
                     for call in (view.update if view else None, on_step):
                         if call:
                             call(record)
@@ -309,39 +327,24 @@ class Trainer:
         if self.rank == 0 or self.replicas:
             print(text, flush=True)
 
-    def _log(self, mode: str, records: list[Record]) -> None:
-        """Write ("w") or add ("a") records to the log, a line of JSON each."""
-        if self.folder:
-            lines = [json.dumps({key: value for key, value in asdict(record).items() if value is not None}) + "\n" for record in records]
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with open(self.folder / "log.jsonl", mode) as file:
-                    file.writelines(lines)
-            except OSError as error:
-                fail(
-                    f"write {self.folder / 'log.jsonl'}",
-                    f"{error.strerror or error}; checkpoints are untouched",
-                    "a folder that you may write to, with space left",
-                )
-
     # ------------------------------------------------------------ checkpoints
     def save(self) -> Path:
         """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
-        folder = self.folder
+        folder = self.run_folder
         if folder is None:
             fail("Trainer.save", "checkpoint_dir is empty", "training_config.checkpoint_dir: a folder")
         tensors = self.collected()
         meta = {"settings": asdict(self.settings), "tokenizer": self.tokenizer.to_dict(), "optimizer_steps": self.optimizer.steps}
-        meta |= {"step": self.steps, "history": [asdict(record) for record in self.history]}
-        return of_rank_0(self.comm, lambda: checkpoint.save(folder, self.steps, tensors, meta))
+        return of_rank_0(self.comm, lambda: folder.save(self.steps, tensors, meta | {"step": self.steps}))
 
     def collected(self) -> dict[str, np.ndarray]:
         """What a checkpoint keeps, whole on rank 0: "model/<parameter>" and "optimizer/<kind>/<parameter>", global arrays."""
         tensors = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         return tensors | {f"optimizer/{key}": array for key, array in self.optimizer.state_dict()["tensors"].items()}
 
-    def _restore(self, path: Path | None, tensors: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
-        then, now = meta["settings"]["transformer_config"], json.loads(json.dumps(asdict(self.model_config)))
+    def _restore(self, saved: Saved) -> None:
+        path, tensors = saved.path, saved.tensors
+        then, now = saved.meta.settings.transformer_config, json.loads(json.dumps(asdict(self.model_config)))
         for key in sorted((then.keys() & now.keys()) - FREE):  # shapes do not say all: how many heads share a width
             if then[key] != now[key]:
                 fail(f"load {path}", f"its model has {key} {then[key]}, the configuration says {now[key]}", "that value, or another checkpoint_dir")
@@ -350,9 +353,8 @@ class Trainer:
         for name, parameter in self.parameters.items():
             parameter.place(model[name])
         remembered = {key[10:]: array for key, array in tensors.items() if key.startswith("optimizer/")}
-        self.optimizer.load_state_dict({"steps": meta["optimizer_steps"], "tensors": remembered})
-        self.steps = int(meta["step"])
-        self.history = [Record(**record) for record in meta["history"]]
+        self.optimizer.load_state_dict({"steps": saved.meta.optimizer_steps, "tensors": remembered})
+        self.steps, self.history = saved.meta.step, saved.history
         self.say(f"Going on from step {self.steps}: {path}")
 
     # ------------------------------------------------------------ use

@@ -9,8 +9,9 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
+from ttkit.visualize.chart import Chart
 from ttkit.visualize.drawing import Drawing
-from ttkit.visualize.memory import MemoryReport, draw_memory, memory
+from ttkit.visualize.memory import MemoryReport, memory
 from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
@@ -34,11 +35,18 @@ __all__ = [
 ]
 
 
-def _show(drawing: Drawing, text: str) -> None:
-    """Show a figure; a page that cannot, shows the text."""
+def _show(picture: Drawing | Chart, text: str = "") -> None:
+    """Show a picture; a page that cannot, shows the text, by default that of its repr."""
     from IPython.display import display
 
-    display({"text/html": drawing.html(), "text/plain": text}, raw=True)
+    display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
+
+
+def _show_or_print(picture: Drawing | Chart) -> None:
+    if in_notebook():
+        _show(picture)
+    else:
+        print(picture)
 
 
 def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
@@ -58,32 +66,31 @@ def descriptor_html(descriptor: Any) -> str:
     return "".join(drawing.html() for drawing in draw_descriptor(descriptor))
 
 
-def tensor_html(tensor: Any) -> str:
-    """A tensor's picture as HTML; its text where it cannot be drawn, so that a notebook always shows something."""
+def _html(thing: Any, draw: Callable[[Any], Drawing | Chart]) -> str:
+    """A picture as HTML; the text of what cannot be drawn, so that a notebook always shows something."""
     try:
-        return draw_tensor(tensor).html()
+        return draw(thing)._repr_html_()
     except Exception:
-        return f"<pre>{escape(repr(tensor))}</pre>"
+        return f"<pre>{escape(repr(thing))}</pre>"
+
+
+def tensor_html(tensor: Any) -> str:
+    """A tensor's picture as HTML."""
+    return _html(tensor, draw_tensor)
 
 
 def plan_html(plan: Any) -> str:
-    """A plan's picture as HTML: all its steps; its text where it cannot be drawn, so that a notebook always shows something."""
-    try:
-        from ttkit.visualize.strip import strip
+    """A plan's picture as HTML: all its steps."""
+    from ttkit.visualize.strip import strip
 
-        return strip(plan).html()
-    except Exception:
-        return f"<pre>{escape(repr(plan))}</pre>"
+    return _html(plan, strip)
 
 
 def schedule_html(schedule: Any) -> str:
-    """A pipeline schedule's picture as HTML; its text where it cannot be drawn, so that a notebook always shows something."""
-    try:
-        from ttkit.visualize.schedule import draw_schedule, schedule_picture
+    """A pipeline schedule's chart as HTML."""
+    from ttkit.visualize.schedule import schedule_picture
 
-        return draw_schedule(schedule_picture(schedule)).html()
-    except Exception:
-        return f"<pre>{escape(repr(schedule))}</pre>"
+    return _html(schedule, schedule_picture)
 
 
 def visualize_mesh_device(mesh_device: Any) -> None:
@@ -166,13 +173,10 @@ def visualize_descriptor(descriptor: Any) -> None:
     display({"text/html": descriptor_html(descriptor), "text/plain": described(descriptor)}, raw=True)
 
 
-def visualize_memory(mesh: Any) -> None:
-    """Show how full each chip's memory is."""
+def visualize_memory(mesh: Any, ax: Any = None) -> Any:
+    """Show how full each chip's memory is; with a matplotlib Axes, draw into it and return it."""
     report = memory(mesh)
-    if in_notebook():
-        return _show(draw_memory(report), repr(report))
-    print(report)
-    return None
+    return _show_or_print(report) if ax is None else report.plot(ax)
 
 
 def visualize_plan(plan: Any, step: int | None = None) -> None:
@@ -189,14 +193,10 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
     from ttkit.visualize.strip import strip
 
     _has(plan, ("topology", "steps", "states"), "visualize_plan", "a plan of ttkit.plans")
-    drawing = strip(plan) if step is None else draw_step(plan, step)
-    if in_notebook():
-        return _show(drawing, drawing.text)
-    print(drawing.text)
-    return None
+    _show_or_print(strip(plan) if step is None else draw_step(plan, step))
 
 
-def visualize_schedule(schedule: Any, measured: Any = None) -> None:
+def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:
     """Show a pipeline schedule: when each stage does what with which micro-batch, its bubble and its memory; on a terminal in letters.
 
     Args:
@@ -204,6 +204,7 @@ def visualize_schedule(schedule: Any, measured: Any = None) -> None:
             what its `timeline(...)` returns.
         measured: a run to show on the same axis: (stage, action, start in s, end in s) of each action; a schedule without times
             of its own then takes the medians of the run.
+        ax: a matplotlib Axes to draw into; it is returned, and nothing is shown.
 
     Raises:
         TTKitError: a measured action that is none of the schedule's, or that ends before it starts.
@@ -215,14 +216,11 @@ def visualize_schedule(schedule: Any, measured: Any = None) -> None:
           stage 0 |F0----F1----..................B0----------B1----------| bubble 33.3%, holds 2
           stage 1 |......F0----F1----B0----------B1----------............| bubble 33.3%, holds 2
     """
-    from ttkit.visualize.schedule import draw_schedule, schedule_picture
+    from ttkit.visualize.schedule import schedule_picture
 
     _has(getattr(schedule, "schedule", schedule), ("stages", "micro_batches", "tasks"), "visualize_schedule", "a schedule of ttkit.plans")
     picture = schedule_picture(schedule, measured)
-    if in_notebook():
-        return _show(draw_schedule(picture), repr(picture))
-    print(picture)
-    return None
+    return _show_or_print(picture) if ax is None else picture.plot(ax)
 
 
 def step_through(plan: Any) -> None:

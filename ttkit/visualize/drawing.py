@@ -1,4 +1,4 @@
-"""SVG by hand: boxes, lines, arrows and words in the colours of the page, light or dark. All of the kit's pictures are drawn with it."""
+"""SVG by hand: boxes, lines, arrows and words in the colours of the page, light or dark. All diagrams are drawn with it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ PALETTE = (
     "#f2ac7b", "#fdc6f7", "#82b862", "#b0a5c0", "#bcd8fe", "#fec8b0", "#c4fda4", "#d487cd",
     "#c6a234", "#9ba1fb", "#71b5ac", "#6e98c3", "#a9889d", "#d29580", "#6ff1c9", "#c0dabb",
 )  # fmt: skip
+
+
+def on_page(svg: str) -> str:
+    """SVG for a notebook, with the style that follows its theme."""
+    return f'<div class="ttkit-picture {CLASS}"><style>{STYLE}</style>{svg}</div>'
 
 
 def tone(group: int) -> str:
@@ -75,12 +80,6 @@ class Drawing:
         """A straight line."""
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self._parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" stroke-width="{width:g}"{dashed}/>')
-
-    def curve(self, points: Sequence[Point], *, colour: str = "var(--wire)", width: float = 2, dash: str = "") -> None:
-        """Straight pieces from point to point as one shape, so that dashes run on over the corners."""
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        path = " ".join(f"{round(x, 1):g},{round(y, 1):g}" for x, y in points)
-        self._parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}" stroke-linejoin="round"{dashed}/>')
 
     def arc(self, start: Point, end: Point, lift: Point, *, colour: str = "var(--wrap)", width: float = 1.3) -> None:
         """An arc that leaves both ends in the direction `lift` and rises by three quarters of it."""
@@ -135,7 +134,7 @@ class Drawing:
 
     def html(self) -> str:
         """The picture for a notebook, with the style that follows its theme."""
-        return f'<div class="ttkit-picture {CLASS}"><style>{STYLE}</style>{self.svg(f""" style="min-width:{SMALLEST * self.width:.0f}px" """.rstrip())}</div>'
+        return on_page(self.svg(f' style="min-width:{SMALLEST * self.width:.0f}px"'))
 
     def standalone(self) -> str:
         """The picture as an SVG file that carries its own style and a background."""

@@ -1,22 +1,22 @@
-"""How busy the cables are in a plan."""
+"""How much a plan sends from each chip to the next."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from ttkit.plans import Plan
-from ttkit.visualize.drawing import Drawing, width_of
+from ttkit.visualize.chart import BLUE, GREY, Chart, entitle
 from ttkit.visualize.moments import ranges, size_text, title_of
 
 MOST, KINDS = 16, 8  # ways with a bar of their own, and bars for the others
-NAME, BAR, STEP = 76, 380, 20  # widths of the names and the longest bar; from bar to bar
 
 
 @dataclass(frozen=True)
 class LinkUse:
-    """What goes over the cable from one chip to another: bytes in all, and the numbers of the steps in which it is busy."""
+    """What a chip sends to one that it is linked to: bytes in all, and the steps with a transfer."""
 
     source: int
     destination: int
@@ -25,7 +25,7 @@ class LinkUse:
 
 
 def link_use(plan: Plan) -> list[LinkUse]:
-    """Both ways of every cable, the busiest first.
+    """Return both ways of every pair of linked chips, the busiest first.
 
     Example:
         >>> from ttkit.plans import all_gather, topology
@@ -43,34 +43,6 @@ def link_use(plan: Plan) -> list[LinkUse]:
     return sorted(uses, key=lambda use: (-use.bytes, -len(use.steps), place[use.source], place[use.destination]))
 
 
-def link_chart(plan: Plan) -> Drawing:
-    """A bar for each way of the busiest cables; of the others, a bar for all that carry the same.
-
-    Example:
-        >>> from ttkit.plans import broadcast, topology
-        >>> print(link_chart(broadcast(topology("n300"), 4096)))
-        broadcast on n300 1x2, both ways · bytes over each cable
-        0 → 1: 4 KiB, busy in 1 of 1 steps
-        Busiest: from chip 0 to chip 1, 4 KiB in step 1.
-        1 way carries nothing.
-    """
-    bars, foot = link_bars(plan)
-    title = f"{title_of(plan)} · bytes over each cable"
-    longest = bars[0].bytes if bars else 1
-    text = [f"{bar.name}: {bar.words}" for bar in bars]
-    ends = [NAME + BAR * bar.bytes / longest + 8 + width_of(bar.words, 11) for bar in bars]
-    width = max([width_of(title, 13, bold=True) + 8, *ends, *(width_of(sentence, 11) + 8 for sentence in foot)])
-    drawing = Drawing(width, 34 + STEP * len(bars) + 15 * len(foot) + 6, title, "\n".join([title, *text, *foot]))
-    drawing.words(3, 16, title, size=13, anchor="start", bold=True)
-    for i, bar in enumerate(bars):
-        y, length = 30 + i * STEP, max(2, BAR * bar.bytes / longest)
-        drawing.words(NAME - 8, y + 11, bar.name, size=12, anchor="end")
-        drawing.box(NAME, y, length, 14, fill="var(--edge)" if bar.many else "var(--wire)", edge="none", round=3)
-        drawing.words(NAME + length + 8, y + 11, bar.words, size=11, anchor="start", colour="var(--soft)")
-    drawing.lines(3, 30 + STEP * len(bars) + 12, foot, size=11, step=15, anchor="start", colour="var(--soft)")
-    return drawing
-
-
 @dataclass(frozen=True)
 class Bar:
     """A bar of the chart: for one way, or for `many` that carry as much in as many steps."""
@@ -81,8 +53,45 @@ class Bar:
     many: bool = False
 
 
-def link_bars(plan: Plan) -> tuple[list[Bar], list[str]]:
-    """The bars of the chart, and what is said under them."""
+@dataclass(frozen=True, repr=False)
+class LinkChart(Chart):
+    """A bar for each of the busiest ways from chip to chip, and sentences about the others."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    foot: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join([self.title, *(f"{bar.name}: {bar.words}" for bar in self.bars), *self.foot])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 0.9 + 0.22 * len(self.bars) + 0.15 * len(self.foot)
+
+    def draw(self, ax: Any) -> None:
+        """Draw the bars, the busiest on top."""
+        names, sizes = [bar.name for bar in self.bars], [bar.bytes for bar in self.bars]
+        colours = [GREY if bar.many else BLUE for bar in self.bars]
+        drawn = ax.barh(range(len(names)), sizes, 0.7, color=colours)
+        ax.bar_label(drawn, [bar.words for bar in self.bars], padding=5)
+        ax.set_yticks(range(len(names)), names)
+        ax.set(xlim=(0, 1.5 * max(sizes, default=1)), ylim=(max(len(names), 1) - 0.5, -0.5), xticks=[])
+        ax.set_xlabel("\n".join(self.foot), loc="left")
+        entitle(ax, self.title)
+
+
+def link_chart(plan: Plan) -> LinkChart:
+    """Chart what a plan sends from chip to chip; less busy ways of the same bytes share a bar.
+
+    Example:
+        >>> from ttkit.plans import broadcast, topology
+        >>> link_chart(broadcast(topology("n300"), 4096))
+        broadcast on n300 1x2, both ways · bytes from chip to chip
+        0 → 1: 4 KiB, busy in 1 of 1 steps
+        Busiest: from chip 0 to chip 1, 4 KiB in step 1.
+        1 way carries nothing.
+    """
     uses, steps = link_use(plan), len(plan.steps)
     busy = [use for use in uses if use.bytes]
     same = itertools.groupby(busy[MOST:], key=lambda use: (use.bytes, len(use.steps)))
@@ -97,10 +106,9 @@ def link_bars(plan: Plan) -> tuple[list[Bar], list[str]]:
         foot.append(f"Busiest: from chip {first.source} to chip {first.destination}, {size_text(first.bytes)} in {numbers}{others}.")
     if rest[KINDS:]:
         foot.append(f"{sum(n for _, _, n in rest[KINDS:])} more carry {size_text(rest[KINDS][0])} or less.")
-    idle = len(uses) - len(busy)
-    if idle:
+    if idle := len(uses) - len(busy):
         foot.append(f"{idle} way{'s' * (idle != 1)} carr{'ies' if idle == 1 else 'y'} nothing.")
-    return bars, foot
+    return LinkChart(f"{title_of(plan)} · bytes from chip to chip", tuple(bars), tuple(foot))
 
 
 def _words(nbytes: int, busy: int, steps: int) -> str:

@@ -1,4 +1,4 @@
-"""What each chip's memory holds: a report, and bars."""
+"""How full the memory of each chip is: a report, and a chart."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import Drawing
+from ttkit.visualize.chart import BLUE, Chart, entitle
 from ttkit.words import short
 
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
-BAR_W, BAR_H, STEP, MARGIN = 420, 14, 22, 225
 
 
-@dataclass(frozen=True)
-class MemoryReport:
+@dataclass(frozen=True, repr=False)
+class MemoryReport(Chart):
     """DRAM of the chips of a mesh, in bytes: `used[device]`, and the `total` that each has; NaN on a card."""
 
     mesh: str
@@ -38,8 +37,34 @@ class MemoryReport:
         head = f"DRAM of {self.mesh}: {self.total:,} bytes a chip\n{'device':>8} {'used':>16} {'free':>16}"
         return "\n".join([head, *(f"{device:>8} {used:>16,} {self.total - used:>16,}" for device, used in self.used.items())])
 
-    def _repr_html_(self) -> str:
-        return draw_memory(self).html()
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """What the chart shows, and how much there is."""
+        known = f"of {short(self.total, 'B')} on each chip" if self.known else "not known on a card"
+        return f"DRAM in use on {self.mesh}: {known}"
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 2.4 if self.known else 0.4
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar for each chip, up to the whole memory unless nearly all of it is free."""
+        entitle(ax, self.title)
+        if not self.known:
+            ax.set_axis_off()
+            return
+        used = list(self.used.values())
+        drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
+        ax.bar_label(drawn, [short(nbytes, "B") for nbytes in used], padding=2, rotation=90 * (len(used) > 8))
+        ax.set_xticks(range(len(used)), list(self.used))
+        ax.set_xlabel("device")
+        ax.yaxis.set_major_formatter(lambda nbytes, _: short(nbytes, "B"))
+        ax.margins(y=0.4 if len(used) > 8 else 0.15)
+        if not any(used) or max(used) > self.total / 50:
+            ax.set_ylim(0, self.total)
+        ax.grid(axis="y")
+        ax.set_axisbelow(True)
 
 
 def memory(mesh: Any) -> MemoryReport:
@@ -59,40 +84,3 @@ def memory(mesh: Any) -> MemoryReport:
 
     used = bytes_in_use()
     return MemoryReport(repr(mesh), mesh.system.chip.dram_bytes, {device: used[device] for device in mesh.get_device_ids()})
-
-
-def _scale(report: MemoryReport) -> float:
-    """What the bars' end stands for: the whole memory, or a round number above the fullest chip where all are nearly empty."""
-    fullest = max(report.used.values(), default=0)
-    if not fullest or fullest > report.total / 50:
-        return report.total
-    power = 10 ** (len(str(int(fullest))) - 1)
-    return min(n * power for n in (2, 5, 10, 20) if n * power > 1.2 * fullest)
-
-
-def draw_memory(report: MemoryReport) -> Drawing:
-    """A bar for each chip, in two columns where chips are many; one line of words where nothing is known."""
-    if not report.known:
-        drawing = Drawing(BAR_W + MARGIN, 24, f"DRAM in use on {report.mesh}")
-        drawing.words(3, 16, f"DRAM in use on {report.mesh}: not known on a card", size=13, anchor="start", bold=True)
-        return drawing
-    devices, scale = list(report.used), _scale(report)
-    columns = 1 if len(devices) <= 16 else 2
-    rows, bar = -(-len(devices) // columns), BAR_W // columns
-    drawing = Drawing(columns * (bar + MARGIN), STEP * rows + 60, f"DRAM in use on {report.mesh}")
-    drawing.words(3, 16, f"DRAM in use on {report.mesh}", size=13, anchor="start", bold=True)
-    for i, device in enumerate(devices):
-        column, row = divmod(i, rows)
-        x, y, used = column * (bar + MARGIN) + 80, 30 + row * STEP, report.used[device]
-        drawing.words(x - 10, y + 11, f"device {device}", size=12, anchor="end")
-        drawing.box(x, y, bar, BAR_H, fill="var(--empty)", edge="var(--frame)", round=3)
-        if used:
-            drawing.box(x, y, max(2, bar * used / scale), BAR_H, fill="var(--wire)", edge="none", round=3)
-        drawing.words(x + bar + 8, y + 11, f"{short(used, 'B')} of {short(report.total, 'B')}", size=12, anchor="start", colour="var(--soft)")
-    note = (
-        "The bars end at the whole memory of a chip."
-        if scale == report.total
-        else f"The bars end at {short(scale, 'B')}: nearly all of the {short(report.total, 'B')} is free."
-    )
-    drawing.words(3, 30 + rows * STEP + 16, note, size=11, anchor="start", colour="var(--soft)")
-    return drawing

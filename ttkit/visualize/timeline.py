@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill, shorten
+from typing import Any
 
-from ttkit.visualize.drawing import INK, Drawing, tone, width_of, wrap
-from ttkit.words import PREFIXES, short
+from ttkit.visualize.chart import EMPTY, MANY, Chart, bars, entitle, fits, lanes, write
+from ttkit.visualize.drawing import tone
+from ttkit.visualize.moments import ranges
+from ttkit.words import short
 
 COMPUTE, COMMUNICATION = "compute", "communication"
-FILL = {COMPUTE: tone(1), COMMUNICATION: tone(3)}
-LEFT, PLOT, RIGHT = 128, 760, 34  # widths: labels, time, half of the last number
-TOP, LANE, BAR = 66, 34, 24  # heights: above the lanes, a lane, a bar in it
-LEAST = 1.0  # width of a bar that can still be seen; shorter ones are drawn together
+LOOKS = {COMPUTE: (tone(1), ""), COMMUNICATION: (tone(3), "\\\\")}  # colour and hatch
 Interval = tuple[float, float]
 
 
@@ -43,14 +44,7 @@ class Lane:
             >>> Lane((0, 1, 2, 3, 6), ()).label
             'chips 0-3, 6 alike'
         """
-        runs: list[list[int]] = []
-        for chip in self.chips:
-            if runs and chip == runs[-1][-1] + 1:
-                runs[-1].append(chip)
-            else:
-                runs.append([chip])
-        each = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-        named = ", ".join(each) if len(each) <= 8 else f"{each[0]}, {each[1]} … {each[-1]}"
+        named = shorten(ranges(self.chips), 50, placeholder=" …")
         return f"chip {named}" if len(self.chips) == 1 else f"chips {named} alike"
 
     def spent(self, kind: str) -> float:
@@ -61,15 +55,18 @@ class Lane:
     def exposed(self) -> list[Interval]:
         """When the chips communicate and compute nothing meanwhile: (start, end) in seconds."""
         busy = sorted((b.start_s, b.end_s) for b in self.bars if b.kind == COMPUTE)
+        ends = list(itertools.accumulate((end for _, end in busy), max))
         found = []
         for bar in self.bars:
             if bar.kind == COMMUNICATION:
                 at = bar.start_s
-                for start, end in busy:
-                    if start < bar.end_s and end > at:
-                        if start > at:
-                            found.append((at, start))
-                        at = max(at, end)
+                for i in range(bisect.bisect_right(ends, at), len(busy)):
+                    start, end = busy[i]
+                    if start >= bar.end_s:
+                        break
+                    if start > at:
+                        found.append((at, start))
+                    at = max(at, end)
                 if at < bar.end_s:
                     found.append((at, bar.end_s))
         return found
@@ -85,9 +82,9 @@ def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
     return tuple(Lane(tuple(chips), same) for same, chips in alike.items())
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """What a picture of a timeline shows."""
+@dataclass(frozen=True, repr=False)
+class Timeline(Chart):
+    """What ran when on which chips, and its chart."""
 
     title: str
     lanes: tuple[Lane, ...]
@@ -105,101 +102,31 @@ class Timeline:
             lines.append(f"  {lane.label}: {spent} ({short(exposed, 's')} exposed), modelled")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        return draw_timeline(self).html()
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.0 + 0.4 * max(len(self.lanes), 1)
 
+    def draw(self, ax: Any) -> None:
+        """Draw a lane under the other on an axis of modelled time."""
+        from matplotlib.ticker import EngFormatter
 
-def ticks(end: float) -> list[float]:
-    """Five to eleven round numbers from 0 to `end`.
-
-    Example:
-        >>> ticks(7.0)
-        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
-    """
-    rough = end / 10
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
-    return [i * step for i in range(int(end / step * 1.0001) + 1)]
-
-
-def draw_timeline(timeline: Timeline) -> Drawing:
-    """A lane under the other, bars to scale, with an axis of modelled time; stripes where communication is exposed."""
-    lanes, end = timeline.lanes, timeline.end_s
-    bottom = TOP + LANE * max(1, len(lanes))
-    drawing = Drawing(LEFT + PLOT + RIGHT, bottom + 46, timeline.title, repr(timeline))
-    drawing.words(3, 16, timeline.title, size=13, anchor="start", bold=True)
-    _legend(drawing)
-    if not end:
-        drawing.words(LEFT, TOP + 20, "nothing that takes modelled time", anchor="start", colour="var(--soft)")
-        return drawing
-    scale = PLOT / end
-    size, unit = next((size, prefix) for size, prefix in PREFIXES if end >= size or size == PREFIXES[-1][0])
-    for tick in ticks(end / size):
-        x = LEFT + tick * size * scale
-        drawing.line(x, TOP - 6, x, bottom, colour="var(--frame)", width=1)
-        drawing.words(x, bottom + 16, f"{tick:.6g}", size=11, colour="var(--soft)")
-    drawing.words(LEFT + PLOT / 2, bottom + 36, f"modelled time in {unit}s", size=11, colour="var(--soft)")
-    for i, lane in enumerate(lanes):
-        y = TOP + i * LANE
-        for j, line in enumerate(lines := wrap(lane.label, LEFT - 16, 11, 2)):
-            drawing.words(LEFT - 10, y + BAR / 2 + 4 + 12 * (j - (len(lines) - 1) / 2), line, size=11, anchor="end")
-        drawing.box(LEFT, y, PLOT, BAR, fill="var(--empty)", edge="none", round=0)
-        _bars(drawing, lane, y, scale)
-    return drawing
-
-
-def _bars(drawing: Drawing, lane: Lane, y: float, scale: float) -> None:
-    drawn = [(b, LEFT + b.start_s * scale, (b.end_s - b.start_s) * scale) for b in _seen(lane.bars, LEAST / scale)]
-    for bar, x, width in drawn:
-        drawing.box(x, y, width, BAR, fill=FILL[bar.kind], edge="var(--page)" if width > 4 else "none", round=0)
-    for start, stop in _joined(lane.exposed):
-        if (stop - start) * scale >= LEAST:
-            _shade(drawing, LEFT + start * scale, y, (stop - start) * scale, BAR)
-    for bar, x, width in drawn:
-        name = bar.name.rpartition(".")[2]
-        room = width_of(name, 10)
-        if room + 6 <= width:
-            if bar.kind == COMMUNICATION:  # a plate under the words, so that the stripes leave them readable
-                drawing.box(x + (width - room) / 2 - 2, y + 5, room + 4, BAR - 10, fill=FILL[bar.kind], edge="none", round=2)
-            drawing.words(x + width / 2, y + BAR / 2 + 3.5, name, size=10, colour=INK)
-
-
-def _seen(bars: Sequence[Bar], least: float) -> list[Bar]:
-    """The bars with those that are too short to be seen put together, in the colour of what most of their time is."""
-    found: list[Bar] = []
-    crowd: list[Bar] = []
-    for bar, following in itertools.zip_longest(bars, bars[1:]):
-        crowd.append(bar)
-        apart = following is None or following.start_s - bar.end_s > least
-        if apart or bar.end_s - crowd[0].start_s >= least:
-            spent = {kind: sum(b.end_s - b.start_s for b in crowd if b.kind == kind) for kind in FILL}
-            kind = max(spent, key=lambda k: spent[k])
-            found.append(bar if len(crowd) == 1 else Bar(f"{len(crowd)} operations", kind, crowd[0].start_s, bar.end_s))
-            crowd = []
-    return found
-
-
-def _joined(parts: Sequence[Interval]) -> list[Interval]:
-    """Intervals that follow each other at once, as one."""
-    found: list[Interval] = []
-    for start, end in parts:
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((start, end))
-    return found
-
-
-def _legend(drawing: Drawing) -> None:
-    x: float = LEFT
-    why = "exposed: the chip computes nothing meanwhile"
-    for text, fill in ((COMPUTE, FILL[COMPUTE]), (COMMUNICATION, FILL[COMMUNICATION]), (why, FILL[COMMUNICATION]), ("idle", "var(--empty)")):
-        drawing.box(x, 30, 14, 14, fill=fill, edge="none", round=2)
-        if text == why:
-            _shade(drawing, x, 30, 14, 14)
-        drawing.words(x + 20, 41, text, size=11, anchor="start", colour="var(--soft)")
-        x += 20 + width_of(text, 11) + 24
-
-
-def _shade(drawing: Drawing, x: float, y: float, w: float, h: float) -> None:
-    drawing.stripes(x, y, w, h, colour="rgba(28,36,48,.3)", step=7, width=1.6)
+        exposed = (LOOKS[COMMUNICATION][0], "//")
+        entitle(ax, self.title, {**LOOKS, "exposed: the chip computes nothing meanwhile": exposed, "idle": (EMPTY, "")})
+        end = self.end_s
+        if not end:
+            ax.text(0.5, 0.5, "nothing that takes modelled time", transform=ax.transAxes, ha="center")
+            ax.set(xticks=[], yticks=[])
+            return
+        lanes(ax, [fill(lane.label, 20) for lane in self.lanes], end)
+        many = sum(len(lane.bars) for lane in self.lanes) > MANY
+        for row, lane in enumerate(self.lanes):
+            for kind, look in LOOKS.items():
+                bars(ax, row, [(bar.start_s, bar.end_s) for bar in lane.bars if bar.kind == kind], *look, many)
+            bars(ax, row, lane.exposed, *exposed, many)
+            for bar in lane.bars:
+                name, plate = bar.name.rpartition(".")[2], LOOKS[bar.kind][0] if bar.kind == COMMUNICATION else None
+                if fits(ax, name, bar.end_s - bar.start_s, end):
+                    write(ax, (bar.start_s + bar.end_s) / 2, row, name, plate)
+        ax.xaxis.set_major_formatter(EngFormatter(unit="s"))
+        ax.set_xlabel("modelled time")

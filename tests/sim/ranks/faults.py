@@ -1,6 +1,7 @@
 """Run by every rank: what goes wrong, and what is said. python faults.py NAME"""
 
 import os
+import pathlib
 import signal
 import sys
 import threading
@@ -47,10 +48,9 @@ def mismatch():
 def late():
     """Rank 1 stays away: the others name it when the time is over, and do not begin again as if nothing had been."""
     t = ones(mesh())
-    fabric.rank_checks(timeout_s=1)
-    if RANK == 1:
-        time.sleep(3)
-    else:
+    ttnn.distributed_context_barrier()  # from here to the call, a busy machine has the time that the ranks wait
+    fabric.rank_checks(timeout_s=5)
+    if RANK != 1:
         for _ in range(2):
             try:
                 ttnn.all_reduce(t, cluster_axis=1)
@@ -70,14 +70,17 @@ def dies():
 def interrupted():
     """Ctrl-C reaches a rank that waits, which says for whom."""
     t = ones(mesh())
+    done = pathlib.Path(os.environ["TT_MESH_GRAPH_DESC_PATH"]).with_name("interrupted")
     if RANK == 0:
         threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             ttnn.all_reduce(t, cluster_axis=0)
         except KeyboardInterrupt as stop:
             print(f"rank 0: {stop}", flush=True)
+        done.touch()
     else:
-        time.sleep(3)
+        while not done.exists():
+            time.sleep(0.05)
     fabric.start_over()
     assert float(ttnn.all_reduce(t, cluster_axis=0).full_array().max()) == 2
     print(f"passed {RANK}", flush=True)

@@ -1,9 +1,14 @@
-"""Run by every rank: the distributed context, and sockets between meshes. python talk.py two|shared"""
+"""Run by every rank: the distributed context, and sockets between meshes. python talk.py two|channel|shared ..."""
 
 import os
+import pathlib
 import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from machine import close_all
 
 import ttkit
 from ttkit import ttnn
@@ -127,5 +132,7 @@ def shared():
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print(f"passed {RANK}", flush=True)
+    for name in sys.argv[1:]:
+        globals()[name]()
+        close_all()
+        print(f"passed {name} {RANK}", flush=True)

@@ -1,13 +1,15 @@
 """Training configurations: defaults, references to other files, unknown keys with the nearest known one."""
 
 import pathlib
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from ttkit import TTKitError
-from ttkit.cluster import axes, lint_path, read_settings
-from ttkit.cluster.settings import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
+from ttkit.cluster import lint_path
+from ttkit.train import axes, read_settings
+from ttkit.train.config import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
 
 
 @pytest.fixture
@@ -66,13 +68,16 @@ WRONG = {
     "training_config: {lerning_rate: 1}": "1: error: training_config.lerning_rate: unknown key 'lerning_rate': ttml ignores it; did you mean 'learning_rate'?",
     "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; did you mean 'mesh_shape'?",
     "devise_config: {}\ntraining_config: {}": "1: warning: unknown section 'devise_config'; did you mean 'device_config'?",
-    "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got '8'; it is a list of whole numbers, such as [1, 1]",
-    "device_config: {mesh_shape: [0, 8]}": "1: error: mesh_shape [0, 8] has no devices; rows and columns of the mesh, such as [2, 4]",
-    "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got '1'; it is true or false, such as false",
-    "training_config: {batch_size: many}": "1: error: training_config.batch_size: got 'many'; it is a whole number, such as 64",
-    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of bpe, char, byte",
-    "training_config: 3": "1: error: training_config: it must be a mapping; one line 'key: value' below it for each setting",
-    "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: tcp; one of mpi, fabric",
+    "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got 8: input should be a valid tuple; the default is [1, 1]",
+    "device_config: {mesh_shape: [0, 8]}": "1: error: "
+    "device_config.mesh_shape.0: got 0: input should be greater than or equal to 1; at least 1 and at most 2,147,483,647",
+    "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got 1: input should be a valid boolean; the default is false",
+    "training_config: {batch_size: many}": "1: error: "
+    "training_config.batch_size: got 'many': input should be a valid integer; at least 1 and at most 2,147,483,647; the default is 64",
+    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of 'bpe', 'char' or 'byte'",
+    "training_config: 3": "1: error: "
+    "training_config: got 3: input should be a dictionary or an instance of TrainingConfig; one line 'key: value' below it for each setting",
+    "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: Unknown socket_type: tcp; one of 'mpi' or 'fabric'",
     "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: {batch_size: 64}": "2: error: "
     "batch_size 64 is not divisible by the DDP size 3 of mesh_shape [3, 2]: 64 % 3 = 1; batch_size 63 or 66",
     "device_config: {mesh_shape: [1, 8], enable_ddp: true}\ntraining_config: {batch_size: 6}": "2: error: "
@@ -92,8 +97,10 @@ WRONG = {
     "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must equal mesh dimensions (2). "
     f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
-    "context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
-    "device_config: {enable_pp: true}": "1: error: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
+    "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
+    "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
+    "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",
+    "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
     "multihost_config: {pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 3}}}": "1: error: "
     "blocks_per_rank [2, 3] does not add up to num_blocks 6; one line 'RANK: BLOCKS' for each rank",
 }
@@ -104,10 +111,34 @@ def test_what_is_wrong_is_said(put, text, said):
     path = put(text)
     assert [f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}" for finding in lint_path(path)] == [said]
     if ": error: " in said:
-        with pytest.raises(TTKitError, match=r"train\.yaml:\d"):
+        with pytest.raises(TTKitError, match=r"train\.yaml:\d+:\d+: "):
             read_settings(path)
     else:
         read_settings(path)
+
+
+def test_a_fault_has_its_column_and_all_faults_are_told(put):
+    last = "training_config: {batch_size: 4, optimizer: {type: SGD, momentun: 0.9, lr: -1}}"
+    path = put(f"device_config:\n    mesh_shape: [2, 0]\n{last}\n")
+    with pytest.raises(TTKitError) as error:
+        read_settings(path)
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"read {path}: 3 errors"
+    assert [line.removeprefix(str(path)).partition(": got")[0] for line in lines[1::2]] == [
+        ":2:21: device_config.mesh_shape.1",
+        f":3:{last.index('lr:') + 1}: training_config.optimizer.lr",
+        f":3:{last.index('momentun') + 1}: training_config.optimizer.momentun: unknown key 'momentun': ttml ignores it",
+    ]
+    assert lines[-1] == "  try: did you mean 'momentum'?"
+
+
+def test_values_given_in_python_are_checked_alike():
+    with pytest.raises(TTKitError, match=r"DeviceConfig\(mesh_shape.1\): got 0: .*\n  try: at least 1 and at most 2,147,483,647"):
+        DeviceConfig((1, 0))
+    with pytest.raises(TTKitError, match="did you mean 'learning_rate'"):
+        TrainingConfig(lerning_rate=1)
+    with pytest.raises(TTKitError, match=r"TrainingConfig\(beta1\): got 1: input should be less than 1\n  try: at least 0 and below 1; the default is 0.9"):
+        replace(TrainingConfig(), beta1=1)
 
 
 def test_references_that_lead_nowhere(put):

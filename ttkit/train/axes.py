@@ -1,7 +1,7 @@
 """Which mesh axis data and tensor parallelism take, and what their sizes must divide.
 
-ttml had two rules. The older one counts mesh dimensions, and a mesh always has two: a line of chips cannot train with one strategy.
-The newest gives the one strategy of a line the axis that is longer than 1, as the training guide promises for [1, 32].
+The rule is ttml's newest: the one strategy of a line has the axis that is longer than 1, as the training
+guide promises for [1, 32].
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from collections.abc import Collection, Sequence
 
 from ttkit.errors import fail
 
-GENERATIONS = ("newest", "older")
 STRATEGIES = ("ddp", "cp", "tp")  # in the order in which they take axes
 GUIDES_RULE = "The number of parallelization axes must be equal to the number of mesh shape dimensions"  # what the guide has people search for
 GUIDES_CURE = "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
 
 
-def parallel_axes(shape: Sequence[int], enabled: Collection[str], generation: str = "newest") -> dict[str, int]:
+def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, int]:
     """The mesh axis of each strategy that is on: {"ddp": 0, "tp": 1}.
 
     Args:
         shape: rows and columns of the mesh.
         enabled: of "ddp", "tp" and "cp", those that are on.
-        generation: "newest", or "older" for ttml's earlier rule: the first axis to the first strategy, and as many strategies as
-            dimensions, so that one of them alone fits no mesh of two dimensions.
 
     Raises:
-        TTKitError: the wrong number of strategies for the shape, in the words of that generation; context parallelism; no such generation.
+        TTKitError: the wrong number of strategies for the shape, in ttml's words; context parallelism.
 
     Example:
         >>> parallel_axes((4, 8), ("ddp", "tp")), parallel_axes((1, 32), ("tp",))
@@ -35,17 +32,10 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str], generation: st
     on = [name for name in STRATEGIES if name in enabled]
     printed = f"MeshShape({list(shape)})"
     asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {printed}"
-    if generation not in GENERATIONS:
-        fail(asked, f"there is no generation {generation!r} of the rule", " or ".join(GENERATIONS))
     if "cp" in on:
-        fail(asked, "context parallelism is not built here: ttml has the name, and so has this kit", "enable_ddp and enable_tp")
+        fail(asked, "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit", "enable_ddp and enable_tp")
     wide = [axis for axis, size in enumerate(shape) if size > 1]
-    if generation == "older":
-        if len(on) != (len(shape) if wide else 0):
-            rule = "Invalid parallelization configuration: for a single-device mesh, the number of parallelization axes must be 0; for a multi-device mesh, "
-            rule += f"it must be equal to the number of mesh shape dimensions. Got: {len(on)} axes, {len(shape)} dimensions"
-            fail(asked, f"{rule} ({GUIDES_RULE})", f'{GUIDES_CURE}; for a line generation="newest", as this rule has none')
-    elif len(wide) < 2:
+    if len(wide) < 2:
         if not wide and not on:  # one chip alone: ttml's programs then make no context, and need not differ here
             return {}
         if len(on) != 1:

@@ -1,0 +1,13 @@
+"""The installed package: found from any folder, also from one that holds a clone named ttkit."""
+
+import os
+import subprocess
+import sys
+
+
+def test_a_folder_named_ttkit_does_not_hide_the_package(tmp_path):
+    (tmp_path / "ttkit").mkdir()  # a clone: `python -c` sees it as a package without a file
+    words = [sys.executable, "-c", "from ttkit import ttnn"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")

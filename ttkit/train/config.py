@@ -1,0 +1,330 @@
+"""The sections of a training configuration: their keys, types, defaults and ranges, checked by pydantic.
+
+Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key that it does
+not know, so a misspelt one silently keeps its default; here it is an error that names the nearest key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
+from typing_extensions import TypedDict
+
+from ttkit.cluster.documents import Where, did_you_mean
+from ttkit.errors import fail
+from ttkit.train.axes import STRATEGIES, parallel_axes
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
+TAGS = ("AdamW", "SGD", "[key]")  # what pydantic adds to a place
+ALSO = {"dropout": "dropout_prob", "steps": "max_steps"}  # ttml's name in C++; the 3-tier guide's
+MOST = 2**31 - 1  # of a count
+
+
+def _number(value: Any) -> Any:
+    """3e-4 is text to YAML 1.1."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+Share = Annotated[float, Field(strict=True, ge=0, lt=1), BeforeValidator(_number)]
+Rate = Annotated[float, Field(strict=True, ge=0), BeforeValidator(_number)]
+Above0 = Annotated[float, Field(strict=True, gt=0), BeforeValidator(_number)]
+Count = Annotated[StrictInt, Field(ge=1, le=MOST)]
+Natural = Annotated[StrictInt, Field(ge=0, le=MOST)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Section:
+    """What all sections share: a value that Python code gives is checked as one in a file is."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, value: Any, handler: Callable[[Any], Any], info: Any) -> Any:
+        names = [field.name for field in fields(cls)]
+        if isinstance(value, ArgsKwargs) and len(value.args) <= len(names):  # name each argument
+            value = ArgsKwargs((), dict(zip(names, value.args)) | (value.kwargs or {}))
+        try:
+            return handler(value)
+        except ValidationError as error:
+            if info.context == IN_A_FILE:
+                raise
+            where, rule, cure = next(faults(cls, error))
+            fail(f"{cls.__name__}({'.'.join(map(str, where))})", rule, cure)
+
+
+@dataclass(frozen=True)
+class DeviceConfig(Section):
+    """Which mesh to open, and what it is for; `axes` says which axis each strategy takes."""
+
+    mesh_shape: tuple[Count, ...] = Field(default=(1, 1), min_length=1, max_length=2)
+    device_ids: tuple[Natural, ...] | None = None
+    enable_ddp: StrictBool = False
+    enable_tp: StrictBool = False
+    enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
+    enable_cp: StrictBool = False  # ttml's name, refused by `axes`
+
+    def axes(self) -> dict[str, int]:
+        """The mesh axis of each strategy that is on, by the newest rule of `parallel_axes`."""
+        on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
+        return parallel_axes(self.mesh_shape, on) if on else {}
+
+    def size(self, strategy: str) -> int:
+        """How many groups share a batch ("ddp"), or chips a layer ("tp"); 1 where that is off.
+
+        Example:
+            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
+            >>> galaxy.size("ddp"), galaxy.size("tp")
+            (4, 8)
+        """
+        axes = self.axes()
+        return self.mesh_shape[axes[strategy]] if strategy in axes else 1
+
+
+@dataclass(frozen=True)
+class RopeScaling(Section):
+    """How rotary positions are stretched for long contexts."""
+
+    scaling_factor: Rate = 0.0
+    high_freq_factor: Above0 = 4.0
+    low_freq_factor: Above0 = 1.0
+    original_context_length: Natural = 0
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Section):
+    """The model."""
+
+    model_type: Literal["gpt2", "llama"] = "gpt2"
+    runner_type: Literal["default", "memory_efficient"] = "default"
+    num_heads: Count = 6
+    embedding_dim: Count = 384
+    dropout_prob: Share = Field(default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout"))
+    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
+    vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
+    max_sequence_length: Count = 128
+    positional_embedding_type: str = "trainable"
+    bias: StrictBool = True  # in the linear layers of GPT; Llama has none
+    weight_tying: Literal["disabled", "enabled", False, True] = "disabled"
+    experimental: dict[str, Any] | None = None
+    intermediate_dim: Count | None = None
+    theta: Above0 = 10000.0
+    num_groups: Count = 3
+    rope_scaling: RopeScaling | None = None
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the token table is the head's weight too."""
+        return self.weight_tying in ("enabled", True)
+
+
+class AdamWKeys(TypedDict, total=False):
+    """What `optimizer` may say of AdamW; what it does not say, training_config says."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    type: Literal["AdamW"]
+    lr: Rate
+    beta1: Share
+    beta2: Share
+    epsilon: Above0
+    weight_decay: Rate
+    master_weights: StrictBool
+
+
+class SGDKeys(TypedDict, total=False):
+    """What `optimizer` may say of SGD."""
+
+    __pydantic_config__ = STRICT  # type: ignore[misc]
+    type: Literal["SGD"]
+    lr: Rate
+    momentum: Share
+    dampening: Rate
+    weight_decay: Rate
+    nesterov: StrictBool
+
+
+OptimizerKeys = Annotated[
+    Annotated[AdamWKeys, Tag("AdamW")] | Annotated[SGDKeys, Tag("SGD")],
+    Discriminator(lambda given: given.get("type", "AdamW") if isinstance(given, dict) else "AdamW"),
+]
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Section):
+    """How to train."""
+
+    project_name: str = "tt_train_nano_gpt"
+    seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
+    batch_size: Count = 64
+    validation_batch_size: Count | None = None  # half of batch_size, at least 1
+    max_steps: Natural = Field(default=1000, validation_alias=AliasChoices("max_steps", "steps"))
+    num_epochs: Count = 1
+    eval_every: Natural = 200  # 0 for never
+    model_save_interval: Natural = 500  # 0 for at the end only
+    gradient_accumulation_steps: Count = 1
+    learning_rate: Rate = 3e-4
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    eps: Above0 = 1e-8
+    weight_decay: Rate = 0.01
+    precision: Literal["float32", "bfloat16"] = "float32"  # of weights, activations; ttml's is bfloat16
+    use_moreh_adamw: StrictBool = False
+    use_kahan_summation: StrictBool = False
+    use_clip_grad_norm: StrictBool = False
+    clip_grad_norm_max_norm: Above0 = 1.0
+    optimizer: OptimizerKeys | None = None
+    scheduler_type: Literal["identity", "warmup_linear"] = "identity"
+    tokenizer_type: Literal["bpe", "char", "byte"] = "bpe"
+    tokenizer_path: str | None = None
+    data_path: str | None = None
+    checkpoint_dir: str = "checkpoints"
+    model_config: str | None = None  # a file
+    transformer_config: TransformerConfig | None = None
+
+
+@dataclass(frozen=True)
+class SchedulerConfig(Section):
+    """The learning rate over time: up to max_lr in warmup_steps, held, then down to min_lr."""
+
+    max_lr: Rate = 1e-3
+    min_lr: Rate = 0.0
+    warmup_steps: Natural = 100
+    hold_steps: Natural = 0
+
+
+@dataclass(frozen=True)
+class PipelineParallelConfig(Section):
+    """How many blocks the model has, which rank has how many of them, and who does what when.
+
+    The last two keys are this kit's own.
+    """
+
+    num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
+    blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
+    schedule: Literal["one_at_a_time", "gpipe", "1f1b", "interleaved", "zb_h1"] = "1f1b"
+    chunks_per_rank: Count = 1  # above 1 for the interleaved schedule
+
+
+@dataclass(frozen=True)
+class MultihostConfig(Section):
+    """Training over several ranks."""
+
+    enabled: StrictBool = False
+    num_workers: Count = 1
+    socket_type: Literal["mpi", "fabric"] = "mpi"
+    pipeline_parallel_config: PipelineParallelConfig | None = None
+
+
+@dataclass(frozen=True)
+class Distributed(Section):
+    """Training on several hosts without meshes: each is a rank of plain MPI with its part of the batch."""
+
+    enabled: StrictBool = False
+    hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
+
+
+@dataclass(frozen=True)
+class Settings(Section):
+    """A training configuration; a section that nobody wrote has its defaults."""
+
+    device_config: DeviceConfig = DeviceConfig()
+    training_config: TrainingConfig = TrainingConfig()
+    multihost_config: MultihostConfig = MultihostConfig()
+    scheduler_config: SchedulerConfig = SchedulerConfig()
+    transformer_config: TransformerConfig = TransformerConfig()
+    distributed: Distributed = Distributed()
+
+
+SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}
+
+
+def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
+    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the TP size.
+
+    Example:
+        >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
+        [('num_heads', 12), ('embedding_dim', 768)]
+    """
+    groups = ["num_groups"] if model.model_type == "llama" else []
+    keys = ["num_heads", *groups, "embedding_dim", "intermediate_dim"]
+    return [(key, getattr(model, key)) for key in keys if getattr(model, key)]
+
+
+def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+    """(place, rule, cure) of each thing that pydantic found wrong."""
+    for fault in error.errors(include_url=False):
+        kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+        where = tuple(part for part in fault["loc"] if part not in TAGS)
+        key = str(where[-1] if where else "")
+        expected = context.get("expected") or context.get("expected_tags")
+        if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
+            known = [name for each in _declared(section, where[:-1]) for name in each.get("properties", ())]
+            cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
+            yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
+        elif expected:
+            yield (
+                where,
+                f"Unknown {key}: {str(context.get('tag', value))[:40]}",
+                f"one of {expected}",
+            )
+        else:
+            rule = f"got {_shown(value)}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+            yield where, rule, _range(_declared(section, where))
+
+
+def _declared(section: type[Section], where: Where) -> list[dict[str, Any]]:
+    """What a section declares of a place: the JSON schema of each alternative."""
+    whole = TypeAdapter(section).json_schema()
+
+    def alternatives(schema: Any) -> Iterator[dict[str, Any]]:
+        if "$ref" in schema:
+            yield from alternatives(whole["$defs"][schema["$ref"].rpartition("/")[2]])
+        for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+            yield from alternatives(each)
+        yield schema
+
+    found = [*alternatives(whole)]
+    for part in where:
+        keys = (ALSO.get(str(part), str(part)), "items", "additionalProperties")
+        inside: list[dict[str, Any]] = [{**s, **s.get("properties", {})} for s in found]
+        below: list[Any] = [next((s[k] for k in keys if s.get(k)), {}) for s in inside]
+        found = [each for schema in below for each in alternatives(schema)]
+    return found
+
+
+def _range(alternatives: list[dict[str, Any]]) -> str:
+    """The range and the default of a key."""
+    declared = {key: each for schema in alternatives for key, each in schema.items()}
+    words = {"minimum": "at least", "exclusiveMinimum": "above"}
+    words |= {"maximum": "at most", "exclusiveMaximum": "below"}
+    said = [" and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)]
+    if declared.get("default") is not None:
+        said.append(f"the default is {json.dumps(declared['default'])}")
+    return "; ".join(filter(None, said)) or "one line 'key: value' below it for each setting"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:40]
+    except ValueError:
+        return "a number of more digits than Python prints"
