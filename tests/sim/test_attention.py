@@ -107,9 +107,6 @@ def test_joining_heads(mesh, put, check, dtype, kind):
 @PAIRS
 def test_attention_softmax(mesh, put, check, dtype, kinds):
     x, mask = put(mesh, (2, 3, 32, 64), kinds[0], dtype), put(mesh, (2, 1, 1, 64), kinds[1], dtype)
-    ours = ttnn.transformer.attention_softmax
-    check(ours(x, head_size=64), lambda x: softmax(x / 8), x, additions=64)
-    check(ours(x, head_size=64, attention_mask=mask), lambda x, m: softmax(x / 8 + m), x, mask, additions=64)
     if kinds in (("RR", "RR"), ("S0R", "RR")):
         same = ttnn.clone(x)
         assert ttnn.transformer.attention_softmax_(x, head_size=64, attention_mask=mask) is x
