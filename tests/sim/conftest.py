@@ -1,12 +1,17 @@
-"""Tests of the simulator run strict, with a fabric, and leave no mesh open; meshes to compute on, and the comparison of each chip with torch."""
+"""Tests of the simulator run strict, with a fabric, and leave no mesh open.
+
+Here are meshes to compute on, and the comparison of each chip with a formula in float64.
+"""
 
 import functools
-import itertools
 
+import numpy as np
 import pytest
+from formulas import tolerance
 from machine import strict_with_fabric
 from started import start
 
+import ttkit
 from ttkit import ttnn
 
 MAPPINGS = {"RR": (None, None), "S0R": (0, None), "RS0": (None, 0)}
@@ -41,9 +46,9 @@ def wide():
 
 
 @pytest.fixture
-def put(torch):
+def put():
     """put(mesh, shape, "S0R", ...) gives a tensor of random values, every shard of which has `shape`."""
-    numbers = torch.Generator().manual_seed(7)
+    random = np.random.default_rng(7)
 
     def make(mesh, shape, kind="RR", dtype=ttnn.float32, low=None, layout=ttnn.TILE_LAYOUT):
         dims = MAPPINGS[kind]
@@ -52,52 +57,51 @@ def put(torch):
             if dim is not None:
                 whole[dim] *= length
         if dtype is ttnn.uint32:
-            values = torch.randint(0, low, whole, generator=numbers)
+            values = random.integers(0, low, whole)
         else:
-            values = torch.randn(whole, generator=numbers)
-            values = values if low is None else values.abs() + low
+            values = random.standard_normal(whole, np.float32)
+            values = values if low is None else np.abs(values) + np.float32(low)
         placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
         mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-        return ttnn.from_torch(values, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+        return ttkit.from_numpy(values, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
 
     return make
 
 
 @pytest.fixture
-def check(torch):
-    """check(result, reference, *inputs) compares each chip's results with `reference` of that chip's inputs; lists go element by element."""
+def parts():
+    """parts(tensor): the array of each chip, in mesh order."""
+    return lambda tensor: [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
 
-    def shards(tensor):
-        return [ttnn.to_torch(t) for t in ttnn.get_device_tensors(tensor)]
 
-    def compare(result, reference, *inputs, atol=2e-5):
+@pytest.fixture
+def check(parts):
+    """check(result, reference, *inputs) compares each chip with `reference` of its inputs in float64.
+
+    Lists of results are compared element by element; other options are `formulas.tolerance`'s.
+    """
+
+    def compare(result, reference, *inputs, **limits):
         results = list(result) if isinstance(result, (list, tuple)) else [result]
-        count = max(len(shards(t)) for t in [*results, *inputs] if t is not None)
-        exact = all(t is None or t.dtype is ttnn.float32 for t in results)
+        have, given = ([None if t is None else parts(t) for t in tensors] for tensors in (results, inputs))
+        count = max(len(shards) for shards in (*have, *given) if shards is not None)
         for chip in range(count):
-            wanted = reference(*(t if t is None else whole(shards(t)[chip]) for t in inputs))
+            wanted = reference(*(g if g is None else exact(g[chip]) for g in given))
             wanted = list(wanted) if isinstance(wanted, (list, tuple)) else [wanted]
-            assert len(wanted) == len(results)
-            for ours, theirs in zip(results, wanted):
-                assert (ours is None) == (theirs is None)
-                if ours is None:
+            for tensor, got, want in zip(results, have, wanted, strict=True):
+                assert (got is None) == (want is None)
+                if got is None:
                     continue
-                got = shards(ours)[chip]
-                assert tuple(got.shape) == tuple(theirs.shape)
-                torch.testing.assert_close(got.float(), theirs.detach().float(), atol=atol if exact else max(atol, 2e-2), rtol=1e-4 if exact else 1.6e-2)
+                assert got[chip].shape == want.shape
+                np.testing.assert_allclose(got[chip], want, **tolerance(tensor.dtype, **limits), err_msg=f"chip {chip}")
 
-    def whole(values):
-        return values.float() if values.is_floating_point() else values.long()
+    def exact(values):
+        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
 
     return compare
 
 
 @pytest.fixture
-def distinct():
+def distinct(parts):
     """distinct(tensor): the number of different shards, to show that a test is about chips that differ."""
-
-    def count(tensor):
-        parts = [ttnn.to_torch(t) for t in ttnn.get_device_tensors(tensor)]
-        return len(parts) - len({j for i, j in itertools.combinations(range(len(parts)), 2) if parts[i].equal(parts[j])})
-
-    return count
+    return lambda tensor: len({values.tobytes() for values in parts(tensor)})
