@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from formulas import tolerance
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -106,15 +107,15 @@ def parts(tensor):
     return dict(zip(tensor.grid.coords, map(ttkit.to_numpy, ttnn.get_device_tensors(tensor))))
 
 
-def compare(result, reference, *inputs, atol=0.0):
-    """Each chip's result is the reference of that chip's inputs: exactly, or with `atol` and the steps of its type."""
-    rtol = {ttnn.bfloat16: 2**-7, ttnn.bfloat8_b: 2**-5}.get(result.dtype, 1e-5) if atol else 0
+def compare(result, reference, *inputs, additions=None):
+    """Each chip's result is the reference of its inputs: exactly, or within `tolerance`."""
+    near = {"rtol": 0, "atol": 0} if additions is None else tolerance(result.dtype, additions)
     have, given = parts(result), [parts(t) for t in inputs]
     assert list(have) == sorted(set.intersection(*map(set, given)))
     for at, values in have.items():
         wanted = np.asarray(reference(*(g[at] for g in given)))
         assert values.shape == tuple(result.shape) == wanted.shape
-        np.testing.assert_allclose(values, wanted.astype(values.dtype), atol=atol, rtol=rtol, err_msg=f"at {at}")
+        np.testing.assert_allclose(values, wanted.astype(values.dtype), **near, err_msg=f"at {at}")
 
 
 def refused(call, phrase, kind=TTKitError):

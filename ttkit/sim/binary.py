@@ -21,11 +21,13 @@ from ttkit.sim.operation import (
     check_broadcast,
     check_sizes,
     check_tiles,
+    moved,
     on_mesh,
     operation,
     result,
 )
 from ttkit.sim.quirks import merged
+from ttkit.sim.shaping import unsqueeze
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import activation, gelu_erf
 
@@ -82,15 +84,14 @@ TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_differen
 TAKES |= dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ARITHMETIC)
 TAKES |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ARITHMETIC)
 TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in WHOLE[:2]})
+CLOSE: Pairs = SAME_FLOATS | {(a, b): a for a in FLOATS[:2] for b in FLOATS[:2]}
+OUTER = (*FLOATS[1:3], FLOATS[0], *WHOLE[:2])
 
-KERNELS = {
-    "subtract": "SUB",
-    "multiply": "MUL",
-    "divide": "DIV",
-    "pow": "POWER",
-}  # ttnn's own names
-IN_PLACE = ("add", "subtract", "multiply", "divide")
-NUMBER_FIRST = IN_PLACE
+# ttnn's own names
+KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
+NUMBER_FIRST = ("add", "subtract", "multiply", "divide")
+# ttnn has no form in place of these.
+NEW_ONLY = ("pow", "maximum", "minimum", "fmod", "remainder", "atan2", "hypot", "xlogy")
 
 
 # ---------------------------------------------------------------- types
@@ -203,15 +204,24 @@ def _enter(name: str, function: Function) -> None:
             name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three
         )
 
-    def in_place(input_tensor_a: Tensor, input_tensor_b: Tensor | float) -> Tensor:
-        return _binary(name, input_tensor_a, input_tensor_b, function, takes, output=input_tensor_a)
+    def in_place(
+        input_tensor_a: Tensor,
+        input_tensor_b: Tensor | float,
+        *,
+        activations: Any = NONE,
+        input_tensor_a_activations: Any = NONE,
+        input_tensor_b_activations: Any = NONE,
+    ) -> Tensor:
+        all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
+        into = input_tensor_a
+        return _binary(name, into, input_tensor_b, function, takes, None, into, all_three)
 
     if name in NUMBER_FIRST:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
     operation(name, dtypes=takes, hints=HINTS)(call)
-    if name in IN_PLACE:
+    if name not in NEW_ONLY:
         in_place.__name__ = in_place.__qualname__ = f"{name}_"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
         operation(f"{name}_", dtypes=takes, hints="sub_core_grids fast_and_approximate_mode")(
@@ -223,7 +233,67 @@ for _name, _function in FUNCTIONS.items():
     _enter(_name, _function)
 
 
+@operation("isclose", hints="memory_config")
+def isclose(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Return 1 where |a - b| <= atol + rtol * |b|, 0 elsewhere."""
+    function = _truth(lambda a, b: np.isclose(a, b, rtol, atol, equal_nan))
+    return _binary("isclose", input_tensor_a, input_tensor_b, function, CLOSE)
+
+
+@operation("outer", hints="memory_config")
+def outer(input_tensor_a: Tensor, input_tensor_b: Tensor) -> Tensor:
+    """Return each element of a's last dimension times each of b's: [..., n, m] of n and m.
+
+    Raises:
+        TTKitError: a tensor of rank 0; element types that differ.
+    """
+    pair = a, b = input_tensor_a, input_tensor_b
+    asked = describe("outer", pair)
+    if not (a.shard_shape and b.shard_shape):
+        rule = "ttnn.outer: inputs must be at least 1D, but got shapes"
+        fail(asked, f"{rule} {list(a.shard_shape)} and {list(b.shard_shape)}", "ttnn.reshape")
+    names = f"DataType::{a.dtype.name} and DataType::{b.dtype.name}"
+    if any(t.dtype not in OUTER for t in pair):
+        rule = f"ttnn.outer: unsupported dtype (got {names}); supported:"
+        fail(asked, f"{rule} {', '.join(kind.name for kind in OUTER)}", "ttnn.typecast")
+    if a.dtype is not b.dtype:
+        rule = f"ttnn.outer: inputs must have the same dtype, but got {names}"
+        fail(asked, rule, "ttnn.typecast")
+    column, row = unsqueeze(a, -1), unsqueeze(b, -2)
+    return _binary("multiply", column, row, np.multiply, ARITHMETIC)
+
+
 # ---------------------------------------------------------------- three operands
+@operation("clamp", dtypes=TAKES["maximum"], hints="memory_config")
+def clamp(
+    input_tensor: Tensor,
+    min: Tensor | float | None = None,
+    max: Tensor | float | None = None,
+    *,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return each element, or the limit that it is beyond; a limit may be left out.
+
+    Args:
+        min, max: numbers, or tensors of the same type.
+    """
+    if min is None and max is None:
+        rule = "Only one of 'min' or 'max' can be None. Please provide one value"
+        fail(describe("clamp", (input_tensor,)), rule, "min=0.0, for example")
+    made, takes = input_tensor, TAKES["maximum"]
+    for limit, function in ((min, np.maximum), (max, np.minimum)):
+        if limit is not None:
+            made = _binary("clamp", made, limit, function, takes)
+    return made if output_tensor is None else moved(made, made.array, output=output_tensor)
+
+
 @operation("where", hints="memory_config sub_core_grids")
 def where(
     predicate: Tensor,
@@ -246,39 +316,27 @@ def where(
     return result(like, values, dtype=dtype, topology=topology, output=output_tensor)
 
 
-def _of_three(name: str, function: Any, tensors: tuple[Tensor, ...], output: Any) -> Tensor:
-    asked = describe(name, tensors)
-    on_mesh(name, *tensors)
-    for other in tensors[1:]:
-        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
-    like, arrays, topology = aligned(name, tensors)
-    values = function(*arrays)
-    return result(like, values, dtype=tensors[0].dtype, topology=topology, output=output)
+def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
+    def call(
+        input_a: Tensor,
+        input_b: Tensor,
+        input_c: Tensor,
+        *,
+        value: float = 1.0,
+        output_tensor: Tensor | None = None,
+    ) -> Tensor:
+        tensors = (input_a, input_b, input_c)
+        on_mesh(name, *tensors)
+        for other in tensors[1:]:
+            check_broadcast(input_a.shard_shape, other.shard_shape, describe(name, tensors))
+        like, arrays, topology = aligned(name, tensors)
+        values = function(*arrays, F(value))
+        return result(like, values, dtype=input_a.dtype, topology=topology, output=output_tensor)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Return a + value * b {what} c."
+    operation(name, hints="memory_config")(call)
 
 
-@operation("addcmul", hints="memory_config")
-def addcmul(
-    input_a: Tensor,
-    input_b: Tensor,
-    input_c: Tensor,
-    *,
-    value: float = 1.0,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return a + value * b * c."""
-    function = lambda a, b, c: a + F(value) * b * c  # noqa: E731
-    return _of_three("addcmul", function, (input_a, input_b, input_c), output_tensor)
-
-
-@operation("addcdiv", hints="memory_config")
-def addcdiv(
-    input_a: Tensor,
-    input_b: Tensor,
-    input_c: Tensor,
-    *,
-    value: float = 1.0,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return a + value * b / c."""
-    function = lambda a, b, c: a + F(value) * b / c  # noqa: E731
-    return _of_three("addcdiv", function, (input_a, input_b, input_c), output_tensor)
+_enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
+_enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")

@@ -12,20 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.plans import recorded
+from ttkit.plans.topology import RING
+from ttkit.plans.topology import topology as cables
 from ttkit.sim import ccl_checks as checks
 from ttkit.sim import ccl_mpi, ccl_numpy, fabric, quirks
 from ttkit.sim import placement_rules as rules
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.enums import FabricConfig, Topology
 from ttkit.sim.memory import bytes_of
-from ttkit.sim.operation import moved, operation, result
+from ttkit.sim.operation import checked, moved, operation, result
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate
 
 # What a collective takes when it is not told: the fabric's own topology.
 OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring, FabricConfig.FABRIC_2D: Topology.Mesh}
 OF_FABRIC |= {config: Topology.Torus for config in FabricConfig if "TORUS" in config.name}
-CLOSED = (Topology.Ring, Topology.Torus)
+# What is left of a closed topology where no cable leads back.
+OPEN = {Topology.Ring: Topology.Linear, Topology.Torus: Topology.Mesh}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,29 @@ class _Collective:
     along_axes: bool = True
 
 
+@checked("get_usable_topology")
+def get_usable_topology(
+    tensor: Tensor, topology: Topology | None = None, cluster_axis: int | None = None
+) -> Topology:
+    """Return the topology that a collective uses: the one asked for, or else the fabric's.
+
+    A ring or a torus stays one only where the cables close it.
+
+    Raises:
+        TTKitError: a host tensor; neither a topology nor a fabric.
+    """
+    call = Call("get_usable_topology", tensor, cluster_axis)
+    checks.place(call, {})
+    shape, axis = call.mesh._shape, call.axis
+    if topology is None:
+        checks.fabric(call)
+        topology = OF_FABRIC.get(call.mesh.fabric, Topology.Linear)
+    if axis is None and min(shape) == 1:
+        axis = shape.index(max(shape))
+    closes = axis is not None and cables(call.mesh).kind(axis) == RING
+    return topology if closes else OPEN.get(topology, topology)
+
+
 def _run(call: Call, older: dict[str, Any]) -> Any:
     """Check, plan, move, label."""
     spec = COLLECTIVES[call.name]
@@ -58,7 +84,7 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     if spec.plan:
         wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
         nbytes = bytes_of(tensor.padded, tensor.dtype)
-        algorithm = None if wanted in CLOSED else "line"
+        algorithm = None if wanted in OPEN else "line"
         how = (call.axis, algorithm, call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
     values = spec.moves(_way(call, spec), call)

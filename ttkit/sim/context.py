@@ -70,6 +70,11 @@ def distributed_context_is_initialized() -> bool:
     return _alone[0] or ranks.launched()
 
 
+def using_distributed_env() -> bool:
+    """True where MPI started this process."""
+    return ranks.launched()
+
+
 def distributed_context_get_rank() -> Rank:
     """This rank."""
     here = _here()

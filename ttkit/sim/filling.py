@@ -18,11 +18,11 @@ from ttkit.sim.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
-from ttkit.sim.grid import SINGLE
+from ttkit.sim.grid import SINGLE, TensorTopology
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import on_mesh, operation, result
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshMapperConfig, integers
+from ttkit.sim.types import MeshMapperConfig, PlacementReplicate, integer, integers
 
 Shape = Sequence[int]
 
@@ -177,6 +177,56 @@ def empty_like(
 ) -> Tensor:
     """Return a tensor like `tensor` whose values mean nothing; the simulator gives zeros."""
     return _like("empty_like", tensor, 0.0, dtype, layout, device, None)
+
+
+@operation("empty", "arrange", moves="none")
+def empty(
+    shape: Shape,
+    dtype: DataType = DataType.BFLOAT16,
+    layout: Layout = Layout.ROW_MAJOR,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+) -> Tensor:
+    """Return a tensor whose values mean nothing; the simulator gives zeros."""
+    asked = describe("empty", (shape,))
+    if device is None:
+        rule = "incompatible function arguments: device=None is not a MeshDevice"
+        fail(asked, rule, "empty(shape, device=mesh)", TypeError)
+    if dtype in dtypes.BLOCK_FLOATS and layout is Layout.ROW_MAJOR:
+        rule = f"Only TILE layout is supported for {dtype.name} dtype!"
+        fail(asked, rule, "layout=ttnn.TILE_LAYOUT")
+    made = _filled("empty", shape, 0.0, dtype, layout, device, memory_config)
+    copies = [PlacementReplicate()] * device.shape.dims()
+    # Unlike zeros, ttnn names each axis of the mesh.
+    made.topology = TensorTopology(device.shape, copies, device.grid.covers)
+    return made
+
+
+@operation("arange", "write")
+def arange(
+    start: int,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    dtype: DataType = DataType.BFLOAT16,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    layout: Layout = Layout.ROW_MAJOR,
+) -> Tensor:
+    """Return the whole numbers from `start` up to `end`, in steps; one argument counts from 0.
+
+    Example:
+        >>> arange(3).to_list()
+        [0.0, 1.0, 2.0]
+    """
+    if end is None:
+        start, end = 0, start
+    first, last, by = (integer(number, "arange") for number in (start, end, step))
+    if by == 0 or (last - first) * by <= 0:
+        rule = "Step must be nonzero and lead from start to end"
+        fail(f"arange({first}, {last}, {by})", rule, "for example arange(0, 10, 2)")
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return tensor_from(np.arange(first, last, by, dtype=np.int32), dtype, asked="arange", **how)
 
 
 _streams = np.random.SeedSequence(0)

@@ -65,6 +65,17 @@ def deallocate(tensor: Tensor, force: bool = True) -> None:
     tensor.deallocate(force)
 
 
+@operation("reallocate", "store")
+def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
+    """Return the same values in a buffer of its own, and give the old one back."""
+    on_mesh("reallocate", tensor)
+    made = result(tensor, tensor.array, owned=False)
+    if memory_config is not None:
+        made.plain_memory_config = memory_config
+    tensor.deallocate()
+    return made
+
+
 @operation("copy_host_to_device_tensor", "write")
 def copy_host_to_device_tensor(
     host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
@@ -204,6 +215,20 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     """Write the values of `input_a` into `input_b`, and return it."""
     on_mesh("copy", input_a, input_b)
     return result(input_a, input_a.array, owned=False, output=input_b)
+
+
+@operation("assign", "store", hints="memory_config")
+def assign(
+    input_tensor: Tensor,
+    target: Tensor | None = None,
+    *,
+    dtype: DataType | None = None,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a copy, in another type where one is given; or write the values into `target`."""
+    on_mesh("assign", input_tensor)
+    into = output_tensor if target is None else target
+    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=into)
 
 
 @operation("to_memory_config", "store")

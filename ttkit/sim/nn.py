@@ -66,6 +66,24 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, softmax_of(input_tensor.array, axis))
 
 
+@operation(
+    "softmax_in_place",
+    flops=each_element(5),
+    hints="program_config compute_kernel_config numeric_stable",
+)
+def softmax_in_place(input_tensor: Tensor, dim: int = -1) -> Tensor:
+    """`softmax` along the last of four dimensions, whose result replaces the tensor's values."""
+    asked, rank = describe("softmax_in_place", (input_tensor, dim)), len(input_tensor.shard_shape)
+    if rank > 4:
+        rule = f"Tensor rank is greater than 4: {rank}"
+        fail(asked, rule, "ttnn.reshape to rank 4, or ttnn.softmax")
+    if rank != 4 or dim % rank != rank - 1:
+        rule = f"Invalid dimension: {dim}. Currently softmax inplace supports dim -1 of tensors"
+        fail(asked, f"{rule} of rank 4", "ttnn.softmax")
+    _check_softmax("softmax_in_place", input_tensor)
+    return result(input_tensor, softmax_of(input_tensor.array), output=input_tensor)
+
+
 def scaled_softmax(
     name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, output: Tensor | None
 ) -> Tensor:

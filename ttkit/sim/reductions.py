@@ -13,7 +13,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.dtypes import BLOCK_FLOATS, FLOATS
+from ttkit.sim.dtypes import BLOCK_FLOATS, FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.operation import each_element, on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
@@ -91,8 +91,29 @@ def _check(name: str, tensor: Tensor, takes: tuple[DataType, ...], layout: Layou
         fail(asked, rule, "ttnn.typecast it afterwards")
 
 
+def _folded(
+    name: str,
+    tensor: Tensor,
+    dim: Dims,
+    keepdim: bool,
+    fold: Callable[[Array, Axes], Array],
+    takes: tuple[DataType, ...],
+    layout: Layout | None = None,
+) -> Tensor:
+    """The body of every fold."""
+    _check(name, tensor, takes, layout)
+    axes, lead = _axes(name, tensor, dim), len(tensor.grid.shape)
+    # Of one number there is no sum to take, but it has a variance.
+    some = axes or name in ("std", "var")
+    values = fold(tensor.array, tuple(lead + a for a in axes)) if some else tensor.array
+    if not keepdim:
+        kept = tuple(n for i, n in enumerate(tensor.shard_shape) if i not in axes)
+        values = values.reshape(values.shape[:lead] + kept)
+    return result(tensor, values, layout=layout, owned=bool(axes))
+
+
 def _enter(name: str) -> None:
-    fold, takes, flops = FOLDS[name]
+    function, takes, flops = FOLDS[name]
 
     def call(
         input_tensor: Tensor,
@@ -103,19 +124,11 @@ def _enter(name: str) -> None:
         correction: bool | None = True,
         output_layout: Layout | None = None,
     ) -> Tensor:
-        _check(name, input_tensor, takes, output_layout)
-        array, shape = input_tensor.array, input_tensor.shard_shape
-        axes, lead = _axes(name, input_tensor, dim), len(input_tensor.grid.shape)
-        # Of one number there is no sum to take, but it has a variance.
-        if axes or name in ("std", "var"):
-            folded = fold(array, tuple(lead + a for a in axes), bool(correction))
-            folded = folded if scalar == 1.0 else folded * F(scalar)
-        else:
-            folded = array
-        if not keepdim:
-            kept = tuple(n for i, n in enumerate(shape) if i not in axes)
-            folded = folded.reshape(folded.shape[:lead] + kept)
-        return result(input_tensor, folded, layout=output_layout, owned=bool(axes))
+        def fold(array: Array, axes: Axes) -> Array:
+            values = function(array, axes, bool(correction))
+            return values if scalar == 1.0 else values * F(scalar)
+
+        return _folded(name, input_tensor, dim, keepdim, fold, takes, output_layout)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""Return the {name} over dimensions of each shard, times `scalar`.
@@ -127,6 +140,40 @@ def _enter(name: str) -> None:
 
 for _name in FOLDS:
     _enter(_name)
+
+
+@operation("prod", dtypes=ALL, flops=each_element(1), hints="memory_config")
+def prod(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Return the product over one dimension of each shard, or over all."""
+    asked, rank = describe("prod", (input_tensor, dim)), len(input_tensor.shard_shape)
+    if dim is not None and not -rank <= dim < rank:
+        rule = "Dimension for prod is out of range (expected to be in range of"
+        fail(asked, f"{rule} [{-rank}, {rank - 1}]), got {dim}")
+    if input_tensor.mesh is None:
+        fail(asked, "Tensor must already be on device", "ttnn.to_device(tensor, mesh)")
+    fold = lambda x, axes: x.prod(axes, keepdims=True)  # noqa: E731
+    return _folded("prod", input_tensor, dim, keepdim, fold, ALL)
+
+
+@operation("cumsum", flops=each_element(1), hints="memory_config disable_compensated_sum")
+def cumsum(
+    input: Tensor,
+    dim: int,
+    *,
+    dtype: DataType | None = None,
+    reverse_order: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
+    rank = len(input.shard_shape)
+    on_mesh("cumsum", input)
+    if not -rank <= dim < rank:
+        rule = f"The requested accumulation axis is {dim}, while the input tensor has rank {rank}."
+        fail(describe("cumsum", (input, dim)), rule, f"a dim from {-rank} to {rank - 1}")
+    axis = len(input.grid.shape) + dim % rank
+    turned = (lambda x: np.flip(x, axis)) if reverse_order else (lambda x: x)
+    array = turned(convert(input.array, dtype or input.dtype))
+    return result(input, turned(np.cumsum(array, axis, dtype=array.dtype)), dtype=dtype, output=out)
 
 
 # ---------------------------------------------------------------- where the largest are

@@ -74,6 +74,15 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
 
 
+@operation("view", "arrange", moves="shape")
+def view(input_tensor: Tensor, shape: Any) -> Tensor:
+    """`reshape` of a tensor on a device."""
+    if input_tensor.mesh is None:
+        rule = "View requires the tensor be stored on device, use reshape instead"
+        fail(describe("view", (input_tensor, shape)), rule, "ttnn.reshape")
+    return reshape(input_tensor, shape)
+
+
 @operation("permute", "arrange", hints="memory_config")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
     """The dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
@@ -137,6 +146,12 @@ def concat(
     arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
     joined = np.concatenate(arrays, lead + axis)
     return moved(like, joined, topology=topology, output=output_tensor)
+
+
+@operation("stack", "arrange")
+def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Tensors of one shape joined along a new dimension."""
+    return concat([unsqueeze(tensor, dim) for tensor in input_tensors], dim)
 
 
 @operation(
@@ -248,6 +263,16 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -
     ]  # fmt: skip
 
 
+@operation("chunk", "arrange")
+def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
+    """Cut the shard along `dim` into `chunks` pieces; the last may be smaller."""
+    asked = describe("chunk", (input_tensor, chunks, dim))
+    axis, count = axis_of(input_tensor, dim, asked), integer(chunks, asked)
+    if count <= 0:
+        fail(asked, f"chunks must be greater than 0, but got: {count}")
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)
+
+
 @operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
 def pad(
     input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None
@@ -300,6 +325,18 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     )
 
 
+@operation("repeat_interleave", "arrange", hints="memory_config")
+def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
+    """Each slice along `dim` repeated `repeats` times, one after the other."""
+    array, lead = _shards("repeat_interleave", input_tensor)
+    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
+    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
+    shape = list(input_tensor.shard_shape)
+    shape[axis] *= times
+    would_fit(input_tensor, tuple(shape))
+    return moved(input_tensor, np.repeat(array, times, lead + axis))
+
+
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
@@ -334,10 +371,38 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
 
 
-@operation("triu", "arrange", hints="memory_config")
-def triu(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
-    """Return the part of each matrix on and above a diagonal; zeros below."""
-    array, lead = _shards("triu", input_tensor)
-    matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
-    kept = np.triu(array.reshape(array.shape[:lead] + matrix), diagonal)
-    return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
+@operation("expand", "arrange", hints="memory_config")
+def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
+    """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
+    array, lead = _shards("expand", input_tensor)
+    asked = describe("expand", (input_tensor, output_shape))
+    wanted, have = list(integers(output_shape, asked, -1)), input_tensor.shard_shape
+    extra = len(wanted) - len(have)
+    if extra < 0:
+        rule = f"Output rank must be >= input rank for expand: {len(wanted)} and {len(have)}"
+        fail(asked, rule, "a size for each dimension")
+    for i, size in enumerate(have):
+        if wanted[extra + i] == -1:
+            wanted[extra + i] = size
+        elif size not in (1, wanted[extra + i]):
+            rule = "Only size 1 dimensions can be expanded in the output shape, but dimension"
+            fail(asked, f"{rule} {i} has {size}", f"{size} or -1 there")
+    would_fit(input_tensor, tuple(wanted))
+    shaped = array.reshape(array.shape[:lead] + (1,) * extra + have)
+    return moved(input_tensor, np.broadcast_to(shaped, array.shape[:lead] + tuple(wanted)))
+
+
+def _enter(name: str, keep: Any, side: str) -> None:
+    def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
+        array, lead = _shards(name, input_tensor)
+        matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
+        kept = keep(array.reshape(array.shape[:lead] + matrix), diagonal)
+        return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
+    operation(name, "arrange", hints="memory_config")(call)
+
+
+_enter("tril", np.tril, "below")
+_enter("triu", np.triu, "above")

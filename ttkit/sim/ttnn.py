@@ -18,6 +18,7 @@ from ttkit.sim import nn as _nn
 from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
+from ttkit.sim.ccl import get_usable_topology
 from ttkit.sim.context import (
     Rank,
     distributed_context_allgather_int,
@@ -30,6 +31,7 @@ from ttkit.sim.context import (
     distributed_context_world_rank,
     distributed_context_world_size,
     init_distributed_context,
+    using_distributed_env,
 )
 from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
 from ttkit.sim.distribution import (
@@ -144,6 +146,7 @@ from ttkit.sim.types import (
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
+_calls["clip"] = _calls["clamp"]
 _ours = _calls.pop("to_numpy")  # its public name is ttkit.to_numpy
 globals().update({name: call for name, call in _calls.items() if "." not in name})
 

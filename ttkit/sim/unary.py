@@ -92,8 +92,10 @@ gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmo
 silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
 
 
-def _softplus(x: Array) -> Array:
-    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20))))).astype(x.dtype)
+def _softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    scaled = x * F(beta)
+    small = np.log1p(np.exp(np.minimum(scaled, F(threshold)))) / F(beta)
+    return np.where(scaled > threshold, x, small)
 
 
 def _test(function: Function) -> Function:
@@ -132,7 +134,6 @@ PLAIN: dict[str, Function] = {
     "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
     "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
     "log_sigmoid": lambda x: -_softplus(-x),
-    "softplus": _softplus,
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
     "isnan": _test(np.isnan),
@@ -224,6 +225,57 @@ def sigmoid(
 ) -> Tensor:
     """Return 1 / (1 + exp(-x)) of each element."""
     return _unary("sigmoid", input_tensor, sigmoid_of, dtypes.FLOATS, output_tensor)
+
+
+@operation("softplus", dtypes=dtypes.FLOATS, hints=HINTS)
+def softplus(
+    input_tensor: Tensor,
+    *,
+    beta: float = 1.0,
+    threshold: float = 20.0,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
+    function = lambda x: _softplus(x, beta, threshold)  # noqa: E731
+    return _unary("softplus", input_tensor, function, dtypes.FLOATS, output_tensor)
+
+
+@operation("leaky_relu", dtypes=dtypes.FLOATS, hints=HINTS)
+def leaky_relu(
+    input_tensor: Tensor, negative_slope: float, *, output_tensor: Tensor | None = None
+) -> Tensor:
+    """Return x where it is positive, negative_slope * x elsewhere."""
+    function = lambda x: np.where(x > 0, x, F(negative_slope) * x)  # noqa: E731
+    return _unary("leaky_relu", input_tensor, function, dtypes.FLOATS, output_tensor)
+
+
+@operation("elu", dtypes=dtypes.FLOATS, hints=HINTS)
+def elu(input_tensor: Tensor, *, alpha: float = 1.0, output_tensor: Tensor | None = None) -> Tensor:
+    """Return x where it is positive, alpha * (exp(x) - 1) elsewhere."""
+    function = lambda x: np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))  # noqa: E731
+    return _unary("elu", input_tensor, function, dtypes.FLOATS, output_tensor)
+
+
+@operation("hardtanh", dtypes=dtypes.FLOATS, hints=HINTS)
+def hardtanh(
+    input_tensor: Tensor,
+    *,
+    min_val: float = -1.0,
+    max_val: float = 1.0,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return each element, or the limit that it is beyond."""
+    function = lambda x: np.clip(x, F(min_val), F(max_val))  # noqa: E731
+    return _unary("hardtanh", input_tensor, function, dtypes.FLOATS, output_tensor)
+
+
+@operation("round", dtypes=dtypes.FLOATS, hints=HINTS)
+def round_(
+    input_tensor: Tensor, *, decimals: int | None = 0, output_tensor: Tensor | None = None
+) -> Tensor:
+    """Return each element rounded to `decimals` digits, ties to even."""
+    function = lambda x: np.round(x, decimals or 0, out=np.empty_like(x))  # noqa: E731
+    return _unary("round", input_tensor, function, dtypes.FLOATS, output_tensor)
 
 
 ACTIVATIONS: dict[str, Function] = {
