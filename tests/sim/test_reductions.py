@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import FLOATS, INTEGERS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, places, put, refused
+from places import FLOATS, INTEGERS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, parts, places, put, refused
 
 import ttkit
 from ttkit import ttnn
@@ -57,8 +57,12 @@ def test_along_one_dimension(place, data):
             compare(ttnn.prod(t, dim, keep), lambda x: x.prod(dim, keepdims=keep), t, additions=terms)
 
 
-def test_all_dimensions_and_the_layout_of_the_result():
+def test_what_a_type_is_changes_what_is_added():
     with opened(T3000) as mesh:
+        halves = ttkit.from_numpy(np.full((2, 4), 0.75, np.float32), layout=TILE, device=mesh)
+        compare(ttnn.cumsum(halves, 1, dtype=ttnn.int32), lambda x: np.zeros((2, 4)), halves)  # cast first, then added
+        many_small = ttkit.from_numpy(np.full((2, 4), 200, np.int32), dtype=ttnn.uint8, layout=TILE, device=mesh)
+        compare(ttnn.cumsum(many_small, 1, dtype=ttnn.int32), lambda x: np.cumsum(x.astype(int), 1), many_small)
         place = Place(T3000, "each", [3, 40], ttnn.float32, ROWS, 5)
         rows = put(mesh, place)
         compare(ttnn.argmax(rows), lambda x: x.argmax(), rows)
@@ -81,6 +85,9 @@ def test_given_outputs_are_written():
         made = ttnn.topk(t, 2, output_tensor=into)
         assert made[0] is into[0] and made[1] is into[1]
         compare(into[0], lambda x: np.sort(x, 1)[:, :-3:-1], t)
+        total = ttnn.cumsum(t, 1, out=ttnn.zeros([3, 40], ttnn.float32, TILE, mesh))
+        compare(total, lambda x: np.cumsum(x, 1), t)
+        assert len({v.tobytes() for v in parts(total).values()}) == 8
 
 
 def test_refused():
@@ -93,3 +100,6 @@ def test_refused():
         refused(lambda: ttnn.mean(whole, 0), "does not support integer inputs")
         refused(lambda: ttnn.max(four, 0), "for generic reduction - got DataType::BFLOAT4_B")
         refused(lambda: ttnn.sum(ttnn.typecast(t, ttnn.bfloat8_b), 0, output_layout=ROWS), "output_layout=ROW_MAJOR is not supported")
+        freed = ttnn.zeros([2, 6], ttnn.float32, TILE, mesh)
+        ttnn.deallocate(freed)
+        refused(lambda: ttnn.cumsum(t, 1, out=freed), "not allocated on the mesh of the operands")

@@ -161,6 +161,12 @@ def test_in_place_replaces_the_first(wide, name):
     near(kept, lambda a, b: np.maximum(formulas.BINARY[name](a, b), 0), before, b)
 
 
+def test_a_message_names_the_form_in_place(wide):
+    a, b = random(wide, (3, 40)), ttnn.zeros([3, 40], ttnn.int32, TILE, wide)
+    refused(lambda: ttnn.eq_(a, b), "eq_([3, 40] FLOAT32")
+    refused(lambda: ttnn.eq_(a, b), "not supported for binary operation BinaryOpType::EQ,")
+
+
 def test_what_has_no_form_in_place():
     there = {name[:-1] for name in OPERATIONS if name.endswith("_") and "." not in name}
     assert there == set(IN_PLACE)

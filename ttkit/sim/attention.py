@@ -14,8 +14,8 @@ from ttkit.sim import blocks
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
-from ttkit.sim.nn import scaled_softmax, softmax_of
 from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.softmax import scaled_softmax, softmax_of
 from ttkit.sim.tensor import Tensor
 
 F = np.float32

@@ -96,6 +96,7 @@ NEW_ONLY = ("pow", "maximum", "minimum", "fmod", "remainder", "atan2", "hypot", 
 
 # ---------------------------------------------------------------- types
 def _kernel(name: str) -> str:
+    name = name.removesuffix("_")
     return f"binary operation BinaryOpType::{KERNELS.get(name, name.upper())}"
 
 
@@ -213,8 +214,8 @@ def _enter(name: str, function: Function) -> None:
         input_tensor_b_activations: Any = NONE,
     ) -> Tensor:
         all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
-        into = input_tensor_a
-        return _binary(name, into, input_tensor_b, function, takes, None, into, all_three)
+        into, called = input_tensor_a, f"{name}_"
+        return _binary(called, into, input_tensor_b, function, takes, None, into, all_three)
 
     if name in NUMBER_FIRST:
         call.__annotations__["input_tensor_a"] = "Tensor | float"

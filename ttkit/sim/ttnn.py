@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.sim import attention as _attention
+from ttkit.sim import backward as _backward
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
 from ttkit.sim import filling as _filling
@@ -113,8 +114,8 @@ from ttkit.sim.opening import (
     synchronize_device,
 )
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
+from ttkit.sim.pieces import get_item as _get_item
 from ttkit.sim.printing import set_printoptions
-from ttkit.sim.shaping import get_item as _get_item
 from ttkit.sim.socket_config import (
     CoreCoord,
     MeshCoreCoord,

@@ -1,4 +1,4 @@
-"""Operations on each element of one tensor: most are a row of a table, and three have a gradient.
+"""Operations on each element of one tensor: most are a row of a table.
 
 A new operation of one operand is one row in `PLAIN`, or in `FAST_OR_ACCURATE`.
 """
@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.dialect import older_form
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import DataType, GeluVariant, SigmoidMode, UnaryOpType, UnaryWithParam
-from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.operation import on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -81,16 +80,16 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
 
 
-def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
+def in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
     return lambda x: blocks.elementwise(kernel, x)
 
 
 def _ufunc(function: Callable[..., Array]) -> Function:
-    return _in_blocks(lambda values, out, _: function(values, out=out))
+    return in_blocks(lambda values, out, _: function(values, out=out))
 
 
-gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
-silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
+gelu_tanh, gelu_erf, sigmoid_of = map(in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
+silu_of, erf_of = in_blocks(_silu), in_blocks(_erf)
 
 
 def _softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
@@ -294,94 +293,3 @@ def activation(which: Any, asked: object) -> Function:
     if not isinstance(name, str) or name not in ACTIVATIONS:
         fail(asked, f"Unknown unary op: {name}", f"one of {', '.join(sorted(ACTIVATIONS))}")
     return ACTIVATIONS[name]
-
-
-# ---------------------------------------------------------------- gradients
-def _gelu_erf_derivative(x: Array) -> Array:
-    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
-    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
-
-
-def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
-    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
-    np.multiply(x, x, out=out)
-    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
-    t += SQRT_2_OVER_PI
-    t *= x
-    np.tanh(t, out=t)
-    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
-    out += SQRT_2_OVER_PI
-    out *= x
-    out *= F(1) - t
-    out += F(1)
-    t += F(1)
-    out *= t
-    out *= F(0.5)
-
-
-def _silu_derivative(x: Array) -> Array:
-    s = sigmoid_of(x)
-    return s * (1 + x * (1 - s))
-
-
-def _backward(
-    name: str, grad: Tensor, tensor: Tensor, derivative: Function, output: Tensor | None = None
-) -> list[Tensor]:
-    on_mesh(name, grad, tensor)
-    asked = describe(name, (grad, tensor))
-    check_broadcast(grad.shard_shape, tensor.shard_shape, asked)
-    like, (g, x), topology = aligned(name, (grad, tensor))
-    values = g * derivative(x)
-    return [result(like, values, dtype=tensor.dtype, topology=topology, output=output)]
-
-
-@operation("relu_bw", hints="memory_config")
-def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
-    """Return [gradient of ReLU's input]."""
-    return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
-
-
-@operation("silu_bw", hints="memory_config")
-def silu_bw(
-    grad_tensor: Tensor, input_tensor: Tensor, *, input_grad: Tensor | None = None
-) -> list[Tensor]:
-    """Return [gradient of SiLU's input]."""
-    return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative, input_grad)
-
-
-@operation("gelu_bw", hints="memory_config")
-def gelu_bw(
-    grad_tensor: Tensor,
-    input_tensor: Tensor,
-    *,
-    variant: GeluVariant = GeluVariant.Accurate,
-    input_grad: Tensor | None = None,
-    **older: Any,
-) -> list[Tensor]:
-    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, Tanh by tanh.
-
-    The older form approximate="none" or "tanh" is taken outside of the strict dialect.
-    """
-    asked = describe("gelu_bw", (grad_tensor, input_tensor), older or {"variant": variant})
-    spelling = "variant=ttnn.GeluVariant.Accurate or Tanh"
-    if set(older) == {"approximate"} and older_form("gelu_bw(approximate=)", spelling):
-        modes = {"none": GeluVariant.Accurate, "tanh": GeluVariant.Tanh}
-        if older["approximate"] not in modes:
-            rule = (
-                f"Incorrect approximate mode {older['approximate']!r} (expected 'none' or 'tanh')"
-            )
-            fail(asked, rule)
-        variant = modes[older["approximate"]]
-    elif older:
-        rule = f"incompatible function arguments: {', '.join(older)}"
-        fail(asked, rule, "variant=ttnn.GeluVariant.Tanh", TypeError)
-    if variant is GeluVariant.FastLut:
-        rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
-        fail(asked, rule, "GeluVariant.Tanh")
-    if grad_tensor.shard_shape != input_tensor.shard_shape:
-        shapes = f"{list(grad_tensor.shard_shape)} and {list(input_tensor.shard_shape)}"
-        rule = "GELU_BW operation requires grad_output and input to have the same logical shape"
-        fail(asked, f"{rule}, but got {shapes}")
-    accurate = variant is GeluVariant.Accurate
-    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
-    return _backward("gelu_bw", grad_tensor, input_tensor, derivative, input_grad)
