@@ -565,7 +565,7 @@ def test_a_configuration_gives_each_rank_its_environment(tmp_path):
 def test_hosts_elsewhere_that_are_not_there():
     cluster = ttkit.Cluster("configs/2loudboxes")
     assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
-    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: mend its name in the hosts file; ttkit doctor says more"):
+    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor says more"):
         cluster.start()
     assert cluster.state == "stopped"
 
