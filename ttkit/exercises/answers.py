@@ -18,6 +18,7 @@ from ttkit.lessons import Check, CheckFailed, NotDone, as_number, device_differe
 Shape = Sequence[int]
 Call = dict[str, Any]
 
+
 def kind_of(call: Call) -> str:
     """What a call on the tape does, as `ttkit.sim.operation.Operation` has it: "product", "collective", ...
 

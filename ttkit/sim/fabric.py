@@ -92,9 +92,7 @@ class World:
                     rule += f" TT_MESH_HOST_RANK={host_rank}"
                     cure = "a binding of its own for each rank in rank_bindings.yaml"
                     fail("start of the ranks", rule, cure)
-                if (
-                    taken is None or rank == self.rank
-                ):  # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                if taken is None or rank == self.rank:  # of programs that share no mesh, each with a descriptor of its own, ours is ours
                     self.rank_of[mesh_id, host_rank] = rank
         self.comm, self.user = (
             self.comm.Dup(),
@@ -132,10 +130,7 @@ class World:
         receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, tag) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
-        found = {
-            r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace")
-            for i, r in enumerate(others)
-        }
+        found = {r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace") for i, r in enumerate(others)}
         return found | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
@@ -196,17 +191,13 @@ class World:
         names = numbered(missing) if missing else "other ranks"
         self._broken = f"for {names} in {asked}"
         if stop is not None:
-            raise KeyboardInterrupt(
-                f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
-            ) from None
+            raise KeyboardInterrupt(f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}") from None
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
         cure = "look at what they do: an error there, another branch, or a longer"
         cure += " ttkit.rank_checks(timeout_s=...)"
         fail(asked, rule, cure, CollectiveMismatch)
 
-    def run(
-        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
-    ) -> None:
+    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]) -> None:
         """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin, which is polled; without them by itself."""
         if self._broken:
             self.in_step(asked)
@@ -256,9 +247,7 @@ def started() -> World | None:
 
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(
-        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
-    )
+    return world().ranks(sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None}))
 
 
 def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
@@ -286,9 +275,6 @@ def compare(call: str, ranks: Sequence[int]) -> None:
     who: dict[str, list[int]] = {}
     for rank in sorted(calls):
         who.setdefault(calls[rank], []).append(rank)
-    told = "; ".join(
-        f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}"
-        for text, ranks in who.items()
-    )
+    told = "; ".join(f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}" for text, ranks in who.items())
     cure = "the same calls in the same order on every rank of the mesh"
     fail(f"rank {world().rank} in {call}", told, cure, CollectiveMismatch)

@@ -36,11 +36,7 @@ class SystemMeshDescriptor:
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        ours = [
-            c
-            for device, c in self._system.coordinate_of.items()
-            if device in _local_ids(self._system)
-        ]
+        ours = [c for device, c in self._system.coordinate_of.items() if device in _local_ids(self._system)]
         return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
@@ -63,11 +59,7 @@ class SystemMeshDescriptor:
 
 def _local_ids(system: System) -> list[int]:
     """Ids of the devices that this process drives."""
-    return sorted(
-        d
-        for d in system.coordinate_of
-        if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank
-    )
+    return sorted(d for d in system.coordinate_of if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank)
 
 
 @checked("open_mesh_device", note=True)
@@ -112,9 +104,7 @@ def open_mesh_device(
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
                 rule += " available."
                 fail(asked, rule)
-            if (
-                device not in system.coordinate_of
-            ):  # the descriptor leaves it out, which does not matter without a fabric
+            if device not in system.coordinate_of:  # the descriptor leaves it out, which does not matter without a fabric
                 if fabric_setting[0] is not FabricConfig.DISABLED:
                     cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
                     cure += " whose cables were never set up: tt-topology -l mesh"
@@ -127,12 +117,7 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(
-            system.ids[r][c]
-            for r, c in device_order(
-                system, shape, tuple(offset) if offset is not None else (0, 0), asked
-            )
-        )
+        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:

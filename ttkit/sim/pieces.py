@@ -18,9 +18,7 @@ from ttkit.sim.types import integer, integers
 
 
 @operation("concat", "arrange", hints="memory_config groups sub_core_grids")
-def concat(
-    tensors: Sequence[Tensor], dim: int = 0, *, output_tensor: Tensor | None = None
-) -> Tensor:
+def concat(tensors: Sequence[Tensor], dim: int = 0, *, output_tensor: Tensor | None = None) -> Tensor:
     """Tensors joined along `dim`, on each chip its own shards.
 
     Raises:

@@ -98,12 +98,8 @@ def check_summed(tensor: Any, call: Any) -> None:
     """all_reduce adds whole tiles of any type, but all other shards by moreh_sum, which takes few."""
     whole_tiles = tensor.layout is Layout.TILE and tensor.shard_shape == tensor.padded
     if not whole_tiles and tensor.dtype in UNSUMMED and is_strict():
-        rule = (
-            "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is"
-        )
-        rule += (
-            f" not whole tiles is added up by moreh_sum, which does not take {tensor.dtype.name}"
-        )
+        rule = "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is"
+        rule += f" not whole tiles is added up by moreh_sum, which does not take {tensor.dtype.name}"
         fail(call.asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
 
 

@@ -61,9 +61,7 @@ class Block:
     @property
     def start(self) -> Coordinate:
         """Its first chip."""
-        return tuple(
-            i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True)
-        )
+        return tuple(i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True))
 
     def owner_of(self, coordinate: Coordinate) -> int:
         """The host rank that drives a chip."""
@@ -192,28 +190,17 @@ def shared(system: System, block: Block) -> SharedSystem:
     else:
         known = {c: i for i, c in enumerate(everything)}
         if system.shape == block.shape:
-            known |= {
-                c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices
-                for c in own
-            }
-    order = sorted(own, key=known.__getitem__) + sorted(
-        set(everything) - set(own), key=known.__getitem__
-    )
+            known |= {c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices for c in own}
+    order = sorted(own, key=known.__getitem__) + sorted(set(everything) - set(own), key=known.__getitem__)
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
     boards: tuple[tuple[int, ...], ...] = ()
     if system.shape == block.mesh:
-        boards = tuple(
-            tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards
-        )
+        boards = tuple(tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards)
     elif system.shape == block.shape:
         boards = system.boards + tuple((i,) for i in range(len(own), len(everything)))
     hosts = {i: block.owner_of(c) for c, i in number.items()}
-    wraps = (
-        tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
-        if system.shape == block.mesh
-        else block.wraps
-    )
+    wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True)) if system.shape == block.mesh else block.wraps
     links = block.links or system.links_per_pair
     plain = replace(system, ids=ids, boards=boards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
     values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
