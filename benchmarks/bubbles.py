@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from ttkit.cluster.settings import (
+from ttkit.train.config import (
     DeviceConfig,
     MultihostConfig,
     PipelineParallelConfig,
