@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
 from ttkit.train.config import (
     DeviceConfig,
     MultihostConfig,
@@ -25,7 +26,6 @@ from ttkit.train.config import (
     TrainingConfig,
     TransformerConfig,
 )
-
 from ttkit.train.pipeline import PipelineTrainer
 
 ROOT = Path(__file__).resolve().parent.parent
