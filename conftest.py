@@ -1,4 +1,6 @@
-"""What all tests share: an environment, hypothesis profiles, torch or a skip, workers, how charts compare, the end of a run."""
+"""What all tests share: an environment, hypothesis profiles, torch or a skip, workers, how
+charts compare, the end of a run.
+"""
 
 import collections
 import functools
@@ -10,18 +12,21 @@ import pytest
 from hypothesis import settings
 
 ROOT = pathlib.Path(__file__).resolve().parent
-# Programs that tests start in processes of their own (conformance runner, ranks), and what needs the real library.
+# Programs that tests start in processes of their own (conformance runner, ranks), and what needs
+# the real library.
 collect_ignore = ["tests/conformance/run.py", "tests/real", "tests/sim/ranks", "tests/train/ranks"]
 collect_ignore += ["tests/train/oracle.py"]  # which needs torch, and not everybody has it
 
-# The tests are about the simulator in its default state, also where there is a card or the shell has settings.
+# The tests are about the simulator in its default state, also where there is a card or the shell
+# has settings.
 for name in [name for name in os.environ if name.startswith(("TTKIT_", "TT_"))]:
     del os.environ[name]
 os.environ["TTKIT_PROGRESS"] = "0"  # which says how long a wait takes: no two runs are the same
 if pathlib.Path("/dev/tenstorrent").exists():
     os.environ["TTKIT_BACKEND"] = "sim"
 
-# A shell that starts the tests in the background makes them, and all that they start, ignore Ctrl-C.
+# A shell that starts the tests in the background makes them, and all that they start, ignore
+# Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("quick", deadline=None, print_blob=True)
@@ -37,30 +42,36 @@ def torch():
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist may be missing
 def pytest_xdist_auto_num_workers():
-    """Return the number of workers that `-n auto` starts: one more than the cores this process may use, at most 8.
+    """Return the number of workers that `-n auto` starts: one more than the cores this process
+    may use, at most 8.
 
-    One more, because tests that start ranks wait more than they compute. A worker holds up to 300 MB, and its tests start
-    up to 5 ranks each.
-    """
+    One more, because tests that start ranks wait more than they compute. A worker holds up to 300
+    MB, and its tests start up to 5 ranks each."""
     allowed = getattr(os, "sched_getaffinity", lambda pid: range(os.cpu_count() or 1))(0)
     return min(len(allowed) + 1, 8)
 
 
 @functools.cache
 def shares(path):
-    """Return whether the tests of a file share something: the kernel of a notebook, or a fixture of the module."""
+    """Return whether the tests of a file share something: the kernel of a notebook, or a fixture
+    of the module.
+    """
     return path.endswith(".ipynb") or 'scope="module"' in (ROOT / path).read_text(encoding="utf-8")
 
 
 def unit(test):
-    """Return what a worker takes as a whole: the file of a test that shares something with others of its file, or the test."""
+    """Return what a worker takes as a whole: the file of a test that shares something with
+    others of its file, or the test.
+    """
     path = test.partition("::")[0]
     return path if shares(path) else test
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give the workers one unit after the other, files first. xdist's own way, the mark xdist_group, has no effect in pytest 9.2."""
+    """Give the workers one unit after the other, files first. xdist's own way, the mark
+    xdist_group, has no effect in pytest 9.2.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Units(LoadScopeScheduling):
@@ -71,11 +82,20 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """List the reasons of skipped tests, the most frequent first, in at most eight lines; pytest adds counts and time."""
+    """List the reasons of skipped tests, the most frequent first, in at most eight lines; pytest
+    adds counts and time.
+    """
     skipped = terminalreporter.stats.get("skipped", [])
-    reasons = collections.Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped).most_common()
+    reasons = collections.Counter(
+        report.longrepr[2].removeprefix("Skipped: ") for report in skipped
+    ).most_common()
     if len(reasons) > 8:
-        reasons[7:] = [(f"{len(reasons) - 7} other reasons (pytest -rs lists them)", sum(count for _, count in reasons[7:]))]
+        reasons[7:] = [
+            (
+                f"{len(reasons) - 7} other reasons (pytest -rs lists them)",
+                sum(count for _, count in reasons[7:]),
+            )
+        ]
     for reason, count in reasons:
         terminalreporter.write_line(f"skipped: {reason}: {count}")
 

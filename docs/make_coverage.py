@@ -1,4 +1,7 @@
-"""Make docs/coverage.md from docs/coverage.yaml: `python docs/make_coverage.py`. With --check, exit status 1 when it is out of step."""
+"""Make docs/coverage.md from docs/coverage.yaml:
+
+`python docs/make_coverage.py`. With --check, exit status 1 when it is out of step.
+"""
 
 import pathlib
 import sys
@@ -21,7 +24,9 @@ def lesson_link(lesson: str) -> str:
     if is_open(lesson) or lesson == "none":
         return lesson.split(":")[0]
     name, _, anchor = lesson.partition("#")
-    return f"[{name.removesuffix('.ipynb')}](../notebooks/{lesson})" + (f" {anchor.replace('-', ' ')}" if anchor else "")
+    return f"[{name.removesuffix('.ipynb')}](../notebooks/{lesson})" + (
+        f" {anchor.replace('-', ' ')}" if anchor else ""
+    )
 
 
 def test_link(test: str) -> str:
@@ -40,18 +45,29 @@ def render(documents: list[dict]) -> str:
     lines = [
         "# Coverage of the reference documents",
         "",
-        "Made by `python docs/make_coverage.py` from [coverage.yaml](coverage.yaml); change that file, not this one.",
+        "Made by `python docs/make_coverage.py` from [coverage.yaml](coverage.yaml); "
+        "change that file, not this one.",
         "",
-        f"{len(rows)} rows: {len(rows) - unsettled - partly} with lesson and test, {partly} with none (the note says why), {unsettled} not yet.",
+        f"{len(rows)} rows: {len(rows) - unsettled - partly} with lesson and test, "
+        f"{partly} with none (the note says why), {unsettled} not yet.",
     ]
     for document in documents:
-        lines += ["", f"## {document['document']} {document['title']}", "", "| section | block | piece | lesson | test |", "|---|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {document['document']} {document['title']}",
+            "",
+            "| section | block | piece | lesson | test |",
+            "|---|---|---|---|---|",
+        ]
         section = ""
         for row in document["rows"]:
             section = row.get("section", section)
             block = f"{row['block']} ({row['language']}): {row['title']}" if "block" in row else ""
             note = f" ({row['note']})" if "note" in row else ""
-            lines.append(f"| {section} | {block} | {row['piece']} | {lesson_link(row['lesson'])}{note} | {test_link(row['test'])} |")
+            lines.append(
+                f"| {section} | {block} | {row['piece']} | {lesson_link(row['lesson'])}{note} | "
+                f"{test_link(row['test'])} |"
+            )
     return "\n".join(lines) + "\n"
 
 

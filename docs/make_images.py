@@ -1,4 +1,7 @@
-"""Make docs/images from the kit itself: `python docs/make_images.py`. With --check, exit status 1 when they are out of step."""
+"""Make docs/images from the kit itself:
+
+`python docs/make_images.py`. With --check, exit status 1 when they are out of step.
+"""
 
 import pathlib
 import sys
@@ -18,8 +21,15 @@ def sharded() -> str:
     """A T3000 with a tensor cut along both axes of the mesh."""
     ttkit.use_system("t3000")
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)]))
-        tensor = ttkit.from_numpy(np.zeros((64, 256), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+        mapper = ttnn.create_mesh_mapper(
+            mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
+        )
+        tensor = ttkit.from_numpy(
+            np.zeros((64, 256), np.float32),
+            device=mesh,
+            layout=ttnn.TILE_LAYOUT,
+            mesh_mapper=mapper,
+        )
         return draw_tensor(tensor).standalone()
 
 

@@ -1,10 +1,12 @@
-"""The MLP of Falcon-7B on one device, then data-, tensor- and hybrid-parallel, each compared with the one device.
+"""The MLP of Falcon-7B on one device, then data-, tensor- and hybrid-parallel, each compared
+with the one device.
 
-    python examples/falcon_mlp.py            4544 features, 18176 inside, as in Falcon-7B: 2.4 GB of memory on the simulator
+    python examples/falcon_mlp.py            4544 features, 18176 inside, as in Falcon-7B:
+                                             2.4 GB of memory on the simulator
     python examples/falcon_mlp.py --small    256 features
 
-It goes through sections 6 to 8 of the guide "Programming Mesh of Devices" on eight chips. The weights are random: what is shown here is
-that all ways to lay the model on chips give one result.
+It goes through sections 6 to 8 of the guide "Programming Mesh of Devices" on eight chips. The
+weights are random: what is shown here is that all ways to lay the model on chips give one result.
 """
 
 import argparse
@@ -19,7 +21,10 @@ SIZES = {"falcon-7b": (4544, 18176), "small": (256, 1024)}
 
 
 class FalconMLP:
-    """Two linear layers with a gelu between; `gather` is what happens to each chip's part of the inner features."""
+    """Two linear layers with a gelu between;
+
+    `gather` is what happens to each chip's part of the inner features.
+    """
 
     def __init__(self, up, down, gather=None):
         self.up, self.down, self.gather = up, down, gather
@@ -38,7 +43,9 @@ def opened(rows, columns):
 def place(array, mesh, *placements):
     """An array on a mesh, cut along its axes as the placements say."""
     mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
-    return ttkit.from_numpy(array, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, mesh_mapper=mapper)
+    return ttkit.from_numpy(
+        array, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh, mesh_mapper=mapper
+    )
 
 
 def joined(tensor, *dims):
@@ -47,7 +54,11 @@ def joined(tensor, *dims):
     return ttkit.to_numpy(tensor, mesh_composer=composer)
 
 
-SAME, CUT_BATCH, CUT_WIDTH = ttnn.PlacementReplicate(), ttnn.PlacementShard(0), ttnn.PlacementShard(3)
+SAME, CUT_BATCH, CUT_WIDTH = (
+    ttnn.PlacementReplicate(),
+    ttnn.PlacementShard(0),
+    ttnn.PlacementShard(3),
+)
 
 
 def gathered(inner):
@@ -70,18 +81,33 @@ def data_parallel(x, up, down):
 
 
 def tensor_parallel(x, up, down):
-    """Section 7: eight chips with an eighth of each weight's width; the inner features are gathered, as the second layer needs all."""
+    """Section 7: eight chips with an eighth of each weight's width; the inner features are
+    gathered, as the second layer needs all.
+    """
     with opened(1, 8) as mesh:
-        model = FalconMLP(place(up, mesh, SAME, CUT_WIDTH), place(down, mesh, SAME, CUT_WIDTH), gathered)
+        model = FalconMLP(
+            place(up, mesh, SAME, CUT_WIDTH), place(down, mesh, SAME, CUT_WIDTH), gathered
+        )
         return joined(model(place(x, mesh, SAME, SAME)), 0, 3)
 
 
 def hybrid_parallel(x, up, down):
-    """Section 8: two lines of four chips with half of the batch each; a line shares the model. Captured once, and run as a trace."""
+    """Section 8: two lines of four chips with half of the batch each; a line shares the model.
+
+    Captured once, and run as a trace.
+    """
     with opened(2, 4) as mesh:
         submeshes = mesh.create_submeshes(ttnn.MeshShape(1, 4))
-        models = [FalconMLP(place(up, part, SAME, CUT_WIDTH), place(down, part, SAME, CUT_WIDTH), gathered) for part in submeshes]
-        inputs = [place(np.zeros_like(half), part, SAME, SAME) for half, part in zip(np.split(x, 2), submeshes)]
+        models = [
+            FalconMLP(
+                place(up, part, SAME, CUT_WIDTH), place(down, part, SAME, CUT_WIDTH), gathered
+            )
+            for part in submeshes
+        ]
+        inputs = [
+            place(np.zeros_like(half), part, SAME, SAME)
+            for half, part in zip(np.split(x, 2), submeshes)
+        ]
         for model, tensor in zip(models, inputs):  # compiles, on hardware
             model(tensor)
         trace = ttnn.begin_trace_capture(mesh, cq_id=0)
@@ -89,7 +115,12 @@ def hybrid_parallel(x, up, down):
         ttnn.end_trace_capture(mesh, trace, cq_id=0)
         for half, tensor, part in zip(np.split(x, 2), inputs, submeshes):
             mapper = ttnn.create_mesh_mapper(part, ttnn.MeshMapperConfig([SAME, SAME]))
-            ttnn.copy_host_to_device_tensor(ttkit.from_numpy(half, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper), tensor)
+            ttnn.copy_host_to_device_tensor(
+                ttkit.from_numpy(
+                    half, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper
+                ),
+                tensor,
+            )
         ttnn.execute_trace(mesh, trace, blocking=True)
         result = np.concatenate([joined(output, 0, 3) for output in outputs])
         ttnn.release_trace(mesh, trace)
@@ -110,11 +141,16 @@ def main(size="falcon-7b", batch=4, length=64):
         result = run(x, up, down)
         ttkit.assert_with_pcc(right, result, 0.98)
         alike[run.__name__] = ttkit.pcc(right, result)
-        print(f"{run.__name__:16} {list(result.shape)}: correlation with one device {alike[run.__name__]:.6f}, {time.perf_counter() - start:.1f} s")
+        print(
+            f"{run.__name__:16} {list(result.shape)}: correlation with one device "
+            f"{alike[run.__name__]:.6f}, {time.perf_counter() - start:.1f} s"
+        )
     return alike
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--small", action="store_true")
     main("small" if parser.parse_args().small else "falcon-7b")

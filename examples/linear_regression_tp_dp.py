@@ -1,11 +1,12 @@
-"""Linear regression on a mesh: the rows share the batch (data parallel), the chips of a row share the layer (tensor parallel).
+"""Linear regression on a mesh: the rows share the batch (data parallel), the chips of a row
+share the layer (tensor parallel).
 
-    TTKIT_SYSTEM=galaxy python examples/linear_regression_tp_dp.py          8x4 chips, as on a Galaxy
-    python examples/linear_regression_tp_dp.py --mesh 2 4 --variant row     8 chips, as on a T3000
+    TTKIT_SYSTEM=galaxy python examples/linear_regression_tp_dp.py        8x4 chips, as on a Galaxy
+    python examples/linear_regression_tp_dp.py --mesh 2 4 --variant row   8 chips, as on a T3000
 
-The model of ttml's example of this name: 64 features to 64, batches of 256. In the column variant each chip makes a part of the
-outputs and compares them with its part of the targets; in the row variant each has a part of the inputs, and products are summed.
-"""
+The model of ttml's example of this name: 64 features to 64, batches of 256. In the column variant
+each chip makes a part of the outputs and compares them with its part of the targets; in the row
+variant each has a part of the inputs, and products are summed."""
 
 import argparse
 
@@ -35,19 +36,38 @@ def main(mesh=(8, 4), variant="column", batch_size=256, steps=20, seed=0):
     model = make(FEATURES, FEATURES, has_bias=True)
     model.parameters()  # which names them
     model.init_weights(seed)
-    # A chip's loss is the mean over its own outputs. In the column variant those are fewer, and the slope of each weight larger.
+    # A chip's loss is the mean over its own outputs. In the column variant those are fewer, and the
+    # slope of each weight larger.
     lr = 0.1 * FEATURES * (batch_size / 128) / (axes.get_tp_size() if variant == "column" else 1)
     optimizer = SGD(model.parameters(), SGDConfig.make(lr))
 
-    cut = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(3)]))  # batch and features
-    copied = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementReplicate()]))  # the batch only
+    # batch and features
+    cut = ttnn.create_mesh_mapper(
+        device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(3)])
+    )
+    # the batch only
+    copied = ttnn.create_mesh_mapper(
+        device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementReplicate()])
+    )
     input_mapper, target_mapper = (copied, cut) if variant == "column" else (cut, copied)
 
     def place(array, mapper):
-        return Tensor(from_numpy(array, dtype=ttnn.float32, layout=ttnn.TILE_LAYOUT, device=device, mesh_mapper=mapper), requires_grad=False)
+        return Tensor(
+            from_numpy(
+                array,
+                dtype=ttnn.float32,
+                layout=ttnn.TILE_LAYOUT,
+                device=device,
+                mesh_mapper=mapper,
+            ),
+            requires_grad=False,
+        )
 
-    def mean_loss(loss):  # over the batch's groups and, in the column variant, the parts of the outputs
-        total = ttnn.all_reduce(ttnn.all_reduce(loss.get_value(), cluster_axis=ddp_axis), cluster_axis=tp_axis)
+    # over the batch's groups and, in the column variant, the parts of the outputs
+    def mean_loss(loss):
+        total = ttnn.all_reduce(
+            ttnn.all_reduce(loss.get_value(), cluster_axis=ddp_axis), cluster_axis=tp_axis
+        )
         return one_copy(total).item() / device.get_num_devices()
 
     random = np.random.default_rng(seed)
@@ -72,7 +92,9 @@ def main(mesh=(8, 4), variant="column", batch_size=256, steps=20, seed=0):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mesh", type=int, nargs=2, default=[8, 4], metavar=("ROWS", "COLUMNS"))
     parser.add_argument("--variant", choices=["column", "row"], default="column")
     parser.add_argument("--batch-size", type=int, default=256)

@@ -1,4 +1,6 @@
-"""Run the lessons headless, each once, and print a table of times. Exit status 1 when a lesson fails.
+"""Run the lessons headless, each once, and print a table of times.
+
+Exit status 1 when a lesson fails.
 
 python scripts/run_lessons.py            all of them
 python scripts/run_lessons.py 02 05      those whose name begins so
@@ -23,7 +25,13 @@ TARGET_S = 60  # a lesson should take less, on two cores
 def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str]:
     """Run one notebook: its wall time in seconds, and "" or what went wrong."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=cell_timeout_s, kernel_name="python3", coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}})
+    client = NotebookClient(
+        notebook,
+        timeout=cell_timeout_s,
+        kernel_name="python3",
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     start = time.perf_counter()
     try:
         client.execute()
@@ -32,9 +40,11 @@ def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str
         error = f"{type(exc).__name__}: {exc}"
     elapsed_s = time.perf_counter() - start
     if save and not error:
-        for cell in notebook.cells:  # when and how long a cell ran says nothing to a reader, and changes with every run
+        # when and how long a cell ran says nothing to a reader, and changes with every run
+        for cell in notebook.cells:
             cell.metadata.pop("execution", None)
-            for output in cell.get("outputs", []):  # nor does a widget that nobody runs: its text stays, and the static picture below it
+            # nor does a widget that nobody runs: its text stays, and the static picture below it
+            for output in cell.get("outputs", []):
                 output.get("data", {}).pop(WIDGET, None)
         notebook.metadata.pop("widgets", None)
         nbformat.write(notebook, path)
@@ -42,15 +52,24 @@ def run(path: pathlib.Path, cell_timeout_s: int, save: bool) -> tuple[float, str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("lessons", nargs="*", help="beginnings of names: 02 05")
     parser.add_argument("--save", action="store_true", help="write the outputs into the notebooks")
     parser.add_argument("--cell-timeout", type=int, default=120, metavar="SECONDS")
     args = parser.parse_args()
 
-    paths = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if not args.lessons or path.name.startswith(tuple(args.lessons))]
+    paths = [
+        path
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+        if not args.lessons or path.name.startswith(tuple(args.lessons))
+    ]
     if not paths:
-        print(f"no notebook in {NOTEBOOKS} begins with {' or '.join(args.lessons) or 'anything'}", file=sys.stderr)
+        print(
+            f"no notebook in {NOTEBOOKS} begins with {' or '.join(args.lessons) or 'anything'}",
+            file=sys.stderr,
+        )
         return 1
     os.environ["TTKIT_PROGRESS"] = "0"  # how long a wait takes is different in every run
     rows = []
@@ -66,7 +85,10 @@ def main() -> int:
         note = "  FAILED" if error else f"  over {TARGET_S} s" if elapsed_s > TARGET_S else ""
         print(f"{name:{width}}  {elapsed_s:7.1f}{note}")
     failed = sum(1 for _, _, error in rows if error)
-    print(f"{'total':{width}}  {sum(elapsed_s for _, elapsed_s, _ in rows):7.1f}  {len(rows) - failed} of {len(rows)} lessons passed")
+    print(
+        f"{'total':{width}}  {sum(elapsed_s for _, elapsed_s, _ in rows):7.1f}  "
+        f"{len(rows) - failed} of {len(rows)} lessons passed"
+    )
     return 1 if failed else 0
 
 

@@ -1,11 +1,13 @@
-"""Run the tests with every Python and NumPy that ttkit supports and this machine has. Exit status 1 when one fails.
+"""Run the tests with every Python and NumPy that ttkit supports and this machine has.
+
+Exit status 1 when one fails.
 
 make test-pythons                            all of them
 make test-pythons PYTHONS="3.10 3.13"        these Pythons
 make test-pythons PYTEST_ARGS="-k mesh"      these tests
 
-The Makefile gives the commands in the variables TESTS and NOTEBOOKS. Each combination has an environment of its own in a
-temporary folder. The notebooks run once for each Python, with NumPy 2.
+The Makefile gives the commands in the variables TESTS and NOTEBOOKS. Each combination has an
+environment of its own in a temporary folder. The notebooks run once for each Python, with NumPy 2.
 """
 
 import os
@@ -25,16 +27,24 @@ LAST_OF_NUMPY_1 = (3, 12)  # newer Pythons have no wheel of NumPy 1.26
 
 def supported() -> list[str]:
     """The versions of Python that pyproject.toml names."""
-    return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    return re.findall(
+        r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text()
+    )
 
 
 def found(version: str) -> str | None:
     """The path of an interpreter of this version, on PATH or below pyenv's folder."""
-    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv") / "versions"
+    pyenv = (
+        pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv") / "versions"
+    )
     name = f"python{version}"
     for path in [name, *sorted(map(str, pyenv.glob(f"{version}.*/bin/{name}")))]:
         try:  # a shim of pyenv can be on PATH and not start
-            words = [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)"]
+            words = [
+                path,
+                "-c",
+                "import sys; print('%d.%d' % sys.version_info[:2], sys.executable)",
+            ]
             done = subprocess.run(words, capture_output=True, text=True)
         except FileNotFoundError:
             continue
@@ -43,7 +53,9 @@ def found(version: str) -> str | None:
     return None
 
 
-def steps(python: str, folder: pathlib.Path, numpy: str) -> Iterator[tuple[str, list[str | pathlib.Path]]]:
+def steps(
+    python: str, folder: pathlib.Path, numpy: str
+) -> Iterator[tuple[str, list[str | pathlib.Path]]]:
     """(what it is, its command) for each step of one combination."""
     here = folder / "bin" / "python"
     pip = [here, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
@@ -82,7 +94,10 @@ def main() -> int:
     print()
     for version, numpy, result in rows:
         print(f"Python {version:5} {numpy:14} {result}")
-    return int(any(result.startswith("FAILED") for _, _, result in rows) or not any(numpy for _, numpy, _ in rows))
+    return int(
+        any(result.startswith("FAILED") for _, _, result in rows)
+        or not any(numpy for _, numpy, _ in rows)
+    )
 
 
 if __name__ == "__main__":

@@ -186,7 +186,9 @@ def main() -> int:
     for name, env in kernels.items():
         for threads in args.threads:
             for part in chosen:
-                line, passed = run([*PARTS[part], "-n", "auto", *args.pytest], env | counts(threads))
+                line, passed = run(
+                    [*PARTS[part], "-n", "auto", *args.pytest], env | counts(threads)
+                )
                 good &= passed
                 label = f"{name}, {threads} thread{'s' if threads > 1 else ''}, {part}"
                 print(f"{label:32} {line}{'' if passed else '  FAILED'}", flush=True)

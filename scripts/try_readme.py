@@ -1,7 +1,9 @@
-"""Do what a newcomer does: run README's two commands, as they are printed there, in the checkout that holds this file.
+"""Do what a newcomer does: run README's two commands, as they are printed there, in the checkout
+that holds this file.
 
-The first command must bring up JupyterLab on lesson 00, with its saved pictures trusted; it is then stopped. The second must end
-with exit status 0. Needs no package: it runs before there is a .venv. Exit status 1 says which command failed.
+The first command must bring up JupyterLab on lesson 00, with its saved pictures trusted; it is then
+stopped. The second must end with exit status 0. Needs no package: it runs before there is a .venv.
+Exit status 1 says which command failed.
 
 python3 scripts/try_readme.py            both commands
 python3 scripts/try_readme.py lab        only the first
@@ -26,11 +28,18 @@ ADDRESS = re.compile(r"(http://(?:localhost|127\.0\.0\.1):\d+)(/lab/tree/\S+?)?\
 
 def commands() -> list[str]:
     """The commands of README's section "Two commands", without their comments."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Two commands\n")[2].partition("\n## ")[0]
+    section = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .partition("\n## Two commands\n")[2]
+        .partition("\n## ")[0]
+    )
     block = section.partition("```\n")[2].partition("```")[0]
     found = [line.partition("#")[0].strip() for line in block.splitlines() if line.strip()]
     if len(found) != 2:
-        raise SystemExit(f"README.md: the section 'Two commands' must show two commands, it shows {found}")
+        raise SystemExit(
+            f"README.md: the section 'Two commands' must show two commands, it shows {found}"
+        )
     return found
 
 
@@ -41,7 +50,9 @@ def get(address: str, token: str) -> bytes:
 
 
 def problem_with(server: "re.Match[str]") -> str:
-    """What is wrong with the JupyterLab at an address; "" when it shows lesson 00 as a learner should see it."""
+    """What is wrong with the JupyterLab at an address; "" when it shows lesson 00 as a learner
+    should see it.
+    """
     address, path, token = server.groups()
     lesson = min(file.name for file in (ROOT / "notebooks").glob("00_*.ipynb"))
     if path != f"/lab/tree/{lesson}":
@@ -49,7 +60,11 @@ def problem_with(server: "re.Match[str]") -> str:
     if b"jupyter-config-data" not in get(address + path, token):
         return "does not answer with JupyterLab"
     notebook = json.loads(get(f"{address}/api/contents/{lesson}", token))
-    if not all(cell["metadata"].get("trusted") for cell in notebook["content"]["cells"] if cell["cell_type"] == "code"):
+    if not all(
+        cell["metadata"].get("trusted")
+        for cell in notebook["content"]["cells"]
+        if cell["cell_type"] == "code"
+    ):
         return f"does not trust {lesson}: its saved pictures are not shown"
     return ""
 
@@ -58,7 +73,14 @@ def try_lab(command: str) -> str:
     """Start a command that serves JupyterLab, look at it, stop it. Return what is wrong, or ""."""
     start = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        server = subprocess.Popen(["sh", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            ["sh", "-c", command],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         try:
             while True:
                 time.sleep(0.5)

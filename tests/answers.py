@@ -22,7 +22,9 @@ def right(answers):
 
 
 def wrong(answers):
-    """A test that each (exercise, answer, what the feedback must name, as a pattern) is refused with such a feedback."""
+    """A test that each (exercise, answer, what the feedback must name, as a pattern) is refused
+    with such a feedback.
+    """
 
     @pytest.mark.parametrize(("name", "answer", "names"), answers, ids=numbered(answers))
     def test(name, answer, names):

@@ -44,7 +44,9 @@ STEP = 1e-6
 
 def slope(function, *operands, by=0):
     """Return the derivative of an elementwise function by operand `by`; the error is about 1e-9."""
-    near = [[x + (sign * STEP if i == by else 0) for i, x in enumerate(operands)] for sign in (1, -1)]
+    near = [
+        [x + (sign * STEP if i == by else 0) for i, x in enumerate(operands)] for sign in (1, -1)
+    ]
     return (function(*near[0]) - function(*near[1])) / (2 * STEP)
 
 

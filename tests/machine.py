@@ -14,7 +14,9 @@ from ttkit.sim import mesh as sim_mesh
 
 @contextmanager
 def strict_with_fabric() -> Iterator[None]:
-    """Strict, with a fabric; afterwards no mesh is open, and dialect, fabric and system are the default ones."""
+    """Strict, with a fabric; afterwards no mesh is open, and dialect, fabric and system are the
+    default ones.
+    """
     ttkit.strict()
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     yield
@@ -30,7 +32,23 @@ def close_all() -> None:
     ttkit.use_system(None)
 
 
-def grid(rows: int, columns: int, wraps: tuple[bool, bool] = (False, False), links: int = 2) -> Topology:
-    """A machine whose ids are not in the order of the mesh, so that a place taken for an id shows."""
-    ids = np.random.default_rng(rows * 100 + columns).permutation(rows * columns).reshape(rows, columns)
-    return topology(System("grid", SYSTEMS["t3000"].chip, tuple(tuple(int(i) for i in row) for row in ids), links, wraps))
+def grid(
+    rows: int, columns: int, wraps: tuple[bool, bool] = (False, False), links: int = 2
+) -> Topology:
+    """A machine whose ids are not in the order of the mesh, so that a place taken for an id
+    shows.
+    """
+    ids = (
+        np.random.default_rng(rows * 100 + columns)
+        .permutation(rows * columns)
+        .reshape(rows, columns)
+    )
+    return topology(
+        System(
+            "grid",
+            SYSTEMS["t3000"].chip,
+            tuple(tuple(int(i) for i in row) for row in ids),
+            links,
+            wraps,
+        )
+    )

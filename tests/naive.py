@@ -1,4 +1,7 @@
-"""A deliberately naive simulator: a list of arrays, one a device, and loops. The real one is compared with it."""
+"""A deliberately naive simulator: a list of arrays, one a device, and loops.
+
+The real one is compared with it.
+"""
 
 import itertools
 import math
@@ -26,10 +29,14 @@ class Naive:
 
     @classmethod
     def line(cls, mesh, array, dim):
-        """One dimension over the devices in row-major order, by chunks as large as the first; devices may stay empty."""
+        """One dimension over the devices in row-major order, by chunks as large as the first;
+        devices may stay empty.
+        """
         size = -(-array.shape[dim] // math.prod(mesh))
         pieces = np.split(array, range(size, array.shape[dim], size), dim)
-        return cls(mesh, dict(zip(itertools.product(*map(range, mesh)), (p.copy() for p in pieces))))
+        return cls(
+            mesh, dict(zip(itertools.product(*map(range, mesh)), (p.copy() for p in pieces)))
+        )
 
     @classmethod
     def everywhere(cls, mesh, array):
@@ -39,7 +46,9 @@ class Naive:
     def each(self, function, *others):
         """A function of the parts on each device that all operands cover."""
         here = [c for c in self.parts if all(c in o.parts for o in others)]
-        return Naive(self.mesh, {c: function(self.parts[c], *(o.parts[c] for o in others)) for c in here})
+        return Naive(
+            self.mesh, {c: function(self.parts[c], *(o.parts[c] for o in others)) for c in here}
+        )
 
     def group(self, coordinate, axis):
         """The devices along an axis (all, for None), in order."""
@@ -48,17 +57,41 @@ class Naive:
         return [coordinate[:axis] + (i,) + coordinate[axis + 1 :] for i in range(self.mesh[axis])]
 
     def all_gather(self, dim, axis):
-        return Naive(self.mesh, {c: np.concatenate([self.parts[g] for g in self.group(c, axis)], dim) for c in self.parts})
+        return Naive(
+            self.mesh,
+            {
+                c: np.concatenate([self.parts[g] for g in self.group(c, axis)], dim)
+                for c in self.parts
+            },
+        )
 
     def all_reduce(self, axis):
-        return Naive(self.mesh, {c: sum(self.parts[g] for g in self.group(c, axis)) for c in self.parts})
+        return Naive(
+            self.mesh, {c: sum(self.parts[g] for g in self.group(c, axis)) for c in self.parts}
+        )
 
     def reduce_scatter(self, dim, axis):
         total = self.all_reduce(axis)
-        return Naive(self.mesh, {c: np.split(total.parts[c], len(self.group(c, axis)), dim)[self.group(c, axis).index(c)] for c in self.parts})
+        return Naive(
+            self.mesh,
+            {
+                c: np.split(total.parts[c], len(self.group(c, axis)), dim)[
+                    self.group(c, axis).index(c)
+                ]
+                for c in self.parts
+            },
+        )
 
     def partition(self, dim, axis):
-        return Naive(self.mesh, {c: np.split(self.parts[c], len(self.group(c, axis)), dim)[self.group(c, axis).index(c)] for c in self.parts})
+        return Naive(
+            self.mesh,
+            {
+                c: np.split(self.parts[c], len(self.group(c, axis)), dim)[
+                    self.group(c, axis).index(c)
+                ]
+                for c in self.parts
+            },
+        )
 
     def send(self, sender, receiver):
         parts = {c: p.copy() for c, p in self.parts.items()}

@@ -1,7 +1,8 @@
-"""Tensors laid over chips in every way, for hypothesis, and the comparison of each chip with NumPy on its own shard.
+"""Tensors laid over chips in every way, for hypothesis, and the comparison of each chip with
+NumPy on its own shard.
 
-Meshes of both orders, submeshes that start inside, distributions that cover all chips or some; values that differ between chips.
-"""
+Meshes of both orders, submeshes that start inside, distributions that cover all chips or some;
+values that differ between chips."""
 
 import itertools
 from contextlib import contextmanager
@@ -17,7 +18,11 @@ import ttkit
 from ttkit import TTKitError, ttnn
 
 T3000 = ("t3000", (2, 4), None)  # system, the mesh opened, and the shape and corner of a submesh
-WORLDS = [T3000] + [("t3000", shape, None) for shape in [(1, 1), (1, 8), (4, 2)]] + [("galaxy", (8, 4), None)]
+WORLDS = (
+    [T3000]
+    + [("t3000", shape, None) for shape in [(1, 1), (1, 8), (4, 2)]]
+    + [("galaxy", (8, 4), None)]
+)
 WORLDS += [("t3000", (2, 4), ((2, 2), (0, 1))), ("galaxy", (8, 4), ((4, 2), (2, 1)))]
 KINDS = ["same", "each", "rows", "columns", "both", "some", "corner"]
 FLOATS = [ttnn.float32, ttnn.bfloat16, ttnn.bfloat8_b]
@@ -38,8 +43,20 @@ class Place(NamedTuple):
 
 def places(least=0, most=8, dtypes=None, layouts=(TILE, ROWS), kinds=KINDS, sizes=(1, 1, 2, 3)):
     """Places with shards of `least` to `most` dimensions."""
-    shape, worlds, kinds = st.lists(st.sampled_from(sizes), min_size=least, max_size=most), st.sampled_from(WORLDS), st.sampled_from(kinds)
-    return st.builds(Place, worlds, kinds, shape, st.sampled_from(dtypes or FLOATS + INTEGERS), st.sampled_from(layouts), st.integers(0, 99))
+    shape, worlds, kinds = (
+        st.lists(st.sampled_from(sizes), min_size=least, max_size=most),
+        st.sampled_from(WORLDS),
+        st.sampled_from(kinds),
+    )
+    return st.builds(
+        Place,
+        worlds,
+        kinds,
+        shape,
+        st.sampled_from(dtypes or FLOATS + INTEGERS),
+        st.sampled_from(layouts),
+        st.integers(0, 99),
+    )
 
 
 def many(examples):
@@ -62,7 +79,11 @@ def opened(world):
     ttkit.use_system(system)
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with ttnn.open_mesh_device(ttnn.MeshShape(shape)) as mesh:
-        yield mesh if part is None else mesh.create_submesh(ttnn.MeshShape(part[0]), ttnn.MeshCoordinate(part[1]))
+        yield (
+            mesh
+            if part is None
+            else mesh.create_submesh(ttnn.MeshShape(part[0]), ttnn.MeshCoordinate(part[1]))
+        )
 
 
 def mapper(mesh, kind, rank):
@@ -70,17 +91,26 @@ def mapper(mesh, kind, rank):
     rows, columns = mesh.shape
     if kind == "some" and rank:  # fewer pieces than chips: the last chips hold nothing
         pieces = max(1, rows * columns - 1)
-        return ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], ttnn.MeshShape([pieces]))), {0: pieces}
+        return ttnn.create_mesh_mapper(
+            mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], ttnn.MeshShape([pieces]))
+        ), {0: pieces}
     over, corner = (rows, columns), (0, 0)
     if kind == "corner":
         over = (max(1, rows - 1), max(1, columns - 1))
         corner = (rows - over[0], columns - over[1])
-    dims = {"rows": (0, None), "columns": (None, rank - 1), "both": (rank - 1, 0), "corner": (0, None)}.get(kind, (None, None))
+    dims = {
+        "rows": (0, None),
+        "columns": (None, rank - 1),
+        "both": (rank - 1, 0),
+        "corner": (0, None),
+    }.get(kind, (None, None))
     dims = [None if d is None or not 0 <= d < rank else d for d in dims]
     dims[1] = None if dims[0] == dims[1] else dims[1]
     placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
     config = ttnn.MeshMapperConfig(placements, ttnn.MeshShape(over), ttnn.MeshCoordinate(corner))
-    return ttnn.create_mesh_mapper(mesh, config), {d: n for d, n in zip(dims, over) if d is not None}
+    return ttnn.create_mesh_mapper(mesh, config), {
+        d: n for d, n in zip(dims, over) if d is not None
+    }
 
 
 def put(mesh, place, **changes):
@@ -88,7 +118,10 @@ def put(mesh, place, **changes):
     _, kind, shape, dtype, layout, seed = place._replace(**changes)
     layout = TILE if dtype in (ttnn.bfloat8_b, ttnn.bfloat4_b) else layout
     if kind == "each":
-        hosts = [ttkit.from_numpy(numbers(shape, dtype, seed + i), dtype=dtype, layout=layout) for i in range(mesh.get_num_devices())]
+        hosts = [
+            ttkit.from_numpy(numbers(shape, dtype, seed + i), dtype=dtype, layout=layout)
+            for i in range(mesh.get_num_devices())
+        ]
         return ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh)
     cut, pieces = mapper(mesh, kind, len(shape))
     values = numbers([n * pieces.get(dim, 1) for dim, n in enumerate(shape)], dtype, seed)
@@ -122,7 +155,9 @@ def refused(call, phrase, kind=TTKitError):
     """The call fails with an error of the kit's form that has the phrase."""
     with pytest.raises(kind) as error:
         call()
-    assert error.value.ours and ": " in str(error.value) and phrase in str(error.value), str(error.value)
+    assert error.value.ours and ": " in str(error.value) and phrase in str(error.value), str(
+        error.value
+    )
 
 
 def coordinates(shape):

@@ -1,4 +1,6 @@
-"""Good files damaged byte by byte, for hypothesis, as a bad disk, a wrong encoding or a slip of the hand does; and the watch over who reads them."""
+"""Good files damaged byte by byte, for hypothesis, as a bad disk, a wrong encoding or a slip of
+the hand does; and the watch over who reads them.
+"""
 
 import sys
 import time
@@ -6,7 +8,17 @@ from contextlib import contextmanager
 
 from hypothesis import strategies as st
 
-RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "socket.connect", "pty.spawn", "ctypes.dlopen")
+RUNS = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.fork",
+    "subprocess.Popen",
+    "socket.connect",
+    "pty.spawn",
+    "ctypes.dlopen",
+)
 watching = False
 
 
@@ -18,7 +30,9 @@ def _hear(event, args):
 
 @contextmanager
 def nothing_is_run(seconds):
-    """In the block no process is started and no connection made, and it takes no more than so much processor time."""
+    """In the block no process is started and no connection made, and it takes no more than so
+    much processor time.
+    """
     global watching
     since, watching = time.process_time(), True
     try:
@@ -30,7 +44,9 @@ def nothing_is_run(seconds):
 
 @st.composite
 def spoiled_bytes(draw, contents):
-    """One of these files with bits turned over, bytes overwritten, a stretch cut out, doubled or moved, or the end missing."""
+    """One of these files with bits turned over, bytes overwritten, a stretch cut out, doubled or
+    moved, or the end missing.
+    """
     data = bytearray(draw(st.sampled_from(contents)))
     for _ in range(draw(st.integers(1, 8))):
         at = draw(st.integers(0, len(data)))

@@ -14,22 +14,36 @@ BINDER = ROOT / "binder"
 
 
 def lines(name):
-    return [line.strip() for line in (BINDER / name).read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        line.strip()
+        for line in (BINDER / name).read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
 
 
 def test_only_files_that_repo2docker_reads_together():
     # environment.yml (or a Dockerfile) would silently win over requirements.txt
-    assert {path.name for path in BINDER.iterdir()} <= {"requirements.txt", "runtime.txt", "postBuild", "start", "apt.txt"}
+    assert {path.name for path in BINDER.iterdir()} <= {
+        "requirements.txt",
+        "runtime.txt",
+        "postBuild",
+        "start",
+        "apt.txt",
+    }
 
 
 def test_requirements_are_the_project_itself():
-    assert lines("requirements.txt") == ["-e ."], "dependencies are named once, in pyproject.toml; no index, no link"
+    assert lines("requirements.txt") == ["-e ."], (
+        "dependencies are named once, in pyproject.toml; no index, no link"
+    )
 
 
 def test_dependencies_come_from_an_index():
     # A small reader instead of tomllib, which Python 3.10 does not have.
     text = (ROOT / "pyproject.toml").read_text()
-    dependencies = ast.literal_eval(re.search(r"^dependencies = (\[.*?^\])", text, re.S | re.M).group(1))
+    dependencies = ast.literal_eval(
+        re.search(r"^dependencies = (\[.*?^\])", text, re.S | re.M).group(1)
+    )
     assert len(dependencies) > 5
     assert not [name for name in dependencies if "@" in name or "://" in name]
 
@@ -40,7 +54,9 @@ def test_python_is_one_that_the_project_supports():
     assert f"Python :: {version}" in (ROOT / "pyproject.toml").read_text()
 
 
-@pytest.mark.parametrize("name", [name for name in ("postBuild", "start") if (BINDER / name).exists()])
+@pytest.mark.parametrize(
+    "name", [name for name in ("postBuild", "start") if (BINDER / name).exists()]
+)
 def test_scripts_can_run(name):
     assert os.access(BINDER / name, os.X_OK), f"binder/{name} must be executable"
     assert (BINDER / name).read_text().startswith("#!/usr/bin/env bash\n")

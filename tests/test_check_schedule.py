@@ -16,18 +16,33 @@ RIGHT = "F0 B0 F1 B1"
             4,
             8,
             {"memory": 4, "bubble": 0.28},
-            "4 stages, 8 micro-batches, bubble 27.3% of the time, at most the activations of 4 micro-batches",
+            "4 stages, 8 micro-batches, bubble 27.3% of the time, "
+            "at most the activations of 4 micro-batches",
         ),
         (one_f_one_b, 4, 8, {"memory": [4, 3, 2, 1]}, "bubble 27.3%"),
         (lambda p, m: gpipe(p, m).actions, 2, 5, {"memory": 5}, "2 stages, 5 micro-batches"),
-        ([RIGHT, RIGHT], 2, 2, {"memory": 1}, "bubble 50.0% of the time, at most the activations of 1 micro-batch on a stage"),
+        (
+            [RIGHT, RIGHT],
+            2,
+            2,
+            {"memory": 1},
+            "bubble 50.0% of the time, at most the activations of 1 micro-batch on a stage",
+        ),
         (["F0 B0"], 1, 1, {}, "yes: 1 stage, 1 micro-batch, bubble 0.0%"),
         (zb_h1(4, 8), 4, 8, {"memory": 4, "bubble": 1 / 9}, "bubble 11.1%"),
-        (interleaved(4, 8, 2), 4, 8, {"memory": 5.5, "bubble": 3 / 19, "chunks": 2}, "2 chunks a stage, bubble 15.8%"),
+        (
+            interleaved(4, 8, 2),
+            4,
+            8,
+            {"memory": 5.5, "bubble": 3 / 19, "chunks": 2},
+            "2 chunks a stage, bubble 15.8%",
+        ),
     ],
     ids=lambda value: None,
 )
-def test_a_right_schedule_is_praised_with_its_figures(learners, stages, micro_batches, budget, phrase, capsys):
+def test_a_right_schedule_is_praised_with_its_figures(
+    learners, stages, micro_batches, budget, phrase, capsys
+):
     check_schedule(learners, stages, micro_batches, **budget)
     out = capsys.readouterr().out
     assert out.startswith("yes: ") and phrase in out
@@ -45,12 +60,31 @@ def test_a_right_schedule_is_praised_with_its_figures(learners, stages, micro_ba
         ([RIGHT + " F2 B2"], {}, "this is 1 of them"),
         ([RIGHT, RIGHT], {}, r"stage 0 of .*yours.*: F2 \(forward of micro-batch 2\) is missing"),
         (["F0 F1 F2 B0 B1 B2", "B0 F0 F1 B1 F2 B2"], {}, "stage 1 of .*: B0 .* needs F0"),
-        (["F0 B0 F1 B1 F2 B2", "F0 F1 B0 B1 F2 B2"], {}, "stage 0 at B0 waits for the gradients .* stage 1 at F1 waits"),
+        (
+            ["F0 B0 F1 B1 F2 B2", "F0 F1 B0 B1 F2 B2"],
+            {},
+            "stage 0 at B0 waits for the gradients .* stage 1 at F1 waits",
+        ),
         (["F0 F1 F2 B0 B1 B2", "F0 F0 B0 F1 B1 F2 B2"], {}, "stage 1 .* F0 .* comes twice"),
-        (gpipe, {"memory": 2}, "stage 0 .* after action 3, F2, it holds the activations of 3 micro-batches; the memory is for 2"),
+        (
+            gpipe,
+            {"memory": 2},
+            "stage 0 .* after action 3, F2, it holds the activations of 3 micro-batches; "
+            "the memory is for 2",
+        ),
         (gpipe, {"memory": [3, 1]}, "stage 1 .* after action 2, F1"),
-        (one_at_a_time, {"bubble": 0.25}, "50.0% of the time is bubble; at most 25.0% may be. The longest wait: stage 0, 3 forwards long, before B0"),
-        (one_f_one_b, {"bubble": 0.2}, "25.0% of the time is bubble; at most 20.0% may be. The longest wait: stage 0, 2 forwards long, before B0"),
+        (
+            one_at_a_time,
+            {"bubble": 0.25},
+            "50.0% of the time is bubble; at most 25.0% may be. The longest wait: stage 0, "
+            "3 forwards long, before B0",
+        ),
+        (
+            one_f_one_b,
+            {"bubble": 0.2},
+            "25.0% of the time is bubble; at most 20.0% may be. The longest wait: stage 0, "
+            "2 forwards long, before B0",
+        ),
         (one_f_one_b, {"memory": "much"}, "memory_limit='much'"),
     ],
     ids=lambda value: None,

@@ -1,4 +1,6 @@
-"""docs/coverage.yaml names lessons, cells and tests that exist, and docs/coverage.md is made from it."""
+"""docs/coverage.yaml names lessons, cells and tests that exist, and docs/coverage.md is made
+from it.
+"""
 
 import ast
 import functools
@@ -13,15 +15,25 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = yaml.safe_load((ROOT / "docs" / "coverage.yaml").read_text(encoding="utf-8"))
 FIELDS = {"piece", "lesson", "test"}
-SETTLED = {"lesson": ("not yet", "none"), "test": ("not yet", "none", "lesson")}  # values that name nothing to look for
+# values that name nothing to look for
+SETTLED = {"lesson": ("not yet", "none"), "test": ("not yet", "none", "lesson")}
 
 
 @functools.cache
 def anchors(path):
-    """What a link into a notebook may name: its headings as JupyterLab spells them, and the ids of its cells."""
+    """What a link into a notebook may name: its headings as JupyterLab spells them, and the ids
+    of its cells.
+    """
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    lines = [line for cell in cells if cell["cell_type"] == "markdown" for line in "".join(cell["source"]).splitlines()]
-    headings = {line.lstrip("#").strip().replace(" ", "-") for line in lines if line.startswith("#")}
+    lines = [
+        line
+        for cell in cells
+        if cell["cell_type"] == "markdown"
+        for line in "".join(cell["source"]).splitlines()
+    ]
+    headings = {
+        line.lstrip("#").strip().replace(" ", "-") for line in lines if line.startswith("#")
+    }
     return headings | {cell["id"] for cell in cells if "id" in cell}
 
 
@@ -33,7 +45,11 @@ def functions(path):
         if isinstance(node, ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            names.update(f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+            names.update(
+                f"{node.name}::{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef)
+            )
     return names
 
 
@@ -42,7 +58,9 @@ def problem_of_lesson(lesson):
     path = ROOT / "notebooks" / name
     if path.suffix != ".ipynb" or not path.exists():
         return f"no lesson notebooks/{name}"
-    return f"notebooks/{name} has no heading or cell '{anchor}'" if anchor not in anchors(path) else ""
+    return (
+        f"notebooks/{name} has no heading or cell '{anchor}'" if anchor not in anchors(path) else ""
+    )
 
 
 def problem_of_test(test):
@@ -64,13 +82,20 @@ def row_problem(row):
         return f"piece {row['piece']} is not 1 to 5"
     if "none" in (row["lesson"], row["test"]) and "note" not in row:
         return "says none without a note why"
-    lesson, test = ("" if row[field].split(":")[0] in settled else row[field] for field, settled in SETTLED.items())
+    lesson, test = (
+        "" if row[field].split(":")[0] in settled else row[field]
+        for field, settled in SETTLED.items()
+    )
     return (lesson and problem_of_lesson(lesson)) or (test and problem_of_test(test))
 
 
 def test_every_row_names_what_exists():
     rows = [(document["document"], row) for document in DOCUMENTS for row in document["rows"]]
-    wrong = [f"{document} {row.get('section') or row.get('block')}: {problem}" for document, row in rows if (problem := row_problem(row))]
+    wrong = [
+        f"{document} {row.get('section') or row.get('block')}: {problem}"
+        for document, row in rows
+        if (problem := row_problem(row))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
@@ -83,9 +108,16 @@ def test_blocks_are_numbered_and_stand_in_a_section():
 
 
 def test_wrong_rows_are_seen():
-    row = {"section": "x", "piece": 1, "lesson": "not yet", "test": "tests/test_coverage.py::test_wrong_rows_are_seen"}
+    row = {
+        "section": "x",
+        "piece": 1,
+        "lesson": "not yet",
+        "test": "tests/test_coverage.py::test_wrong_rows_are_seen",
+    }
     assert row_problem(row) == ""
-    assert "has no test_nothing" in row_problem(row | {"test": "tests/test_coverage.py::test_nothing"})
+    assert "has no test_nothing" in row_problem(
+        row | {"test": "tests/test_coverage.py::test_nothing"}
+    )
     assert "no test file" in row_problem(row | {"test": "tests/test_nothing.py"})
     assert "no lesson" in row_problem(row | {"lesson": "99_nothing.ipynb#x"})
     assert "note" in row_problem(row | {"lesson": "none"})

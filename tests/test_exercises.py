@@ -1,4 +1,6 @@
-"""Each exercise with right answers, written in several ways, and with wrong ones; and what a check leaves behind."""
+"""Each exercise with right answers, written in several ways, and with wrong ones; and what a
+check leaves behind.
+"""
 
 import re
 import types
@@ -43,7 +45,9 @@ def by_axes(mesh, x, *placements):
 
 
 def composed(tensor, mesh, *dims):
-    return ttkit.to_numpy(tensor, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig(list(dims))))
+    return ttkit.to_numpy(
+        tensor, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig(list(dims)))
+    )
 
 
 def neighbours(system, device, wraps=None):
@@ -68,7 +72,9 @@ def bytes_per_chip(shape, devices, dim, up=lambda n: -(-n // 32) * 32):
 
 
 def mlp(mesh, x, w1, w2):
-    return ttnn.matmul(ttnn.relu(ttnn.matmul(x, put(mesh, w1, everywhere(mesh)))), put(mesh, w2, everywhere(mesh)))
+    return ttnn.matmul(
+        ttnn.relu(ttnn.matmul(x, put(mesh, w1, everywhere(mesh)))), put(mesh, w2, everywhere(mesh))
+    )
 
 
 def by_rows(mesh, x, w):
@@ -115,24 +121,48 @@ def ring(mesh, x, w):
 RIGHT = [
     ("00.double", lambda mesh, x: put(mesh, x, cut(mesh, 0)) * 2),
     ("00.double", lambda mesh, x: ttnn.add(*[through_the_host(mesh, x)] * 2)),
-    ("00.double", lambda mesh, x: ttnn.multiply_(ttnn.to_layout(ttkit.from_numpy(x, device=mesh, mesh_mapper=cut(mesh, 0)), ttnn.TILE_LAYOUT), 2)),
+    (
+        "00.double",
+        lambda mesh, x: ttnn.multiply_(
+            ttnn.to_layout(
+                ttkit.from_numpy(x, device=mesh, mesh_mapper=cut(mesh, 0)), ttnn.TILE_LAYOUT
+            ),
+            2,
+        ),
+    ),
     ("00.share", 384),
     ("00.share", np.int64(384)),
     ("00.share", 384.0),
-    ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1]), ttnn.MeshCoordinate(1, 0))),
-    ("01.second_row", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, tuple(mesh.shape)[1]))[1]),
+    (
+        "01.second_row",
+        lambda mesh: mesh.create_submesh(
+            ttnn.MeshShape(1, tuple(mesh.shape)[1]), ttnn.MeshCoordinate(1, 0)
+        ),
+    ),
+    (
+        "01.second_row",
+        lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, tuple(mesh.shape)[1]))[1],
+    ),
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1))),
     ("01.pairs", lambda mesh: tuple(mesh.create_submeshes(ttnn.MeshShape(2, 1)))),
     ("01.neighbours", neighbours),
     ("01.neighbours", lambda system, d: np.array(sorted(neighbours(system, d)))),
     ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(1))),
-    ("02.columns", lambda mesh, x: put(mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=tuple(mesh.shape), dims=(None, 1)))),
+    (
+        "02.columns",
+        lambda mesh, x: put(
+            mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=tuple(mesh.shape), dims=(None, 1))
+        ),
+    ),
     ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(-1))),
     ("02.round_trip", lambda mesh, x: composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1)),
     ("02.round_trip", lambda mesh, x: composed(by_axes(mesh, x, S(1), S(0)), mesh, 1, 0)),
     (
         "02.round_trip",
-        lambda mesh, x: ttnn.aggregate_tensor(by_axes(mesh, x, S(0), S(1)), ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1]))).to_numpy(),
+        lambda mesh, x: ttnn.aggregate_tensor(
+            by_axes(mesh, x, S(0), S(1)),
+            ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1])),
+        ).to_numpy(),
     ),
     ("02.round_trip", with_a_default_composer),
     ("02.bytes", bytes_per_chip),
@@ -140,13 +170,37 @@ RIGHT = [
     ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)),
     (
         "03.data_parallel",
-        lambda mesh, x, a, b: ttnn.linear(through_the_host(mesh, x), put(mesh, a, everywhere(mesh)), activation="relu") @ put(mesh, b, everywhere(mesh)),
+        lambda mesh, x, a, b: (
+            ttnn.linear(
+                through_the_host(mesh, x), put(mesh, a, everywhere(mesh)), activation="relu"
+            )
+            @ put(mesh, b, everywhere(mesh))
+        ),
     ),
-    ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1)), bias=put(mesh, b, cut(mesh, 1)))),
-    ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, cut(mesh, 1))),
     (
         "03.column_parallel",
-        lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w.T.copy(), cut(mesh, 0)), transpose_b=True) + put(mesh, b, cut(mesh, 1)),
+        lambda mesh, x, w, b: ttnn.linear(
+            put(mesh, x, everywhere(mesh)),
+            put(mesh, w, cut(mesh, 1)),
+            bias=put(mesh, b, cut(mesh, 1)),
+        ),
+    ),
+    (
+        "03.column_parallel",
+        lambda mesh, x, w, b: (
+            put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, cut(mesh, 1))
+        ),
+    ),
+    (
+        "03.column_parallel",
+        lambda mesh, x, w, b: (
+            ttnn.matmul(
+                put(mesh, x, everywhere(mesh)),
+                put(mesh, w.T.copy(), cut(mesh, 0)),
+                transpose_b=True,
+            )
+            + put(mesh, b, cut(mesh, 1))
+        ),
     ),
     ("03.row_parallel", lambda mesh, x, w: ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1)),
     ("03.row_parallel", by_steps),
@@ -215,7 +269,7 @@ WRONG = [
     ("02.round_trip", lambda mesh, x: x.copy(), "never put on the mesh"),
     ("02.round_trip", lambda mesh, x: [composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1), x][1], "the x that went in"),
     ("02.round_trip", lambda mesh, x: [by_axes(mesh, x, S(0), S(1)), x.copy()][1], "nothing came back"),
-    ("02.round_trip", lambda mesh, x: np.vstack([np.hstack(on_the_host(by_axes(mesh, x, S(0), S(1)))[i * mesh.shape[1] :][: mesh.shape[1]]) for i in range(mesh.shape[0])]), "joined by hand"),  # noqa: E501
+    ("02.round_trip", lambda mesh, x: np.vstack([np.hstack(on_the_host(by_axes(mesh, x, S(0), S(1)))[i * mesh.shape[1] :][: mesh.shape[1]]) for i in range(mesh.shape[0])]), "joined by hand"),
     ("02.round_trip", lambda mesh, x: None, "gave a NoneType"),
     ("02.round_trip", lambda mesh, x: np.array(["a"]), "a NumPy array of numbers"),
     ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) // n * 2, "whole tiles"),
@@ -246,7 +300,7 @@ WRONG = [
     ),
     ("03.data_parallel", lambda mesh, x, a, b: [put(mesh, a, everywhere(mesh)), mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)][1], "bytes on each chip"),
     ("03.column_parallel", lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1))), "device 4 at (0, 0)"),
-    ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(*(put(mesh, t, everywhere(mesh)) for t in (x, w)), bias=put(mesh, b, everywhere(mesh))), "w is [64, 256]: you cut nothing"),  # noqa: E501
+    ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(*(put(mesh, t, everywhere(mesh)) for t in (x, w)), bias=put(mesh, b, everywhere(mesh))), "w is [64, 256]: you cut nothing"),
     ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 0)), "you cut dimension 0 in 8"),
     ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, everywhere(mesh)), "b is [1, 256]"),
     ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x @ w + b, cut(mesh, 1)), "no ttnn.matmul or ttnn.linear"),
@@ -272,20 +326,33 @@ WRONG = [
 
 
 test_a_right_answer_passes = right(RIGHT)
-test_a_wrong_answer_is_told_where = wrong([(name, answer, re.escape(names)) for name, answer, names in WRONG])
+test_a_wrong_answer_is_told_where = wrong(
+    [(name, answer, re.escape(names)) for name, answer, names in WRONG]
+)
 
 
 def test_every_exercise_has_two_wrong_answers():
     from ttkit import exercises  # noqa: F401
 
-    for name in (name for name in lessons.EXERCISES if name < "04"):  # the later lessons have files of their own
+    # the later lessons have files of their own
+    for name in (name for name in lessons.EXERCISES if name < "04"):
         assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name
 
 
 def test_an_error_in_an_answer_names_the_line_of_the_cell():
     notebook = {"__name__": "__main__"}
-    exec(compile("def double(mesh, x):\n    return helper(x)\n\ndef helper(x):\n    return x.nothing", "a cell", "exec"), notebook)
-    with pytest.raises(lessons.CheckFailed, match=r"your double stopped with AttributeError in line 2 of your cell: .*nothing") as error:
+    exec(
+        compile(
+            "def double(mesh, x):\n    return helper(x)\n\ndef helper(x):\n    return x.nothing",
+            "a cell",
+            "exec",
+        ),
+        notebook,
+    )
+    with pytest.raises(
+        lessons.CheckFailed,
+        match=r"your double stopped with AttributeError in line 2 of your cell: .*nothing",
+    ) as error:
         lessons.check("00.double", notebook["double"])
     assert error.value.__suppress_context__
 
@@ -318,7 +385,9 @@ def test_a_check_without_an_open_mesh_leaves_the_fabric_as_it_was(fabric):
     ttnn.set_fabric_config(config)
     lessons.check("03.row_parallel", ROW_PARALLEL)
     with pytest.raises(lessons.CheckFailed):
-        lessons.check("03.row_parallel", lambda mesh, x, w: [ttnn.open_mesh_device(ttnn.MeshShape(1, 1))][1])
+        lessons.check(
+            "03.row_parallel", lambda mesh, x, w: [ttnn.open_mesh_device(ttnn.MeshShape(1, 1))][1]
+        )
     assert ttnn.get_fabric_config() is config and not sim_mesh.opened_meshes
 
 
@@ -332,7 +401,8 @@ def test_a_mesh_without_fabric_is_named():
 
 def test_a_budget_is_said(capsys):
     lessons.check("03.row_parallel", ROW_PARALLEL)
-    assert "12,288 of 12,288 bytes allowed on each of 3 chips" in capsys.readouterr().out  # [32, 32] and [32, 48 -> 64] in tiles
+    # [32, 32] and [32, 48 -> 64] in tiles
+    assert "12,288 of 12,288 bytes allowed on each of 3 chips" in capsys.readouterr().out
 
 
 def test_a_check_may_run_under_a_tape():
@@ -342,12 +412,16 @@ def test_a_check_may_run_under_a_tape():
         lessons.check("03.row_parallel", ROW_PARALLEL)
         ttnn.zeros([1])
     ttnn.zeros([2])
-    assert calls[-1]["result"]["shape"] == [1] and [c["operation"] for c in calls].count("matmul") == 2
+    assert (
+        calls[-1]["result"]["shape"] == [1] and [c["operation"] for c in calls].count("matmul") == 2
+    )
 
 
 def test_on_a_card_values_decide(monkeypatch, capsys):
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
-    monkeypatch.setattr("ttkit.exercises.answers.backend", types.SimpleNamespace(is_simulated=lambda: False))
+    monkeypatch.setattr(
+        "ttkit.exercises.answers.backend", types.SimpleNamespace(is_simulated=lambda: False)
+    )
     with pytest.raises(lessons.CheckFailed, match="needs your open mesh"):
         lessons.check("03.row_parallel", ROW_PARALLEL)
     with pytest.raises(lessons.CheckFailed, match="partial sum"):
@@ -368,20 +442,48 @@ STRANGE = [None, 3, -1, 2.5, float("nan"), "x", b"x", (), (1, 2), [], [None], [[
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in RIGHT}))
 def test_nothing_that_an_answer_gives_stops_a_check(name):
-    answers = [*STRANGE, *(lambda *args, value=value: value for value in STRANGE), lambda: 0, lambda *args: 1 / 0, lambda *args: exec("(")]
+    answers = [
+        *STRANGE,
+        *(lambda *args, value=value: value for value in STRANGE),
+        lambda: 0,
+        lambda *args: 1 / 0,
+        lambda *args: exec("("),
+    ]
     answers += [
         lambda mesh, *args: (1 / 0 for _ in "a"),
         lambda mesh, *args: mesh,
         lambda mesh, *args: [mesh],
         lambda mesh, *args: ttnn.close_mesh_device(mesh),
     ]
-    answers += [lambda mesh, *args, shape=shape: tensors_of_any_shape(mesh, shape)[0] for shape in [(1,), (2, 24), (3, 1, 2), (1, 1, 1, 1), (0, 2)]]
-    answers += [lambda mesh, *args: tensors_of_any_shape(mesh, (2, 2)), lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])]
-    answers += [lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])[0], lambda *args: ttnn.zeros([2, 2])]
-    answers += [lambda mesh, *args: ttkit.from_numpy(np.ones((2, 2), np.int32), device=mesh, mesh_mapper=cut(mesh, 0))]
-    answers += [lambda mesh, *args: [t := tensors_of_any_shape(mesh, (2, 2))[0], ttnn.deallocate(t)][0]]
-    answers += [lambda mesh, *args: [part := mesh.create_submesh(ttnn.MeshShape(1, 2)), part.close()][0]]
-    answers += [lambda mesh, *args: [parts := mesh.create_submeshes(ttnn.MeshShape(2, 1)), [p.close() for p in parts]][0] * 2]
+    answers += [
+        lambda mesh, *args, shape=shape: tensors_of_any_shape(mesh, shape)[0]
+        for shape in [(1,), (2, 24), (3, 1, 2), (1, 1, 1, 1), (0, 2)]
+    ]
+    answers += [
+        lambda mesh, *args: tensors_of_any_shape(mesh, (2, 2)),
+        lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0]),
+    ]
+    answers += [
+        lambda mesh, *args: ttnn.get_device_tensors(tensors_of_any_shape(mesh, (2, 2))[0])[0],
+        lambda *args: ttnn.zeros([2, 2]),
+    ]
+    answers += [
+        lambda mesh, *args: ttkit.from_numpy(
+            np.ones((2, 2), np.int32), device=mesh, mesh_mapper=cut(mesh, 0)
+        )
+    ]
+    answers += [
+        lambda mesh, *args: [t := tensors_of_any_shape(mesh, (2, 2))[0], ttnn.deallocate(t)][0]
+    ]
+    answers += [
+        lambda mesh, *args: [part := mesh.create_submesh(ttnn.MeshShape(1, 2)), part.close()][0]
+    ]
+    answers += [
+        lambda mesh, *args: (
+            [parts := mesh.create_submeshes(ttnn.MeshShape(2, 1)), [p.close() for p in parts]][0]
+            * 2
+        )
+    ]
     for answer in answers:
         with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
             lessons.check(name, answer)

@@ -47,7 +47,10 @@ def too_small(mesh, x, w, y):
 
 def whole_everywhere(mesh, x, w, y):
     everywhere = ttnn.ReplicateTensorToMesh(mesh)
-    x, w, y = (ttkit.from_numpy(a, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=everywhere) for a in (x, w, y))
+    x, w, y = (
+        ttkit.from_numpy(a, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=everywhere)
+        for a in (x, w, y)
+    )
     error = ttnn.subtract(ttnn.matmul(x, w), y)
     return ttnn.multiply(ttnn.matmul(x, error, transpose_a=True), 2 / error.logical_volume())
 

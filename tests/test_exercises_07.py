@@ -16,12 +16,19 @@ def as_in_a_lesson():
 
 
 def place(mesh, array, dim=None):
-    mapper = ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim=dim)
+    mapper = (
+        ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim=dim)
+    )
     return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
 def parts(mesh, x, gate, up, down):
-    x, gate, up, down = place(mesh, x), place(mesh, gate, 1), place(mesh, up, 1), place(mesh, down, 0)
+    x, gate, up, down = (
+        place(mesh, x),
+        place(mesh, gate, 1),
+        place(mesh, up, 1),
+        place(mesh, down, 0),
+    )
     return ttnn.matmul(ttnn.multiply(ttnn.silu(ttnn.matmul(x, gate)), ttnn.matmul(x, up)), down)
 
 
@@ -59,11 +66,16 @@ def backward(*given):
 
 
 def in_two_halves(*given):
-    return ttnn.all_gather(ttnn.reduce_scatter(local(*given), dim=1, cluster_axis=1), dim=1, cluster_axis=1)
+    return ttnn.all_gather(
+        ttnn.reduce_scatter(local(*given), dim=1, cluster_axis=1), dim=1, cluster_axis=1
+    )
 
 
 def on_the_host(mesh, dy, w):
-    return place(mesh, np.sum([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(local(mesh, dy, w))], axis=0))
+    return place(
+        mesh,
+        np.sum([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(local(mesh, dy, w))], axis=0),
+    )
 
 
 RIGHT = [("07.swiglu", swiglu), ("07.backward", backward), ("07.backward", in_two_halves)]
@@ -75,7 +87,11 @@ WRONG = [
     ("07.swiglu", silu_on_the_other, r"device 4 at \(0, 0\): element"),
     ("07.backward", local, "partial sum only"),
     ("07.backward", on_the_host, "made on the host"),
-    ("07.backward", lambda mesh, dy, w: ttnn.matmul(place(mesh, dy), place(mesh, w), transpose_b=True), "dy is .* you cut nothing"),
+    (
+        "07.backward",
+        lambda mesh, dy, w: ttnn.matmul(place(mesh, dy), place(mesh, w), transpose_b=True),
+        "dy is .* you cut nothing",
+    ),
     (
         "07.backward",
         lambda mesh, dy, w: ttnn.matmul(place(mesh, dy, 1), place(mesh, w, 0), transpose_b=True),

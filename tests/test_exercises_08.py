@@ -19,14 +19,19 @@ def as_in_a_lesson():
 
 
 def put(mesh, array, rows=None, columns=None):
-    placements = [ttnn.PlacementReplicate() if dim is None else ttnn.PlacementShard(dim) for dim in (rows, columns)]
+    placements = [
+        ttnn.PlacementReplicate() if dim is None else ttnn.PlacementShard(dim)
+        for dim in (rows, columns)
+    ]
     mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
     return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
 def own(mesh, x, w, y):
     x, w, y = put(mesh, x, rows=0), put(mesh, w, columns=1), put(mesh, y, 0, 1)
-    return ttnn.matmul(x, ttnn.subtract(ttnn.matmul(x, w), y), transpose_a=True), 2 / y.logical_volume()
+    return ttnn.matmul(
+        x, ttnn.subtract(ttnn.matmul(x, w), y), transpose_a=True
+    ), 2 / y.logical_volume()
 
 
 def averaged(*axes, scale=lambda mesh: 1 / mesh.get_num_devices()):
@@ -45,7 +50,12 @@ def on_the_host(mesh, x, w, y):
 
 def everything_everywhere(mesh, x, w, y):
     given = [put(mesh, a) for a in (x, w, y)]
-    return ttnn.multiply(ttnn.matmul(given[0], ttnn.subtract(ttnn.matmul(given[0], given[1]), given[2]), transpose_a=True), 2 / y.size)
+    return ttnn.multiply(
+        ttnn.matmul(
+            given[0], ttnn.subtract(ttnn.matmul(given[0], given[1]), given[2]), transpose_a=True
+        ),
+        2 / y.size,
+    )
 
 
 def plans(settings, shapes, system):
@@ -75,16 +85,35 @@ def first_that_fits(*given):
 
 
 def without_except(settings, shapes, system):
-    return max(shapes, key=lambda s: training_plan(replace(settings, device_config=DeviceConfig(s, s[0] > 1 or None, s[1] > 1)), system).tokens_per_s)
+    return max(
+        shapes,
+        key=lambda s: (
+            training_plan(
+                replace(settings, device_config=DeviceConfig(s, s[0] > 1 or None, s[1] > 1)), system
+            ).tokens_per_s
+        ),
+    )
 
 
-RIGHT = [("08.gradient", averaged(0)), ("08.choose", choose), ("08.choose", lambda *given: list(choose(*given) or []) or None)]
+RIGHT = [
+    ("08.gradient", averaged(0)),
+    ("08.choose", choose),
+    ("08.choose", lambda *given: list(choose(*given) or []) or None),
+]
 WRONG = [
     ("08.gradient", averaged(), "the sum over groups is missing"),
     ("08.gradient", averaged(1), "went along axis 1, over devices with different columns"),
     ("08.gradient", averaged(0, 1), "went along both axes"),
-    ("08.gradient", averaged(0, scale=lambda mesh: 1), "[86] times too large: the loss is a mean over all"),
-    ("08.gradient", averaged(0, scale=lambda mesh: 1 / mesh.shape[0]), "[43] times too large: the loss is a mean over all"),
+    (
+        "08.gradient",
+        averaged(0, scale=lambda mesh: 1),
+        "[86] times too large: the loss is a mean over all",
+    ),
+    (
+        "08.gradient",
+        averaged(0, scale=lambda mesh: 1 / mesh.shape[0]),
+        "[43] times too large: the loss is a mean over all",
+    ),
     ("08.gradient", on_the_host, "made on the mesh|NumPy did it on the host|not made"),
     ("08.gradient", everything_everywhere, "x is .* you cut nothing"),
     ("08.choose", fastest, r"1536 wide.* \(8, 1\) does not fit|does not fit, .* GB of"),

@@ -1,4 +1,6 @@
-"""The exercises of lesson 11, whose answers are files and places in files, with right answers and with wrong ones."""
+"""The exercises of lesson 11, whose answers are files and places in files, with right answers
+and with wrong ones.
+"""
 
 import json
 import pathlib
@@ -32,17 +34,35 @@ def but(old, new):
 
 def other_way_round():
     """Ranks 0 and 1 may have the two meshes of their host in either order."""
-    return but('mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}', 'mesh_id: 1, env_overrides: {TT_VISIBLE_DEVICES: "1, 0"}').replace(
-        'rank: 1, mesh_id: 1, env_overrides: {TT_VISIBLE_DEVICES: "0,1"}', 'rank: 1, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}'
+    return but(
+        'mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}',
+        'mesh_id: 1, env_overrides: {TT_VISIBLE_DEVICES: "1, 0"}',
+    ).replace(
+        'rank: 1, mesh_id: 1, env_overrides: {TT_VISIBLE_DEVICES: "0,1"}',
+        'rank: 1, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}',
     )
 
 
 RIGHT = [
     ("11.bindings", BINDINGS),
     ("11.bindings", other_way_round()),
-    ("11.bindings", but("mesh_host_rank: 1}", 'mesh_host_rank: 1, env_overrides: {TT_VISIBLE_DEVICES: "0,1,2,3"}}')),
+    (
+        "11.bindings",
+        but(
+            "mesh_host_rank: 1}",
+            'mesh_host_rank: 1, env_overrides: {TT_VISIBLE_DEVICES: "0,1,2,3"}}',
+        ),
+    ),
     ("11.mistakes", PLACES),
-    ("11.mistakes", PLACES | {"duplicate rank": "rank_bindings.yaml:6", "shared board": "rank_bindings.yaml:5", "too few slots": "rank_bindings.yaml:1"}),
+    (
+        "11.mistakes",
+        PLACES
+        | {
+            "duplicate rank": "rank_bindings.yaml:6",
+            "shared board": "rank_bindings.yaml:5",
+            "too few slots": "rank_bindings.yaml:1",
+        },
+    ),
 ]
 WRONG = [
     ("11.bindings", but("mesh_id: 0", "mesh_id: 2").replace("rank: 2, mesh_id: 2, mesh_host_rank: 0", "rank: 2, mesh_id: 0"), "several ranks, so each needs"),
@@ -58,7 +78,7 @@ WRONG = [
         but("rank: 1, mesh_id: 1", "rank: 1, mesh_id: x").replace("rank: 2, mesh_id: 2, mesh_host_rank: 0", "rank: 2, mesh_id: 1").replace(
             "mesh_id: x", "mesh_id: 2, mesh_host_rank: 0"
         ),
-        "rank 1 runs on node-1, which has the boards of mesh 0 and 1, not of mesh 2: ranks fill the slots",
+        "rank 1 runs on node-1, which has the boards of mesh 0 and 1, not of mesh 2: " "ranks fill the slots",
     ),
     ("11.bindings", {"rank_bindings": []}, "the text of a rank_bindings.yaml is asked for, this is a dict"),
     ("11.bindings", "", "Input should be a valid dictionary"),
@@ -77,7 +97,11 @@ test_a_wrong_answer_is_told_where = wrong(WRONG)
 
 def test_the_linter_finds_each_mistake_where_the_check_expects_it(tmp_path):
     for mistake in lesson_11.MISTAKES:
-        places = {f"rank_bindings.yaml:{finding.line}" for finding in lint_path(lesson_11.spoiled(tmp_path, mistake)) if finding.severity == "error"}
+        places = {
+            f"rank_bindings.yaml:{finding.line}"
+            for finding in lint_path(lesson_11.spoiled(tmp_path, mistake))
+            if finding.severity == "error"
+        }
         assert len(places) == 1 and places <= set(lesson_11._places(mistake)), mistake
     assert {mistake: lesson_11._places(mistake)[0] for mistake in lesson_11.MISTAKES} == PLACES
 
@@ -94,4 +118,7 @@ def test_the_record_in_the_lesson_is_what_is_said():
     output = launch.Output(3)
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
     said = launch.epitaph(output, ["node-1", "node-2", "node-3"], 1)
-    assert any(f"```\n{said}\n```" in "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"])
+    assert any(
+        f"```\n{said}\n```" in "".join(cell["source"])
+        for cell in json.loads(path.read_text())["cells"]
+    )

@@ -27,7 +27,13 @@ def as_in_a_lesson():
 def on(mesh_shape, parts, ddp=True, tp=False, **training):
     def smaller(settings):
         device = DeviceConfig(mesh_shape, enable_ddp=ddp, enable_tp=tp)
-        return replace(settings, device_config=device, training_config=replace(settings.training_config, gradient_accumulation_steps=parts, **training))
+        return replace(
+            settings,
+            device_config=device,
+            training_config=replace(
+                settings.training_config, gradient_accumulation_steps=parts, **training
+            ),
+        )
 
     return smaller
 
@@ -91,14 +97,30 @@ RIGHT = [
 # (exercise, wrong answer, what the feedback must name)
 WRONG = [
     ("12.budget", on((1, 4), 4), "bytes on each chip; the budget is"),
-    ("12.budget", on((2, 2), 8, tp=True), "it fits, but a step takes .* us, modelled; the budget is"),
+    (
+        "12.budget",
+        on((2, 2), 8, tp=True),
+        "it fits, but a step takes .* us, modelled; the budget is",
+    ),
     ("12.budget", on((1, 4), 4, ddp=False, tp=True), "it fits, but a step takes"),
     ("12.budget", on((1, 4), 1, batch_size=4), "batch_size was 16 and is 4 now"),
-    ("12.budget", on((2, 2), 2, tp=True, precision="bfloat16"), "precision was float32 and is bfloat16 now"),
+    (
+        "12.budget",
+        on((2, 2), 2, tp=True, precision="bfloat16"),
+        "precision was float32 and is bfloat16 now",
+    ),
     ("12.budget", on((2, 2), 16, tp=True), "that cannot be run: .*batch_size 16 is not divisible"),
     ("12.budget", on((4, 4), 1, tp=True), "that cannot be run"),
-    ("12.budget", lambda settings: settings.device_config, "should give Settings, gave a DeviceConfig"),
-    ("12.loop", without_zero_grad, r"after step 2 the weights are not those of one device: .* optimizer.zero_grad\(\) is missing"),
+    (
+        "12.budget",
+        lambda settings: settings.device_config,
+        "should give Settings, gave a DeviceConfig",
+    ),
+    (
+        "12.loop",
+        without_zero_grad,
+        r"after step 2 the weights are not those of one device: .* optimizer.zero_grad\(\) is missing",
+    ),
     ("12.loop", without_the_mean, "after step 1 replica 1 is another model than replica 0"),
     ("12.loop", averaged_too_late, "after step 1 replica 1 is another model"),
     ("12.loop", with_the_sum, "after step 1 .* 4 times too large"),
@@ -112,7 +134,11 @@ test_a_wrong_answer_is_told_where = wrong(WRONG)
 
 
 @pytest.mark.parametrize("name", ["12.budget", "12.loop"])
-@pytest.mark.parametrize("answer", [None, 3, "x", lambda *a: "x", lambda *a: [], lambda *a: lessons.todo("write it")], ids=range(6))
+@pytest.mark.parametrize(
+    "answer",
+    [None, 3, "x", lambda *a: "x", lambda *a: [], lambda *a: lessons.todo("write it")],
+    ids=range(6),
+)
 def test_nothing_that_an_answer_gives_stops_a_check(name, answer):
     with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
         lessons.check(name, answer)

@@ -1,4 +1,6 @@
-"""Imports go one way through the house (DESIGN: hardware at the bottom, lessons and cli on top), and `import ttkit` is light."""
+"""Imports go one way through the house (DESIGN: hardware at the bottom, lessons and cli on top),
+and `import ttkit` is light.
+"""
 
 import ast
 import pathlib
@@ -10,8 +12,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ttkit"
 
-# Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit import ttnn` counts as backend.
-FOUNDATION = {"errors", "dialect", "files", "words"}  # may be imported by all, and import nothing of ttkit but the first
+# Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit
+# import ttnn` counts as backend. may be imported by all, and import nothing of ttkit but the first
+FOUNDATION = {"errors", "dialect", "files", "words"}
 MAY_IMPORT = {
     "errors": set(),
     "dialect": set(),
@@ -30,8 +33,9 @@ MAY_IMPORT = {
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
-# Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use, which no object carries; an
-# engine, a program of its own, starts the real library before MPI; the linter asks training for the check of a training configuration.
+# Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use,
+# which no object carries; an engine, a program of its own, starts the real library before MPI; the
+# linter asks training for the check of a training configuration.
 DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
 MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend", "train"}}
 ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
@@ -39,7 +43,9 @@ HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttn
 
 
 def room(path):
-    """The room a file of the package belongs to: its folder or its module; "ttkit" for the front door."""
+    """The room a file of the package belongs to: its folder or its module; "ttkit" for the front
+    door.
+    """
     name = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return "ttkit" if name == "__init__" else name
 
@@ -50,11 +56,15 @@ def import_statements(node, late=False):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
             yield child, late
         else:
-            yield from import_statements(child, late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+            yield from import_statements(
+                child, late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+            )
 
 
 def imported_rooms(source, package, rooms):
-    """(line, room, late) for each import of ttkit in a source text that stands in `package` (a list of names)."""
+    """(line, room, late) for each import of ttkit in a source text that stands in `package` (a
+    list of names).
+    """
     for node, late in import_statements(ast.parse(source)):
         names = [alias.name for alias in node.names]
         if isinstance(node, ast.Import):
@@ -67,7 +77,11 @@ def imported_rooms(source, package, rooms):
             top, _, rest = target.partition(".")
             name = rest.split(".")[0]
             if top == "ttkit" and not name.startswith("__"):  # ttkit.__version__ is nobody's room
-                yield node.lineno, "backend" if name == "ttnn" else name if name in rooms else "ttkit", late
+                yield (
+                    node.lineno,
+                    "backend" if name == "ttnn" else name if name in rooms else "ttkit",
+                    late,
+                )
 
 
 def wrong_imports(files, rooms):
@@ -76,10 +90,15 @@ def wrong_imports(files, rooms):
         if here in ON_TOP:
             continue
         package = ["ttkit", *path.relative_to(PACKAGE).parts[:-1]]
-        allowed = MAY_IMPORT.get(here, set()) | (FOUNDATION if here not in FOUNDATION else set()) | {here}
+        allowed = (
+            MAY_IMPORT.get(here, set()) | (FOUNDATION if here not in FOUNDATION else set()) | {here}
+        )
         for line, target, late in imported_rooms(source, package, rooms):
             if target not in allowed | (MAY_IMPORT_LATE.get(here, set()) if late else set()):
-                yield f"{path.relative_to(ROOT)}:{line} imports '{target}'; '{here}' may import only {sorted(allowed - {here}) or 'itself'}"
+                yield (
+                    f"{path.relative_to(ROOT)}:{line} imports '{target}'; "
+                    f"'{here}' may import only {sorted(allowed - {here}) or 'itself'}"
+                )
 
 
 FILES = [(path, path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
@@ -120,9 +139,17 @@ def test_the_rule_sees(where, source, target):
 @pytest.mark.parametrize(
     "where, source",
     [
-        ("sim/ops.py", "from . import tensor\nfrom .tensor import Tensor\nfrom ..hardware import chips\nimport numpy"),
+        (
+            "sim/ops.py",
+            "from . import tensor\nfrom .tensor import Tensor\nfrom ..hardware import "
+            "chips\nimport numpy",
+        ),
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
-        ("sim/mesh.py", "class Mesh:\n    def _repr_html_(self):\n        from ttkit.visualize import mesh_html"),
+        (
+            "sim/mesh.py",
+            "class Mesh:\n    def _repr_html_(self):\n        from ttkit.visualize import "
+            "mesh_html",
+        ),
         ("backend.py", "from ttkit import __version__"),
         ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],
@@ -133,11 +160,18 @@ def test_the_rule_allows(where, source):
 
 def test_import_ttkit_is_light():
     code = f"import sys, ttkit; print(*[name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     assert done.stdout.split() == []
 
 
 def test_training_needs_no_protobuf():
-    code = "import sys, ttkit.train.trainer, ttkit.train.config_files; print('google.protobuf' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    code = (
+        "import sys, ttkit.train.trainer, ttkit.train.config_files; "
+        "print('google.protobuf' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == "False"

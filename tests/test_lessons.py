@@ -41,7 +41,9 @@ def test_a_prediction_and_the_fact(guess, fact, verdict, capsys):
     assert verdict in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("guess", ["?", "", " ... ", ..., None, True, float("nan"), float("inf"), [4], 1j])
+@pytest.mark.parametrize(
+    "guess", ["?", "", " ... ", ..., None, True, float("nan"), float("inf"), [4], 1j]
+)
 def test_no_number_yet(guess):
     with pytest.raises(lessons.NotDone, match="replace a="):
         lessons.predict(a=guess)
@@ -56,7 +58,11 @@ def test_a_fact_that_was_not_predicted(capsys):
 @pytest.mark.parametrize(
     ("source", "kind", "last"),
     [
-        ("def f():\n    ttnn.open_mesh_device(ttnn.MeshShape(3, 3))\nf()", "TTKitError", ["  in line 3 of your cell", "  in line 2 of your cell"]),
+        (
+            "def f():\n    ttnn.open_mesh_device(ttnn.MeshShape(3, 3))\nf()",
+            "TTKitError",
+            ["  in line 3 of your cell", "  in line 2 of your cell"],
+        ),
         ("ttnn.relu(3)", "TypeError", ["  in line 1 of your cell"]),
     ],
 )

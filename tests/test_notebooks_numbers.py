@@ -1,4 +1,6 @@
-"""No lesson types in what it could count: bytes, times and rates in the notebooks' sources come from an object, or are listed here with a reason."""
+"""No lesson types in what it could count: bytes, times and rates in the notebooks' sources come
+from an object, or are listed here with a reason.
+"""
 
 import json
 import math
@@ -12,28 +14,44 @@ NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parent.parent / "notebooks"
 NUMBER = r"(?<![\w.#])\d(?:[\d,._]*\d)?"
 UNIT = r"(?:[KMGT]i?B/s|[KMGT]i?B|B|bytes?|[num\u00b5]s)"
 MEASURED = re.compile(rf"{NUMBER}[ -]?{UNIT}(?![\w-])")  # 4,096 bytes; 24KiB; 11.78 GB/s; 137 us
-SIZED = re.compile(rf"\w*bytes\w*\s*=\s*{NUMBER}(?:\s*[-+*/<]+\s*\d+)*")  # shard_bytes=4096; bytes_sent = 3 * 1024
+# shard_bytes=4096; bytes_sent = 3 * 1024
+SIZED = re.compile(rf"\w*bytes\w*\s*=\s*{NUMBER}(?:\s*[-+*/<]+\s*\d+)*")
 LARGE = re.compile(r"(?<![\w.#])\d(?:[,_]?\d){3,}(?!\w)")  # 4096, 4,096
 WORKED = re.compile(r"\d+(?: x \d+)+ = (\d[\d,]*)")  # 32 x 32 x 4 = 4,096
 SENTENCE = re.compile(r"(?<=[.!?:;|])\s+|\n")
 
 # (lesson, what is typed): why it may be. What a run would show has no place here.
 ALLOWED = {
-    ("00", "12 GB"): "published: DRAM of a Wormhole chip; the about() cell prints it from ttkit/hardware, which names the source",
+    (
+        "00",
+        "12 GB",
+    ): "published: DRAM of a Wormhole chip; the about() cell prints it from ttkit/hardware, "
+    "which names the source",
     ("02", "bytes_on_a_chip=8 * 4 * 4"): "a prediction, wrong on purpose",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
     ("02", "100,000"): "an input: the sides of a tensor that is too large",
-    ("02", "20 GB"): "those sides multiplied, at 2 bytes; the message of the next cell has the exact number",
-    ("02", "1,088 bytes"): "by definition of bfloat8_b, a byte an element and one for each sixteen; the cell before prints it",
+    (
+        "02",
+        "20 GB",
+    ): "those sides multiplied, at 2 bytes; the message of the next cell has the exact number",
+    (
+        "02",
+        "1,088 bytes",
+    ): "by definition of bfloat8_b, a byte an element and one for each sixteen; "
+    "the cell before prints it",
     ("08", "70B"): "a model's name: billions of parameters",
     ("08", "8B"): "the same",
 }
 
 
 def typed_in(source: str) -> list[str]:
-    """What somebody typed into a cell: numbers with a unit of bytes or of time, and large ones in a sentence that speaks of bytes."""
-    found = {match.start(): match[0] for match in [*SIZED.finditer(source), *MEASURED.finditer(source)]}
+    """What somebody typed into a cell: numbers with a unit of bytes or of time, and large ones
+    in a sentence that speaks of bytes.
+    """
+    found = {
+        match.start(): match[0] for match in [*SIZED.finditer(source), *MEASURED.finditer(source)]
+    }
     at = 0
     for sentence in SENTENCE.split(source):
         start = source.index(sentence, at)
@@ -60,23 +78,41 @@ def sources(path: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_no_lesson_types_in_a_count(path):
     lesson = path.stem[:2]
-    found = [text for source in sources(path) for text in typed_in(source) if (lesson, text) not in ALLOWED]
-    assert not found, f"{path.name} has numbers that a cell should print (or ALLOWED should explain): {found}"
+    found = [
+        text
+        for source in sources(path)
+        for text in typed_in(source)
+        if (lesson, text) not in ALLOWED
+    ]
+    assert not found, (
+        f"{path.name} has numbers that a cell should print (or ALLOWED should explain): {found}"
+    )
 
 
 def test_what_is_allowed_is_still_there():
-    there = {(path.stem[:2], text) for path in NOTEBOOKS for source in sources(path) for text in typed_in(source)}
+    there = {
+        (path.stem[:2], text)
+        for path in NOTEBOOKS
+        for source in sources(path)
+        for text in typed_in(source)
+    }
     assert set(ALLOWED) <= there
 
 
 def test_only_the_output_of_widgets_curves_runs_and_of_what_is_installed_is_not_compared():
     unseen = [
-        (path.stem[:2], "".join(cell["source"])) for path in NOTEBOOKS for cell in cells(path) if "nbval-ignore-output" in cell["metadata"].get("tags", [])
+        (path.stem[:2], "".join(cell["source"]))
+        for path in NOTEBOOKS
+        for cell in cells(path)
+        if "nbval-ignore-output" in cell["metadata"].get("tags", [])
     ]
     widgets = [lesson for lesson, source in unseen if "step_through(" in source]
-    curves = [lesson for lesson, source in unseen if "trainer.fit(" in source]  # nbval sees the chart before the first step
-    runs = [lesson for lesson, source in unseen if "visualize_schedule(" in source]  # a pipeline's, as measured
-    says = [lesson for lesson, source in unseen if "torch_cells.activate()" in source]  # whether torch is here
+    # nbval sees the chart before the first step
+    curves = [lesson for lesson, source in unseen if "trainer.fit(" in source]
+    # a pipeline's, as measured
+    runs = [lesson for lesson, source in unseen if "visualize_schedule(" in source]
+    # whether torch is here
+    says = [lesson for lesson, source in unseen if "torch_cells.activate()" in source]
     assert len(widgets) <= 1 and curves == ["12"] * 2 and runs == ["09"] and says == ["13"], unseen
     assert len(unseen) == len(widgets + curves + runs + says), unseen
 

@@ -1,4 +1,6 @@
-"""ttkit.profile: flops, bytes and modelled times against formulas worked out here, and what is made of them."""
+"""ttkit.profile: flops, bytes and modelled times against formulas worked out here, and what is
+made of them.
+"""
 
 import json
 from types import SimpleNamespace
@@ -38,11 +40,15 @@ def put(mesh, shape, kinds="R R", dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT):
     """A tensor whose shard has `shape` on every chip, cut over the mesh as the letters say."""
     whole, placements = list(shape), []
     for kind, length in zip(kinds.split(), tuple(mesh.shape)):
-        placements.append(ttnn.PlacementReplicate() if kind == "R" else ttnn.PlacementShard(int(kind[1:])))
+        placements.append(
+            ttnn.PlacementReplicate() if kind == "R" else ttnn.PlacementShard(int(kind[1:]))
+        )
         if kind != "R":
             whole[int(kind[1:])] *= length
     mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
-    return ttkit.from_numpy(np.zeros(whole, np.float32), dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+    return ttkit.from_numpy(
+        np.zeros(whole, np.float32), dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper
+    )
 
 
 def only(prof):
@@ -53,17 +59,32 @@ def only(prof):
 # ---------------------------------------------------------------- flops, bytes, time
 @pytest.mark.parametrize("kinds", ["R R", "R S1", "S0 R"])
 def test_a_matmul_counts_what_each_chip_multiplies(mesh, kinds):
-    a, b = put(mesh, (3, 64, 96), kinds.replace("S1", "R").replace("S0", "S1")), put(mesh, (96, 160), kinds.replace("S0", "R"))
+    a, b = (
+        put(mesh, (3, 64, 96), kinds.replace("S1", "R").replace("S0", "S1")),
+        put(mesh, (96, 160), kinds.replace("S0", "R")),
+    )
     with ttkit.profile() as prof:
         ttnn.matmul(a, b)
     record, chip = only(prof), mesh.system.chip
-    assert record.flops == 2 * 3 * 64 * 96 * 160  # replicated work counts on every chip, sharded work by its shard
-    assert (record.bytes_read, record.bytes_written) == (2 * (3 * 64 * 96 + 96 * 160), 2 * 3 * 64 * 160)
+    # replicated work counts on every chip, sharded work by its shard
+    assert record.flops == 2 * 3 * 64 * 96 * 160
+    assert (record.bytes_read, record.bytes_written) == (
+        2 * (3 * 64 * 96 + 96 * 160),
+        2 * 3 * 64 * 160,
+    )
     assert sorted(record.chips) == sorted(mesh.get_device_ids()) and record.bytes_on_links == 0
-    assert [p.shape for p in record.operands + record.results] == [(3, 64, 96), (96, 160), (3, 64, 160)]
-    compute = record.flops / (chip.cores.value * chip.clock.value * 4096 / 2)  # bfloat16 takes HiFi2: two passes
+    assert [p.shape for p in record.operands + record.results] == [
+        (3, 64, 96),
+        (96, 160),
+        (3, 64, 160),
+    ]
+    # bfloat16 takes HiFi2: two passes
+    compute = record.flops / (chip.cores.value * chip.clock.value * 4096 / 2)
     memory = (record.bytes_read + record.bytes_written) / (chip.dram_bandwidth.value * 1e9)
-    assert record.time_s == prof.time_s == pytest.approx(max(compute, memory)) and record.bound == "memory"
+    assert (
+        record.time_s == prof.time_s == pytest.approx(max(compute, memory))
+        and record.bound == "memory"
+    )
 
 
 def test_the_slower_of_computing_and_moving_counts(mesh):
@@ -75,7 +96,10 @@ def test_the_slower_of_computing_and_moving_counts(mesh):
         times[only(prof).fidelity] = only(prof).time_s
         assert only(prof).flops == 2 * 1024 * 1024 * 2048
     peak = mesh.system.chip.cores.value * 1e9 * 4096
-    assert times["HiFi4"] == pytest.approx(4 * only(prof).flops / peak) and only(prof).bound == "compute"
+    assert (
+        times["HiFi4"] == pytest.approx(4 * only(prof).flops / peak)
+        and only(prof).bound == "compute"
+    )
     assert times["HiFi3"] == pytest.approx(0.75 * times["HiFi4"])
     moved = only(prof).bytes_read + only(prof).bytes_written
     assert times["LoFi"] == pytest.approx(max(only(prof).flops / peak, moved / 288e9))
@@ -88,31 +112,46 @@ def test_padding_is_moved_and_multiplied_but_is_no_result(mesh):
     record = only(prof)
     assert record.flops == 2 * 5 * 33 * 70
     assert record.bytes_read == 2 * 32 * 64 + 2 * 3 * 1088 and record.bytes_written == 2 * 32 * 96
-    assert record.time_s == roofline(mesh.system.chip, 2 * 32 * 64 * 96, record.bytes_read + record.bytes_written, "HiFi2").time_s
+    assert (
+        record.time_s
+        == roofline(
+            mesh.system.chip, 2 * 32 * 64 * 96, record.bytes_read + record.bytes_written, "HiFi2"
+        ).time_s
+    )
 
 
 def test_a_linear(mesh):
-    x, w, bias = put(mesh, (2, 32, 128), "S0 R"), put(mesh, (128, 96), "R S1"), put(mesh, (1, 96), "R S1")
+    x, w, bias = (
+        put(mesh, (2, 32, 128), "S0 R"),
+        put(mesh, (128, 96), "R S1"),
+        put(mesh, (1, 96), "R S1"),
+    )
     with ttkit.profile() as prof:
         ttnn.linear(x, w, bias=bias, activation="gelu")
         ttnn.linear(x, put_t := ttnn.transpose(w, 0, 1), transpose_b=True)
     first, moved, second = prof.records
     assert first.flops == second.flops == 2 * 2 * 32 * 128 * 96 and moved.flops == 0
-    assert first.bytes_read == 2 * (2 * 32 * 128 + 128 * 96 + 32 * 96)  # the bias is stored as whole tiles
+    # the bias is stored as whole tiles
+    assert first.bytes_read == 2 * (2 * 32 * 128 + 128 * 96 + 32 * 96)
     assert moved.bytes_read == moved.bytes_written == 2 * 128 * 96 and put_t.shape == (96, 128)
 
 
 def gpt_block(x, weights, heads):
     hidden = ttnn.layer_norm(x, weight=weights["norm"])
-    q, k, v = ttnn.transformer.split_query_key_value_and_split_heads(ttnn.linear(hidden, weights["qkv"]), num_heads=heads, transpose_key=False)
-    attended = ttnn.transformer.concatenate_heads(ttnn.transformer.scaled_dot_product_attention(q, k, v, is_causal=True))
+    q, k, v = ttnn.transformer.split_query_key_value_and_split_heads(
+        ttnn.linear(hidden, weights["qkv"]), num_heads=heads, transpose_key=False
+    )
+    attended = ttnn.transformer.concatenate_heads(
+        ttnn.transformer.scaled_dot_product_attention(q, k, v, is_causal=True)
+    )
     x = ttnn.add(x, ttnn.all_reduce(ttnn.linear(attended, weights["out"]), cluster_axis=1))
     up = ttnn.linear(ttnn.layer_norm(x, weight=weights["norm"]), weights["up"], activation="gelu")
     return ttnn.add(x, ttnn.all_reduce(ttnn.linear(up, weights["down"]), cluster_axis=1))
 
 
 def test_a_gpt_block_in_tensor_and_data_parallel(mesh):
-    batch, s, d, heads, size = 3, 64, 256, 2, 32  # on each chip: its batch, its heads; 4 chips share a row's heads
+    # on each chip: its batch, its heads; 4 chips share a row's heads
+    batch, s, d, heads, size = 3, 64, 256, 2, 32
     mine = heads * size
     weights = {
         "norm": put(mesh, (1, d)), "qkv": put(mesh, (d, 3 * mine), "R S1"), "out": put(mesh, (mine, d), "R S0"),
@@ -125,14 +164,22 @@ def test_a_gpt_block_in_tensor_and_data_parallel(mesh):
     products = 2 * tokens * d * 3 * mine + 2 * tokens * mine * d + 2 * 2 * tokens * d * d
     attention = 2 * 2 * batch * heads * (s * (s + 1) // 2) * size
     others = 2 * 7 * tokens * d + 2 * tokens * d  # two layer norms, two additions
-    assert sum(r.flops for r in prof.records) == prof.busiest("flops") == products + attention + others
+    assert (
+        sum(r.flops for r in prof.records) == prof.busiest("flops") == products + attention + others
+    )
     sums = [r for r in prof.records if r.kind == COMMUNICATION]
     plan = all_reduce(topology(mesh), 2 * tokens * d, axis=1)
-    assert [r.bytes_on_links for r in sums] == [plan.total_bytes] * 2 and [r.time_s for r in sums] == [cost(plan).time_s] * 2
+    assert [r.bytes_on_links for r in sums] == [plan.total_bytes] * 2 and [
+        r.time_s for r in sums
+    ] == [cost(plan).time_s] * 2
     assert prof.time_s == pytest.approx(sum(r.time_s for r in prof.records))
-    assert [lane.chips for lane in prof.timeline().lanes] == [(chip,) for chip in sorted(mesh.get_device_ids())]
+    assert [lane.chips for lane in prof.timeline().lanes] == [
+        (chip,) for chip in sorted(mesh.get_device_ids())
+    ]
     (lane,) = prof.timeline(join=True).lanes
-    assert lane.chips == tuple(sorted(mesh.get_device_ids())) and f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline(join=True))
+    assert lane.chips == tuple(
+        sorted(mesh.get_device_ids())
+    ) and f"chips 0-{mesh.get_num_devices() - 1} alike" in repr(prof.timeline(join=True))
 
 
 def test_attention_scores_what_queries_see(mesh):
@@ -143,7 +190,11 @@ def test_attention_scores_what_queries_see(mesh):
         attend(q, k, k, is_causal=False)
         attend(q, k, k, sliding_window_size=8)
     window = sum(min(i + 1, 8) for i in range(64))
-    assert [r.flops for r in prof.records] == [4 * 2 * 4 * 32 * (64 * 65 // 2), 4 * 2 * 4 * 32 * 64 * 64, 4 * 2 * 4 * 32 * window]
+    assert [r.flops for r in prof.records] == [
+        4 * 2 * 4 * 32 * (64 * 65 // 2),
+        4 * 2 * 4 * 32 * 64 * 64,
+        4 * 2 * 4 * 32 * window,
+    ]
 
 
 def test_elementwise_reductions_and_norms(mesh):
@@ -159,13 +210,32 @@ def test_elementwise_reductions_and_norms(mesh):
         ttnn.ones([2, 40, 70], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
     stored = 2 * 2 * 64 * 96
     assert [r.flops for r in prof.records] == [n, n, n, 5 * n, 4 * n, 0, 0]
-    assert [r.bytes_read for r in prof.records] == [stored + 2 * 32 * 96, stored, stored, stored, stored, 2 * stored, 0]
-    assert [r.bytes_written for r in prof.records] == [stored, stored, 2 * 2 * 64 * 32, stored, stored, 2 * stored, stored]
+    assert [r.bytes_read for r in prof.records] == [
+        stored + 2 * 32 * 96,
+        stored,
+        stored,
+        stored,
+        stored,
+        2 * stored,
+        0,
+    ]
+    assert [r.bytes_written for r in prof.records] == [
+        stored,
+        stored,
+        2 * 2 * 64 * 32,
+        stored,
+        stored,
+        2 * stored,
+        stored,
+    ]
 
 
 def test_in_place_output_tensors_and_parts(mesh):
     x, y, out = (put(mesh, (64, 64)) for _ in range(3))
-    table, rows = put(mesh, (1024, 64), layout=ttnn.ROW_MAJOR_LAYOUT), put(mesh, (1, 32), dtype=ttnn.uint32, layout=ttnn.ROW_MAJOR_LAYOUT)
+    table, rows = (
+        put(mesh, (1024, 64), layout=ttnn.ROW_MAJOR_LAYOUT),
+        put(mesh, (1, 32), dtype=ttnn.uint32, layout=ttnn.ROW_MAJOR_LAYOUT),
+    )
     with ttkit.profile() as prof:
         ttnn.add_(x, y)
         ttnn.add(x, y, output_tensor=out)
@@ -173,8 +243,20 @@ def test_in_place_output_tensors_and_parts(mesh):
         x[:32, :]
         ttnn.embedding(rows, table)
     nbytes = 2 * 64 * 64
-    assert [r.bytes_read for r in prof.records] == [2 * nbytes, 2 * nbytes, 2 * nbytes, nbytes // 2, 4 * 32 + 2 * 32 * 64]
-    assert [r.bytes_written for r in prof.records] == [nbytes, nbytes, nbytes, nbytes // 2, 2 * 32 * 64]
+    assert [r.bytes_read for r in prof.records] == [
+        2 * nbytes,
+        2 * nbytes,
+        2 * nbytes,
+        nbytes // 2,
+        4 * 32 + 2 * 32 * 64,
+    ]
+    assert [r.bytes_written for r in prof.records] == [
+        nbytes,
+        nbytes,
+        nbytes,
+        nbytes // 2,
+        2 * 32 * 64,
+    ]
 
 
 def test_another_shape_of_the_same_bytes_is_free(mesh):
@@ -192,12 +274,15 @@ def test_another_shape_of_the_same_bytes_is_free(mesh):
 def test_a_kernel_config_wins_over_the_profile(mesh):
     a = put(mesh, (32, 32))
     with ttkit.profile(fidelity="LoFi") as prof:
-        ttnn.matmul(a, a, compute_kernel_config=SimpleNamespace(math_fidelity=ttnn.MathFidelity.HiFi4))
+        ttnn.matmul(
+            a, a, compute_kernel_config=SimpleNamespace(math_fidelity=ttnn.MathFidelity.HiFi4)
+        )
         ttnn.matmul(a, a)
     assert [r.fidelity for r in prof.records] == ["HiFi4", "LoFi"]
 
 
-# ---------------------------------------------------------------- chips, collectives, what is recorded
+# ---------------------------------------------------------------- chips, collectives, what is
+# recorded
 def test_chips_without_a_shard_idle(mesh):
     chips = mesh.get_device_ids()
     one = ttnn.get_device_tensors(put(mesh, (64, 64), "S0 S1"))[1]
@@ -205,7 +290,12 @@ def test_chips_without_a_shard_idle(mesh):
         ttnn.exp(one)
     assert only(prof).chips == (chips[1],)
     busy, idle = sorted(prof.timeline(join=True).lanes, key=lambda lane: len(lane.chips))
-    assert busy.chips == (chips[1],) and len(busy.bars) == 1 and idle.chips == tuple(sorted(set(chips) - {chips[1]})) and not idle.bars
+    assert (
+        busy.chips == (chips[1],)
+        and len(busy.bars) == 1
+        and idle.chips == tuple(sorted(set(chips) - {chips[1]}))
+        and not idle.bars
+    )
 
 
 def test_chips_run_on_their_own_until_they_meet(mesh):
@@ -237,11 +327,26 @@ def test_collectives_cost_what_their_plans_say(mesh, axis):
         ttnn.point_to_point(x, at, ttnn.MeshCoordinate(0, 1))
     gathered = all_gather(where, nbytes, axis)
     times = [r.time_s for r in prof.records]
-    assert prof.records[0].bytes_on_links == gathered.total_bytes == len(where.groups(axis)) * length * (length - 1) * nbytes
-    assert times[0] == cost(gathered).time_s and times[1] == cost(all_gather(where, nbytes, axis, links=1)).time_s > times[0]
+    assert (
+        prof.records[0].bytes_on_links
+        == gathered.total_bytes
+        == len(where.groups(axis)) * length * (length - 1) * nbytes
+    )
+    assert (
+        times[0] == cost(gathered).time_s
+        and times[1] == cost(all_gather(where, nbytes, axis, links=1)).time_s > times[0]
+    )
     sums = [r.bytes_on_links for r in prof.records]
-    assert sums[2] * length == sums[0] and sums[3] == 2 * sums[2] and sums[4] == sums[0] and sums[5] * length == sums[0] and sums[6] == nbytes
-    assert all(r.kind == COMMUNICATION and r.bound == "links" and r.flops == 0 for r in prof.records)
+    assert (
+        sums[2] * length == sums[0]
+        and sums[3] == 2 * sums[2]
+        and sums[4] == sums[0]
+        and sums[5] * length == sums[0]
+        and sums[6] == nbytes
+    )
+    assert all(
+        r.kind == COMMUNICATION and r.bound == "links" and r.flops == 0 for r in prof.records
+    )
 
 
 def test_a_collective_of_one_chip_takes_no_time():
@@ -256,7 +361,11 @@ def test_host_transfers_are_listed_and_not_timed(mesh):
         ttnn.zeros([2, 2])  # on the host alone
         ttnn.add(x, x)
         ttnn.from_device(x)
-    assert [r.kind for r in prof.records] == ["host", COMPUTE, "host"] and prof.time_s == prof.records[1].time_s
+    assert [r.kind for r in prof.records] == [
+        "host",
+        COMPUTE,
+        "host",
+    ] and prof.time_s == prof.records[1].time_s
     assert repr(prof.table()).count("not modelled") == 2 and "2 transfers" in repr(prof)
 
 
@@ -303,19 +412,32 @@ def test_two_meshes_at_once(tmp_path):
         (lane,) = prof.timeline(join=True).lanes
         assert len(lane.chips) == 8
     events = json.loads(prof.to_chrome_trace(tmp_path / "two.json").read_text())["traceEvents"]
-    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == {(1, i) for i in left.get_device_ids()} | {(2, i) for i in right.get_device_ids()}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} == {
+        (1, i) for i in left.get_device_ids()
+    } | {(2, i) for i in right.get_device_ids()}
 
 
 # ---------------------------------------------------------------- refusals
 def test_a_card_measures(monkeypatch):
     monkeypatch.setattr(backend, "is_simulated", lambda: False)
-    with pytest.raises(ttkit.TTKitError, match=r"ttkit.profile: times are modelled on the simulator only.*\n  try: python -m tracy"), ttkit.profile():
+    with (
+        pytest.raises(
+            ttkit.TTKitError,
+            match=r"ttkit.profile: times are modelled on the simulator only.*\n  try: python -m tracy",
+        ),
+        ttkit.profile(),
+    ):
         pass
 
 
 @pytest.mark.parametrize("fidelity", ["HiFi5", 2, "hifi2"])
 def test_an_unknown_fidelity(fidelity):
-    with pytest.raises(ttkit.TTKitError, match=r"ttkit.profile\(fidelity=.*LoFi, HiFi2, HiFi3, HiFi4"), ttkit.profile(fidelity=fidelity):
+    with (
+        pytest.raises(
+            ttkit.TTKitError, match=r"ttkit.profile\(fidelity=.*LoFi, HiFi2, HiFi3, HiFi4"
+        ),
+        ttkit.profile(fidelity=fidelity),
+    ):
         pass
 
 
@@ -334,16 +456,32 @@ def busy(mesh):
 def test_tables_say_that_they_are_modelled(busy):
     for report in (busy.table(), busy.summary()):
         text, html = repr(report), report._repr_html_()
-        assert "modelled" in text.split("\n")[0] and "modelled" in html and "…" not in text and max(map(len, text.split("\n"))) <= 160
+        assert (
+            "modelled" in text.split("\n")[0]
+            and "modelled" in html
+            and "…" not in text
+            and max(map(len, text.split("\n"))) <= 160
+        )
     assert len(busy.table().rows) == 4 and busy.table().rows[0][:6] == ("1", "linear", f"all {len(busy.records[0].chips)}", "[64,64], [64,96] bfloat16",
                                                                         "[64,96] bfloat16", "786 k")  # fmt: skip
-    assert busy.table().last[1] == "total, end to end" and busy.table().last[5] == "795 k"  # the chip with the exp: 786,432 + 2 x 4,096
-    assert busy.summary().rows[0][0] == "all_reduce" and "modelled" in repr(busy) and "modelled" in busy._repr_html_()
+    # the chip with the exp: 786,432 + 2 x 4,096
+    assert busy.table().last[1] == "total, end to end" and busy.table().last[5] == "795 k"
+    assert (
+        busy.summary().rows[0][0] == "all_reduce"
+        and "modelled" in repr(busy)
+        and "modelled" in busy._repr_html_()
+    )
 
 
 def test_an_empty_profile():
     prof = Profile()
-    assert prof.time_s == 0 and "0" in repr(prof) and prof.table().rows == [] and repr(prof.table()) and repr(prof.summary())
+    assert (
+        prof.time_s == 0
+        and "0" in repr(prof)
+        and prof.table().rows == []
+        and repr(prof.table())
+        and repr(prof.summary())
+    )
     assert "nothing that takes modelled time" in prof.timeline()._repr_html_()
 
 
@@ -351,26 +489,48 @@ def test_the_timeline(busy):
     timeline = busy.timeline(join=True)
     ran_exp = busy.records[1].chips[0]
     lanes = {lane.chips: lane for lane in timeline.lanes}
-    assert len(lanes) == 2 and [b.name for b in lanes[(ran_exp,)].bars] == ["linear", "exp", "all_reduce", "add"]
+    assert len(lanes) == 2 and [b.name for b in lanes[(ran_exp,)].bars] == [
+        "linear",
+        "exp",
+        "all_reduce",
+        "add",
+    ]
     other = next(lane for chips, lane in lanes.items() if ran_exp not in chips)
     assert [b.kind for b in other.bars] == [COMPUTE, COMMUNICATION, COMPUTE]
-    assert other.bars[1].start_s == lanes[(ran_exp,)].bars[1].end_s > other.bars[0].end_s  # it waits
-    assert timeline.end_s == busy.time_s and other.exposed == [(other.bars[1].start_s, other.bars[1].end_s)]
+    # it waits
+    assert other.bars[1].start_s == lanes[(ran_exp,)].bars[1].end_s > other.bars[0].end_s
+    assert timeline.end_s == busy.time_s and other.exposed == [
+        (other.bars[1].start_s, other.bars[1].end_s)
+    ]
     ax = timeline.plot(Figure((8, 3)).subplots())
-    assert ax.get_xlabel() == "modelled time" and "all_reduce" in [text.get_text() for text in ax.texts]
-    assert [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()] == [lane.label for lane in timeline.lanes]
+    assert ax.get_xlabel() == "modelled time" and "all_reduce" in [
+        text.get_text() for text in ax.texts
+    ]
+    assert [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()] == [
+        lane.label for lane in timeline.lanes
+    ]
 
 
 def test_a_chrome_trace(busy, tmp_path):
     path = busy.to_chrome_trace(tmp_path / "trace.json")
     data = json.loads(path.read_text())
     events = [e for e in data["traceEvents"] if e["ph"] == "X"]
-    assert len(events) == sum(len(r.chips) for r in busy.records) and "modelled" in data["otherData"]["times"]
-    assert all(set(e) == {"name", "cat", "ph", "ts", "dur", "pid", "tid", "args"} and e["dur"] > 0 and e["ts"] >= 0 for e in events)
+    assert (
+        len(events) == sum(len(r.chips) for r in busy.records)
+        and "modelled" in data["otherData"]["times"]
+    )
+    assert all(
+        set(e) == {"name", "cat", "ph", "ts", "dur", "pid", "tid", "args"}
+        and e["dur"] > 0
+        and e["ts"] >= 0
+        for e in events
+    )
     assert [e["ts"] for e in events] == sorted(e["ts"] for e in events)
     assert max(e["ts"] + e["dur"] for e in events) == pytest.approx(busy.time_s * 1e6)
     names = [e for e in data["traceEvents"] if e["ph"] == "M"]
-    assert len(names) == 1 + len(busy.records[0].chips) and all("modelled" in e["args"]["name"] for e in names if e["name"] == "process_name")
+    assert len(names) == 1 + len(busy.records[0].chips) and all(
+        "modelled" in e["args"]["name"] for e in names if e["name"] == "process_name"
+    )
     lanes = {}
     for e in events:  # on a chip one thing runs at a time
         assert e["ts"] >= lanes.get(e["tid"], 0) - 1e-9
@@ -380,7 +540,9 @@ def test_a_chrome_trace(busy, tmp_path):
 def test_a_chrome_trace_is_written_whole_or_not_at_all(busy, tmp_path, monkeypatch):
     path = tmp_path / "trace.json"
     path.write_text("before")
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(ttkit.TTKitError, match="cannot be written: No space left on device"):
         busy.to_chrome_trace(path)
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]

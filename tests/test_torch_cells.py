@@ -1,4 +1,6 @@
-"""Cells that need torch: they run where it is, and show their record where it is not; the record is what the lessons have saved."""
+"""Cells that need torch: they run where it is, and show their record where it is not; the record
+is what the lessons have saved.
+"""
 
 import json
 import pathlib
@@ -18,7 +20,9 @@ def saved():
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             first, _, text = "".join(cell["source"]).partition("\n")
             if first.startswith("%%torch"):
-                found[torch_cells.key(text)] = "".join("".join(output["text"]) for output in cell["outputs"])
+                found[torch_cells.key(text)] = "".join(
+                    "".join(output["text"]) for output in cell["outputs"]
+                )
     return found
 
 
@@ -33,7 +37,8 @@ class Shell:
 
 
 def test_the_record_is_what_the_lessons_show():
-    assert torch_cells.record()["cells"] == saved()  # else: python scripts/record_torch.py, with torch
+    # else: python scripts/record_torch.py, with torch
+    assert torch_cells.record()["cells"] == saved()
     assert len(saved()) >= 3
 
 
@@ -43,7 +48,8 @@ def test_without_torch_a_cell_shows_its_record(monkeypatch, capsys):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             first, _, text = "".join(cell["source"]).partition("\n")
             if first.startswith("%%torch"):
-                torch_cells.run(None, first.removeprefix("%%torch"), text + "\n")  # as IPython gives it
+                # as IPython gives it
+                torch_cells.run(None, first.removeprefix("%%torch"), text + "\n")
                 assert capsys.readouterr().out == saved()[torch_cells.key(text)]
 
 

@@ -1,7 +1,9 @@
-"""ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a card.
+"""ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a
+card.
 
-One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a Tenstorrent device is found, and a
-simulator with the same names, shapes, placements and messages elsewhere.
+One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a
+Tenstorrent device is found, and a simulator with the same names, shapes, placements and messages
+elsewhere.
 
 Example:
     >>> from ttkit import ttnn
@@ -28,13 +30,25 @@ _NAMES = {
     "plans.recorded": "last_plan",
     "profiler": "profile",
     "sim.fabric": "rank_checks",
-    "visualize": "memory step_through visualize_descriptor visualize_memory visualize_mesh_device visualize_plan visualize_schedule "
+    "visualize": "memory step_through visualize_descriptor visualize_memory visualize_mesh_device "
+    "visualize_plan visualize_schedule "
     "visualize_system_mesh visualize_tensor",
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
-    "CollectiveMismatch", "DialectWarning", "OutOfMemoryError", "TTKitError", "cluster", "is_strict", "lessons", "plans", "strict", "train", "ttnn", *_LATER
-]  # fmt: skip
+    "CollectiveMismatch",
+    "DialectWarning",
+    "OutOfMemoryError",
+    "TTKitError",
+    "cluster",
+    "is_strict",
+    "lessons",
+    "plans",
+    "strict",
+    "train",
+    "ttnn",
+    *_LATER,
+]
 
 
 def __getattr__(name: str) -> _Any:

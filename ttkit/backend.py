@@ -1,4 +1,6 @@
-"""Which ttnn is behind `from ttkit import ttnn`: the real library where a Tenstorrent device is found, the simulator elsewhere."""
+"""Which ttnn is behind `from ttkit import ttnn`: the real library where a Tenstorrent device is
+found, the simulator elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,50 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=1)
 def choice() -> Choice:
-    """Decide once: `TTKIT_BACKEND` forces, else a device and the library together mean ttnn, else the simulator.
+    """Decide once: `TTKIT_BACKEND` forces, else a device and the library together mean ttnn,
+    else the simulator.
 
     Raises:
         TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn, or a forced ttnn cannot be had.
     """
     forced = os.environ.get("TTKIT_BACKEND", "").strip().lower()
     if forced not in ("", "sim", "ttnn"):
-        fail(f"TTKIT_BACKEND={forced!r}", "it must be sim or ttnn", "leave it unset to let ttkit decide")
+        fail(
+            f"TTKIT_BACKEND={forced!r}",
+            "it must be sim or ttnn",
+            "leave it unset to let ttkit decide",
+        )
     if forced == "sim":
         return Choice("sim", "TTKIT_BACKEND=sim")
     library = importlib.util.find_spec("ttnn") is not None
     where = _device()
     if forced == "ttnn":
         if not library:
-            fail("TTKIT_BACKEND=ttnn", "the package ttnn is not installed here", "pip install ttnn (Python 3.10 or 3.12), or TTKIT_BACKEND=sim")
+            fail(
+                "TTKIT_BACKEND=ttnn",
+                "the package ttnn is not installed here",
+                "pip install ttnn (Python 3.10 or 3.12), or TTKIT_BACKEND=sim",
+            )
         if not where:
-            rule = "no device: there is no /dev/tenstorrent/* and TT_METAL_MOCK_CLUSTER_DESC_PATH is not set to a file"
-            fail("TTKIT_BACKEND=ttnn", rule, "install the kernel driver (tt-kmd), pass the device into the container, or TTKIT_BACKEND=sim")
+            rule = (
+                "no device: there is no /dev/tenstorrent/* and "
+                "TT_METAL_MOCK_CLUSTER_DESC_PATH is not set to a file"
+            )
+            fail(
+                "TTKIT_BACKEND=ttnn",
+                rule,
+                "install the kernel driver (tt-kmd), pass the device into the container, "
+                "or TTKIT_BACKEND=sim",
+            )
         return Choice("ttnn", f"TTKIT_BACKEND=ttnn, {where}")
     if library and where:
         return Choice("ttnn", f"ttnn is installed and {where}")
-    missing = " and ".join([*([] if library else ["ttnn is not installed"]), *([] if where else ["there is no Tenstorrent device"])])
+    missing = " and ".join(
+        [
+            *([] if library else ["ttnn is not installed"]),
+            *([] if where else ["there is no Tenstorrent device"]),
+        ]
+    )
     return Choice("sim", missing)
 
 
@@ -69,7 +93,11 @@ def load() -> ModuleType:
     try:
         return importlib.import_module("ttnn")
     except Exception as error:
-        fail("from ttkit import ttnn", f"the real ttnn does not import: {type(error).__name__}: {error}", "mend the installation, or TTKIT_BACKEND=sim")
+        fail(
+            "from ttkit import ttnn",
+            f"the real ttnn does not import: {type(error).__name__}: {error}",
+            "mend the installation, or TTKIT_BACKEND=sim",
+        )
 
 
 def is_simulated() -> bool:
@@ -78,7 +106,8 @@ def is_simulated() -> bool:
 
 
 def about() -> None:
-    """Print the backend and why it was chosen, the system, and the dialect: the same text on every machine like this one.
+    """Print the backend and why it was chosen, the system, and the dialect: the same text on
+    every machine like this one.
 
     Example:
         >>> about()
@@ -96,11 +125,23 @@ def about() -> None:
         system = current_system()
         print(f"ttkit {__version__} on the simulator ({chosen.why.split(' and ')[-1]})")
         generation = {"WORMHOLE_B0": "Wormhole", "BLACKHOLE": "Blackhole"}[system.chip.arch]
-        joined = f", {system.links_per_pair} links between neighbours" if system.num_devices > 1 else ""
+        joined = (
+            f", {system.links_per_pair} links between neighbours" if system.num_devices > 1 else ""
+        )
         rows, columns = system.shape
-        print(f"system   {system.name}: {rows}x{columns} {generation} chips{joined}, {system.chip.dram.value:g} GB of DRAM each")
+        print(
+            f"system   {system.name}: {rows}x{columns} {generation} chips{joined}, "
+            f"{system.chip.dram.value:g} GB of DRAM each"
+        )
     else:
         ttnn = load()
         print(f"ttkit {__version__} on ttnn, Python {platform.python_version()} ({chosen.why})")
         print(f"system   {ttnn.get_num_devices()} devices: {ttnn.get_device_ids()}")
-    print("dialect  " + ("strict: ttnn 0.81.1" if is_strict() else "default: ttnn 0.81.1 and the older forms of the guide"))
+    print(
+        "dialect  "
+        + (
+            "strict: ttnn 0.81.1"
+            if is_strict()
+            else "default: ttnn 0.81.1 and the older forms of the guide"
+        )
+    )

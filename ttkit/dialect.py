@@ -1,4 +1,6 @@
-"""Two dialects of ttnn: strict is ttnn 0.81.1, default also takes the older forms that Tenstorrent's guide prints."""
+"""Two dialects of ttnn: strict is ttnn 0.81.1, default also takes the older forms that
+Tenstorrent's guide prints.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def is_strict() -> bool:
 
 
 def older_form(form: str, spelling: str) -> bool:
-    """Say whether the older `form` may be taken here: no in strict; yes in default, with one warning a form.
+    """Say whether the older `form` may be taken here: no in strict; yes in default, with one
+    warning a form.
 
     Args:
         form: what was written, for example `MeshShape(y=, x=)`.
@@ -44,13 +47,17 @@ def older_form(form: str, spelling: str) -> bool:
         return False
     if form not in _warned:
         _warned.add(form)
-        message = f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        message = (
+            f"{form} is an older form that ttnn 0.81.1 does not take; strict spelling: {spelling}"
+        )
         warnings.warn(message, DialectWarning, stacklevel=_levels_to_the_user())
     return True
 
 
 def _levels_to_the_user() -> int:
-    """How far up the stack the first line outside of ttkit is: the line that the warning is about."""
+    """How far up the stack the first line outside of ttkit is: the line that the warning is
+    about.
+    """
     here, level = os.path.dirname(__file__), 1
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):

@@ -8,7 +8,8 @@ from typing import NoReturn
 
 
 def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
-    """Which lines of the notebook (or of the script that runs) an error went through, outermost first: [(place, text)].
+    """Which lines of the notebook (or of the script that runs) an error went through, outermost
+    first: [(place, text)].
 
     Example:
         >>> try:
@@ -24,7 +25,10 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
     for frame, number in traceback.walk_tb(trace):
         if frame.f_globals.get("__name__") == "__main__":
             name = frame.f_code.co_filename
-            place = f"line {number} of {os.path.basename(name) if os.path.exists(name) else 'your cell'}"
+            place = (
+                f"line {number} of "
+                f"{os.path.basename(name) if os.path.exists(name) else 'your cell'}"
+            )
             text = linecache.getline(name, number).strip()
             if not text.startswith("get_ipython().run_"):  # what IPython makes of a magic
                 lines.append((place, text))
@@ -32,7 +36,9 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
 
 
 def shown_plainly(error: BaseException) -> list[str]:
-    """The message of an error and the learner's own lines: the kit's frames tell a learner nothing."""
+    """The message of an error and the learner's own lines: the kit's frames tell a learner
+    nothing.
+    """
     shown = [f"{type(error).__name__}: {error}"]
     for place, text in learners_lines(error.__traceback__):
         shown.append(f"  in {place}" + (f": {text}" if text else ""))
@@ -47,7 +53,8 @@ class Plain(Exception):
 
 
 class TTKitError(Plain, RuntimeError):
-    """An error of the kit or of the simulated ttnn; a RuntimeError, because that is what ttnn raises.
+    """An error of the kit or of the simulated ttnn; a RuntimeError, because that is what ttnn
+    raises.
 
     Example:
         >>> try:
@@ -68,11 +75,15 @@ class CollectiveMismatch(TTKitError):
 
 
 def _plain(kind: type[Exception]) -> type[Exception]:
-    """A class of the same name as one of Python's own, that Jupyter shows plainly and that is pickled as Python's."""
+    """A class of the same name as one of Python's own, that Jupyter shows plainly and that is
+    pickled as Python's.
+    """
     return type(kind.__name__, (Plain, kind), {"__reduce__": lambda self: (kind, self.args)})
 
 
-PLAIN: dict[type[Exception], type[Exception]] = {kind: _plain(kind) for kind in (TypeError, ValueError, IndexError)}
+PLAIN: dict[type[Exception], type[Exception]] = {
+    kind: _plain(kind) for kind in (TypeError, ValueError, IndexError)
+}
 
 
 def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
@@ -80,9 +91,8 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
 
     Args:
         asked: the call, with shapes and mesh; anything that prints as one.
-        rule: what must hold, with the numbers that broke it; holds ttnn's own phrase where ttnn has one.
-        cure: what to try; left out where there is nothing to add.
-        kind: the exception class.
+        rule: what must hold, with the numbers that broke it; holds ttnn's own phrase where ttnn has
+        one. cure: what to try; left out where there is nothing to add. kind: the exception class.
     """
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]

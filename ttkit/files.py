@@ -9,7 +9,8 @@ from ttkit.errors import fail
 
 
 def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
-    """Write a text file and return its path; whoever reads it meanwhile, or after a full disk, finds the old file or the new one, never half.
+    """Write a text file and return its path; whoever reads it meanwhile, or after a full disk,
+    finds the old file or the new one, never half.
 
     Args:
         asked: the call, for the message.
@@ -25,12 +26,17 @@ def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
     """
     target = Path(path)
     try:
-        beside = target.with_name(f".{target.name}.{os.getpid()}")  # in the same folder: a rename is one step only within a file system
+        # in the same folder: a rename is one step only within a file system
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             beside.write_text(text, encoding="utf-8")
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
     except (OSError, ValueError) as error:  # a path that ends in no name is a ValueError
-        fail(asked, f"the file cannot be written: {getattr(error, 'strerror', None) or error}", "a file name in a folder that is there")
+        fail(
+            asked,
+            f"the file cannot be written: {getattr(error, 'strerror', None) or error}",
+            "a file name in a folder that is there",
+        )
     return target

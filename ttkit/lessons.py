@@ -1,8 +1,8 @@
-"""What the lessons share: predictions before a run, comparisons with one device, exercises with feedback.
+"""What the lessons share: predictions before a run, comparisons with one device, exercises with
+feedback.
 
-Feedback names the thing: the device, the index, the number. A check that a plausible wrong answer passes is a defect,
-and each check is tested with wrong answers.
-"""
+Feedback names the thing: the device, the index, the number. A check that a plausible wrong answer
+passes is a defect, and each check is tested with wrong answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def todo(what: str) -> Any:
 
 
 def as_number(value: Any) -> int | float | None:
-    """Any finite real number, NumPy's included, as an int where it is whole, else as a float; None for anything else.
+    """Any finite real number, NumPy's included, as an int where it is whole, else as a float;
+
+    None for anything else.
 
     Example:
         >>> as_number(np.int64(3)), as_number(384.0), as_number(0.5), as_number(True), as_number("4")
@@ -60,7 +62,13 @@ def as_number(value: Any) -> int | float | None:
 def _shown(value: Any) -> str:
     """A number with its thousands marked, anything else as it prints."""
     number = as_number(value)
-    return str(value) if number is None else f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+    return (
+        str(value)
+        if number is None
+        else f"{number:,}"
+        if isinstance(number, int)
+        else f"{number:,.6g}"
+    )
 
 
 def _verdict(guess: int | float | str, actual: Any) -> str:
@@ -70,7 +78,10 @@ def _verdict(guess: int | float | str, actual: Any) -> str:
     if guess == fact:
         return "right"
     if guess > 0 and fact > 0 and max(guess, fact) >= 2 * min(guess, fact):
-        return f"{max(guess, fact) / min(guess, fact):.3g} times too {'large' if guess > fact else 'small'}"
+        return (
+            f"{max(guess, fact) / min(guess, fact):.3g} times too "
+            f"{'large' if guess > fact else 'small'}"
+        )
     return f"off by {_shown(abs(guess - fact))}"
 
 
@@ -81,18 +92,26 @@ class Prediction:
         self.guesses = guesses
 
     def reveal(self, **actual: Any) -> None:
-        """Print guess and fact of each name, and by how much they differ; of a guess that is text, whether it is right.
+        """Print guess and fact of each name, and by how much they differ; of a guess that is
+        text, whether it is right.
 
         Raises:
             TTKitError: something was not predicted.
         """
         for name in actual:
             if name not in self.guesses:
-                fail(f"reveal({name}=...)", f"that was not predicted, {', '.join(self.guesses) or 'nothing'} was", f"predict({name}=...) first")
+                fail(
+                    f"reveal({name}=...)",
+                    f"that was not predicted, {', '.join(self.guesses) or 'nothing'} was",
+                    f"predict({name}=...) first",
+                )
         width = max(map(len, actual), default=0)
         for name, fact in actual.items():
             guess = self.guesses[name]
-            print(f"{name:<{width}}  you said {_shown(guess)}  it is {_shown(fact)}  {_verdict(guess, fact)}")
+            print(
+                f"{name:<{width}}  you said {_shown(guess)}  it is {_shown(fact)}  "
+                f"{_verdict(guess, fact)}"
+            )
 
 
 def predict(**guesses: Any) -> Prediction:
@@ -143,7 +162,9 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
         return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
     if not values_mean_something():
         return ""
-    wrong = ~np.isclose(have.astype(np.float64), want.astype(np.float64), rtol, atol, equal_nan=True)
+    wrong = ~np.isclose(
+        have.astype(np.float64), want.astype(np.float64), rtol, atol, equal_nan=True
+    )
     if not wrong.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -157,7 +178,8 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
 
 
 def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
-    """Which device of a mesh first holds something other than `expected`, in words; nothing where all agree.
+    """Which device of a mesh first holds something other than `expected`, in words; nothing
+    where all agree.
 
     Args:
         expected: one array for every device, or a list with one array a device, in row-major order.
@@ -177,10 +199,17 @@ def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: floa
     return ""
 
 
-def same(expected: Any, actual: Any, what: str = "the parallel result equals the one-device result", rtol: float = 1e-5, atol: float = 1e-6) -> None:
+def same(
+    expected: Any,
+    actual: Any,
+    what: str = "the parallel result equals the one-device result",
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+) -> None:
     """Say that two results agree, or raise with the first place where they do not.
 
-    On the real library's mock cluster values mean nothing: there it compares the shapes and says so.
+    On the real library's mock cluster values mean nothing: there it compares the shapes and says
+    so.
 
     Raises:
         CheckFailed: the shape or an element differs.
@@ -192,7 +221,10 @@ def same(expected: Any, actual: Any, what: str = "the parallel result equals the
     found = difference(expected, actual, rtol, atol)
     if found:
         raise CheckFailed(f"{what}? No: {found}")
-    print(f"yes: {what}" + ("" if values_mean_something() else " (shape only: no kernel runs on a mock cluster)"))
+    print(
+        f"yes: {what}"
+        + ("" if values_mean_something() else " (shape only: no kernel runs on a mock cluster)")
+    )
 
 
 Check = Callable[[Any, Any], str]
@@ -200,7 +232,9 @@ EXERCISES: dict[str, Check] = {}
 
 
 def exercise(name: str) -> Callable[[Check], Check]:
-    """Enter a check: a function of the answer and the learner's mesh that raises `CheckFailed`, or praises."""
+    """Enter a check: a function of the answer and the learner's mesh that raises `CheckFailed`,
+    or praises.
+    """
 
     def enter(function: Check) -> Check:
         EXERCISES[name] = function
@@ -224,7 +258,9 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
     from ttkit import exercises  # noqa: F401  (fills EXERCISES)
 
     if name not in EXERCISES:
-        raise CheckFailed(f"there is no exercise {name!r}; there are {', '.join(sorted(EXERCISES))}")
+        raise CheckFailed(
+            f"there is no exercise {name!r}; there are {', '.join(sorted(EXERCISES))}"
+        )
     if answer is None or answer is Ellipsis:
         raise NotDone(f"exercise {name} has no answer yet")
     print(f"exercise {name}: {EXERCISES[name](answer, mesh)}")
@@ -236,18 +272,27 @@ def require(fine: bool, message: str) -> None:
         raise CheckFailed(message)
 
 
-def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_per_link: int | None = None, max_extra_bytes: int | None = None) -> None:
-    """Grade a plan: that it does what `goal` names, on real cables, within a budget; print what it achieved.
+def check_plan(
+    plan: Any,
+    goal: str,
+    *,
+    max_steps: int | None = None,
+    max_bytes_per_link: int | None = None,
+    max_extra_bytes: int | None = None,
+) -> None:
+    """Grade a plan: that it does what `goal` names, on real cables, within a budget; print what
+    it achieved.
 
     Args:
         plan: a `ttkit.plans.Plan`.
         goal: the collective that it must be, as "all_gather".
         max_steps: how many steps it may take.
-        max_bytes_per_link: how many bytes may go from a chip to a neighbour, over all cables between them.
-        max_extra_bytes: how much memory a chip may need beside its own shard.
+        max_bytes_per_link: how many bytes may go from a chip to a neighbour, over all cables
+        between them. max_extra_bytes: how much memory a chip may need beside its own shard.
 
     Raises:
-        CheckFailed: it does something else, goes wrong (the message names chip, chunk and step), or passes a budget.
+        CheckFailed: it does something else, goes wrong (the message names chip, chunk and step), or
+        passes a budget.
 
     Example:
         >>> from ttkit.plans import all_gather, topology
@@ -256,36 +301,62 @@ def check_plan(plan: Any, goal: str, *, max_steps: int | None = None, max_bytes_
     """
     from ttkit.plans import Plan
 
-    require(isinstance(plan, Plan), f"a ttkit.plans.Plan is asked for, this is a {type(plan).__name__}")
+    require(
+        isinstance(plan, Plan), f"a ttkit.plans.Plan is asked for, this is a {type(plan).__name__}"
+    )
     require(plan.collective == goal, f"the plan is for {plan.collective}, asked is {goal}")
     try:
         plan.validate()
     except TTKitError as wrong:
         raise CheckFailed(str(wrong)) from None
-    pair, busiest = max(plan.bytes_per_link.items(), key=lambda item: item[1], default=((None, None), 0))
+    pair, busiest = max(
+        plan.bytes_per_link.items(), key=lambda item: item[1], default=((None, None), 0)
+    )
     extra = plan.peak_extra_bytes
     if max_steps is not None and len(plan.steps) > max_steps:
-        raise CheckFailed(f"it is right, but takes {counted(len(plan.steps), 'step')}; the budget is {max_steps}")
+        raise CheckFailed(
+            f"it is right, but takes {counted(len(plan.steps), 'step')}; the budget is {max_steps}"
+        )
     if max_bytes_per_link is not None and busiest > max_bytes_per_link:
-        raise CheckFailed(f"it is right, but chip {pair[0]} sends {busiest:,} bytes to chip {pair[1]}; the budget is {max_bytes_per_link:,}")
+        raise CheckFailed(
+            f"it is right, but chip {pair[0]} sends {busiest:,} bytes to chip {pair[1]}; "
+            f"the budget is {max_bytes_per_link:,}"
+        )
     if max_extra_bytes is not None and extra > max_extra_bytes:
-        raise CheckFailed(f"it is right, but a chip holds {extra:,} bytes beside its shard; the budget is {max_extra_bytes:,}")
-    print(f"yes: {goal} in {counted(len(plan.steps), 'step')}, at most {busiest:,} bytes from a chip to a neighbour, {extra:,} bytes of extra memory")
+        raise CheckFailed(
+            f"it is right, but a chip holds {extra:,} bytes beside its shard; "
+            f"the budget is {max_extra_bytes:,}"
+        )
+    print(
+        f"yes: {goal} in {counted(len(plan.steps), 'step')}, at most {busiest:,} bytes from a "
+        f"chip to a neighbour, {extra:,} bytes of extra memory"
+    )
 
 
-def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: Any = None, bubble: float | None = None, chunks: int = 1) -> None:
-    """Grade a pipeline schedule: that it does a training step's work, within a memory and a bubble; print what it achieved.
+def check_schedule(
+    learners: Any,
+    stages: int,
+    micro_batches: int,
+    *,
+    memory: Any = None,
+    bubble: float | None = None,
+    chunks: int = 1,
+) -> None:
+    """Grade a pipeline schedule: that it does a training step's work, within a memory and a
+    bubble; print what it achieved.
 
     Args:
-        learners: a `ttkit.plans.Schedule`, or for each stage a text such as "F0 F1 B0 B1"; or a function of the two numbers that
+        learners: a `ttkit.plans.Schedule`, or for each stage a text such as "F0 F1 B0 B1"; or a
+        function of the two numbers that
             returns one or the other.
         stages, micro_batches, chunks: for which pipeline it must be.
-        memory: the activations of how many micro-batches each stage has room for; one number, or one for each stage.
-        bubble: which part of the time may be bubble, 0 to 1, if a backward takes twice as long as a forward.
+        memory: the activations of how many micro-batches each stage has room for; one number, or
+        one for each stage. bubble: which part of the time may be bubble, 0 to 1, if a backward
+        takes twice as long as a forward.
 
     Raises:
-        CheckFailed: it is for another pipeline, cannot run (the message names stage and action), or passes a budget.
-        NotDone: the function has no result yet.
+        CheckFailed: it is for another pipeline, cannot run (the message names stage and action), or
+        passes a budget. NotDone: the function has no result yet.
 
     Example:
         >>> check_schedule(["F0 F1 B0 F2 B1 B2", "F0 B0 F1 B1 F2 B2"], 2, 3, memory=2, bubble=0.25)
@@ -296,10 +367,20 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
     if callable(learners):
         learners = learners(stages, micro_batches)
     if learners is None or learners is Ellipsis:
-        raise NotDone(f"a schedule of {counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')}")
+        raise NotDone(
+            f"a schedule of {counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')}"
+        )
     try:
-        schedule = learners if isinstance(learners, Schedule) else Schedule("yours", stages, micro_batches, learners, chunks)
-        for what, asked in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
+        schedule = (
+            learners
+            if isinstance(learners, Schedule)
+            else Schedule("yours", stages, micro_batches, learners, chunks)
+        )
+        for what, asked in (
+            ("stages", stages),
+            ("micro_batches", micro_batches),
+            ("chunks", chunks),
+        ):
             has = getattr(schedule, what)
             require(has == asked, f"the schedule is for {what}={has}, asked is {what}={asked}")
         schedule.validate()
@@ -308,10 +389,22 @@ def check_schedule(learners: Any, stages: int, micro_batches: int, *, memory: An
     except TTKitError as wrong:
         raise CheckFailed(str(wrong)) from None
     if bubble is not None and timeline.bubble_fraction > bubble + 1e-9:
-        waits = [(b.start_s - a.end_s, -stage, b.action) for stage, row in enumerate(timeline.slots) for a, b in itertools.pairwise(row)]
+        waits = [
+            (b.start_s - a.end_s, -stage, b.action)
+            for stage, row in enumerate(timeline.slots)
+            for a, b in itertools.pairwise(row)
+        ]
         length, stage, action = max(waits, key=lambda wait: wait[:2])
         found = f"{timeline.bubble_fraction:.1%} of the time is bubble; at most {bubble:.1%} may be"
-        raise CheckFailed(f"it is right, but {found}. The longest wait: stage {-stage}, {length:.4g} forwards long, before {action}")
-    size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (f", {chunks} chunks a stage" if chunks > 1 else "")
+        raise CheckFailed(
+            f"it is right, but {found}. The longest wait: stage {-stage}, "
+            f"{length:.4g} forwards long, before {action}"
+        )
+    size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}" + (
+        f", {chunks} chunks a stage" if chunks > 1 else ""
+    )
     held = counted(float(max(peaks)), "micro-batch")
-    print(f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, at most the activations of {held} on a stage")
+    print(
+        f"yes: {size}, bubble {timeline.bubble_fraction:.1%} of the time, "
+        f"at most the activations of {held} on a stage"
+    )

@@ -1,4 +1,6 @@
-"""A profile of what ran on the simulator: flops, bytes and modelled times, as tables, a picture and a trace file."""
+"""A profile of what ran on the simulator: flops, bytes and modelled times, as tables, a picture
+and a trace file.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +39,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Record:
-    """One call, outermost: what it did on each of its chips, and how long the model says that it took.
+    """One call, outermost: what it did on each of its chips, and how long the model says that it
+    took.
 
     Args:
         name: the operation's name in ttnn.
-        kind: "compute", "communication" (a collective) or "host" (values moved between host and chips, which is not timed).
-        mesh: its number in the profile, counted from 1.
-        chips: device ids of the chips that took part; the others idle.
-        operands, results: on each of the chips.
-        flops: on each of the chips, of the values alone; time is taken for whole tiles.
-        fidelity: passes of the matrix engine.
-        bytes_read, bytes_written: of each chip's DRAM.
-        bytes_on_links: over all cables, once for each hop.
-        time_s: modelled.
-        bound: what the time is spent on: "compute", "memory", "links", or "" where there is none.
+        kind: "compute", "communication" (a collective) or "host" (values moved between host and
+        chips, which is not timed). mesh: its number in the profile, counted from 1. chips: device
+        ids of the chips that took part; the others idle. operands, results: on each of the chips.
+        flops: on each of the chips, of the values alone; time is taken for whole tiles. fidelity:
+        passes of the matrix engine. bytes_read, bytes_written: of each chip's DRAM. bytes_on_links:
+        over all cables, once for each hop. time_s: modelled. bound: what the time is spent on:
+        "compute", "memory", "links", or "" where there is none.
     """
 
     name: str
@@ -69,7 +69,9 @@ class Record:
 
 
 class Profile:
-    """The records of a `ttkit.profile()` block, in order, and what can be made of them. All times are modelled.
+    """The records of a `ttkit.profile()` block, in order, and what can be made of them.
+
+    All times are modelled.
 
     A chip does one thing after the other; a collective begins when the last of its chips is ready.
     """
@@ -103,11 +105,17 @@ class Profile:
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
         configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
         fidelity = known_fidelity(asked, name) if asked is not None else self._fidelity
-        fidelity = fidelity or default_fidelity(chip, [t.dtype.name for t in operands], configured=configured)
+        fidelity = fidelity or default_fidelity(
+            chip, [t.dtype.name for t in operands], configured=configured
+        )
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
         if not _nothing_done(operation, operands, results):
-            is_read = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]  # an output tensor is not read
-            read, written = _bytes(t for t, counts in zip(operands, is_read, strict=True) if counts), _bytes(results)
+            # an output tensor is not read
+            is_read = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]
+            read, written = (
+                _bytes(t for t, counts in zip(operands, is_read, strict=True) if counts),
+                _bytes(results),
+            )
             if operation.moves == "part":  # of the table or tensor as much as it writes
                 others = operands[:-1] if operation.name == "embedding" else []
                 read = min(read, written + _bytes(others))
@@ -121,7 +129,22 @@ class Profile:
         self._chip = chip.name
         ids = tuple(like.mesh.id_at(c) for c in like.grid.coords)
         had, made = tuple(map(_piece, operands)), tuple(map(_piece, results))
-        self.records.append(Record(name, kind, self._mesh(like.mesh), ids, had, made, count, fidelity, read, written, on_links, *price))
+        self.records.append(
+            Record(
+                name,
+                kind,
+                self._mesh(like.mesh),
+                ids,
+                had,
+                made,
+                count,
+                fidelity,
+                read,
+                written,
+                on_links,
+                *price,
+            )
+        )
 
     def _mesh(self, mesh: Any) -> int:
         if not any(mesh is known for known, _ in self._meshes):
@@ -130,7 +153,9 @@ class Profile:
 
     # ------------------------------------------------------------ when what ran where
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
-        """Each record that takes time, with the modelled second at which it begins on each of its chips: {chip: start}."""
+        """Each record that takes time, with the modelled second at which it begins on each of
+        its chips: {chip: start}.
+        """
         clock: dict[int, float] = {}
         for record in self.records:
             if record.time_s:
@@ -143,7 +168,9 @@ class Profile:
     @property
     def time_s(self) -> float:
         """Modelled seconds from the first operation's start to the last one's end."""
-        return max((max(start.values()) + record.time_s for record, start in self.spans()), default=0.0)
+        return max(
+            (max(start.values()) + record.time_s for record, start in self.spans()), default=0.0
+        )
 
     def busiest(self, field: str) -> int:
         """The sum of a number of the records, such as "flops", on the chip where it is largest."""
@@ -155,7 +182,10 @@ class Profile:
 
     def __repr__(self) -> str:
         kinds = Counter(record.kind for record in self.records)
-        calls = f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives, {kinds[HOST]} transfers to or from the host"
+        calls = (
+            f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives, "
+            f"{kinds[HOST]} transfers to or from the host"
+        )
         return f"Profile({calls}; {short(self.time_s, 's')} modelled)"
 
     def _repr_html_(self) -> str:
@@ -163,17 +193,55 @@ class Profile:
 
     # ------------------------------------------------------------ tables
     def table(self) -> Report:
-        """Every call in order: what each chip had, computed and moved, and the modelled time; the last row is for the busiest chip."""
+        """Every call in order: what each chip had, computed and moved, and the modelled time;
+        the last row is for the busiest chip.
+        """
         rows = [
-            (str(i), _last(r.name), _ids(r.chips), _shapes(r.operands), _shapes(r.results), short(r.flops), short(r.bytes_read, "B"),
-             short(r.bytes_written, "B"), short(r.bytes_on_links, "B"), "not modelled" if r.kind == HOST else short(r.time_s, "s"), _bound(r))
+            (
+                str(i),
+                _last(r.name),
+                _ids(r.chips),
+                _shapes(r.operands),
+                _shapes(r.results),
+                short(r.flops),
+                short(r.bytes_read, "B"),
+                short(r.bytes_written, "B"),
+                short(r.bytes_on_links, "B"),
+                "not modelled" if r.kind == HOST else short(r.time_s, "s"),
+                _bound(r),
+            )
             for i, r in enumerate(self.records, 1)
-        ]  # fmt: skip
+        ]
         on_links = sum(r.bytes_on_links for r in self.records)
-        sums = [short(self.busiest("flops")), *(short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written"))]
-        last = ("", "total, end to end", "", "", "", *sums, short(on_links, "B"), short(self.time_s, "s"), "")
-        names = ("#", "<operation", "<chips", "<operands, a chip", "<result, a chip", "flops, a chip", "read, a chip", "written, a chip", "on links")
-        return Report(self._title("operations in order"), (*names, "time, modelled", "<bound by"), rows, last)
+        sums = [
+            short(self.busiest("flops")),
+            *(short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written")),
+        ]
+        last = (
+            "",
+            "total, end to end",
+            "",
+            "",
+            "",
+            *sums,
+            short(on_links, "B"),
+            short(self.time_s, "s"),
+            "",
+        )
+        names = (
+            "#",
+            "<operation",
+            "<chips",
+            "<operands, a chip",
+            "<result, a chip",
+            "flops, a chip",
+            "read, a chip",
+            "written, a chip",
+            "on links",
+        )
+        return Report(
+            self._title("operations in order"), (*names, "time, modelled", "<bound by"), rows, last
+        )
 
     def summary(self) -> Report:
         """The calls grouped by operation, the longest first."""
@@ -186,10 +254,26 @@ class Profile:
         for name in sorted(groups, key=lambda n: -spent[n]):
             records = groups[name]
             moved = sum(r.bytes_read + r.bytes_written for r in records)
-            counts = (short(sum(r.flops for r in records)), short(moved, "B"), short(sum(r.bytes_on_links for r in records), "B"))
-            timed = ("not modelled", "") if records[0].kind == HOST else (short(spent[name], "s"), f"{100 * spent[name] / everything:.0f} %")
+            counts = (
+                short(sum(r.flops for r in records)),
+                short(moved, "B"),
+                short(sum(r.bytes_on_links for r in records), "B"),
+            )
+            timed = (
+                ("not modelled", "")
+                if records[0].kind == HOST
+                else (short(spent[name], "s"), f"{100 * spent[name] / everything:.0f} %")
+            )
             rows.append((_last(name), str(len(records)), *counts, *timed))
-        names = ("<operation", "calls", "flops, a chip", "moved, a chip", "on links", "time, modelled", "of the time")
+        names = (
+            "<operation",
+            "calls",
+            "flops, a chip",
+            "moved, a chip",
+            "on links",
+            "time, modelled",
+            "of the time",
+        )
         return Report(self._title("by operation"), names, rows)
 
     def _title(self, what: str) -> str:
@@ -203,16 +287,20 @@ class Profile:
         Args:
             join: one lane for chips that do the same at the same time.
         """
-        bars: dict[int, list[Bar]] = {chip: [] for mesh, _ in self._meshes for chip in mesh.get_device_ids()}
+        bars: dict[int, list[Bar]] = {
+            chip: [] for mesh, _ in self._meshes for chip in mesh.get_device_ids()
+        }
         for record, start in self.spans():
             for chip, begin in start.items():
                 bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
         return Timeline(self._title("timeline"), lanes_of(bars, join))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the modelled timeline as Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+        """Write the modelled timeline as Chrome trace events, for Perfetto (ui.perfetto.dev) or
+        chrome://tracing.
 
-        A process is a mesh, a thread a chip, times are modelled microseconds. The file is written whole or not at all.
+        A process is a mesh, a thread a chip, times are modelled microseconds. The file is written
+        whole or not at all.
 
         Returns:
             Where it was written.
@@ -220,25 +308,41 @@ class Profile:
         Raises:
             TTKitError: the file cannot be written there.
         """
-        events = sorted((e for record, start in self.spans() for e in _events(record, start)), key=lambda e: (e["ts"], e["pid"], e["tid"]))
+        events = sorted(
+            (e for record, start in self.spans() for e in _events(record, start)),
+            key=lambda e: (e["ts"], e["pid"], e["tid"]),
+        )
         names = []
         for number, (mesh, called) in enumerate(self._meshes, 1):
             names.append(_label("process_name", number, 0, f"{called}, modelled"))
-            names += [_label("thread_name", number, chip, f"chip {chip}") for chip in sorted(mesh.get_device_ids())]
-        text = json.dumps({"traceEvents": names + events, "displayTimeUnit": "ns", "otherData": {"times": self._title("all times are modelled")}})
+            names += [
+                _label("thread_name", number, chip, f"chip {chip}")
+                for chip in sorted(mesh.get_device_ids())
+            ]
+        text = json.dumps(
+            {
+                "traceEvents": names + events,
+                "displayTimeUnit": "ns",
+                "otherData": {"times": self._title("all times are modelled")},
+            }
+        )
         return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
 
 
 @contextmanager
 def profile(*, fidelity: Any = None) -> Iterator[Profile]:
-    """Record every operation and collective that runs inside the block on the simulator, with flops, bytes and a modelled time.
+    """Record every operation and collective that runs inside the block on the simulator, with
+    flops, bytes and a modelled time.
 
-    An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM bandwidth), see `ttkit.roofline`;
-    a collective, what its plan costs on the links; transfers between host and chips are listed, but not timed. What a call does inside
-    is part of it. Operations replayed by `execute_trace` are recorded at each replay, as they are when they are captured.
+    An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM
+    bandwidth), see `ttkit.roofline`; a collective, what its plan costs on the links; transfers
+    between host and chips are listed, but not timed. What a call does inside is part of it.
+    Operations replayed by `execute_trace` are recorded at each replay, as they are when they are
+    captured.
 
     Args:
-        fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4", or a `ttnn.MathFidelity`, for calls without a compute_kernel_config;
+        fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4", or a `ttnn.MathFidelity`, for calls without a
+        compute_kernel_config;
             by default as ttnn chooses by element type, see `ttkit.roofline.default_fidelity`.
 
     Raises:
@@ -254,8 +358,15 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
         (True, 'memory')
     """
     if not backend.is_simulated():
-        cure = "python -m tracy -r script.py, then ttnn.ReadDeviceProfiler(mesh), on a card; TTKIT_BACKEND=sim for modelled times"
-        fail("ttkit.profile", "times are modelled on the simulator only, and a card's are measured", cure)
+        cure = (
+            "python -m tracy -r script.py, then ttnn.ReadDeviceProfiler(mesh), on a card; "
+            "TTKIT_BACKEND=sim for modelled times"
+        )
+        fail(
+            "ttkit.profile",
+            "times are modelled on the simulator only, and a card's are measured",
+            cure,
+        )
     from ttkit.sim.operation import watchers
 
     recorder = Profile(None if fidelity is None else known_fidelity(fidelity, "ttkit.profile"))
@@ -279,7 +390,9 @@ def _bytes(tensors: Any) -> int:
 
 
 def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """True for a call that neither computes nor moves: the same tensor, or the same bytes, came back."""
+    """True for a call that neither computes nor moves: the same tensor, or the same bytes, came
+    back.
+    """
     if operation.moves == "none" or not results:
         return True
     if not operands:
@@ -290,23 +403,38 @@ def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any
 
 
 def _stays(before: Any, after: Any) -> bool:
-    """True where a reshape leaves every element where it is: rows keep their length, and tiles their rows."""
+    """True where a reshape leaves every element where it is: rows keep their length, and tiles
+    their rows.
+    """
     old, new = ((1, 1) + tuple(t.shard_shape) for t in (before, after))
-    rows_stay = before.layout.name != "TILE" or old[-2] == new[-2] or old[-2] % 32 == new[-2] % 32 == 0
+    rows_stay = (
+        before.layout.name != "TILE" or old[-2] == new[-2] or old[-2] % 32 == new[-2] % 32 == 0
+    )
     return before.layout is after.layout and old[-1] == new[-1] and rows_stay
 
 
 # ---------------------------------------------------------------- writing it down
 def _events(record: Record, start: Mapping[int, float]) -> Iterator[dict[str, Any]]:
     about = {
-        "operands": _shapes(record.operands), "result": _shapes(record.results), "flops": record.flops, "bytes read": record.bytes_read,
-        "bytes written": record.bytes_written, "bytes on links": record.bytes_on_links, "time": f"modelled, bound by {_bound(record)}",
-    }  # fmt: skip
+        "operands": _shapes(record.operands),
+        "result": _shapes(record.results),
+        "flops": record.flops,
+        "bytes read": record.bytes_read,
+        "bytes written": record.bytes_written,
+        "bytes on links": record.bytes_on_links,
+        "time": f"modelled, bound by {_bound(record)}",
+    }
     for chip, begin in start.items():
         yield {
-            "name": record.name, "cat": record.kind, "ph": "X", "ts": begin * 1e6, "dur": record.time_s * 1e6, "pid": record.mesh, "tid": chip,
+            "name": record.name,
+            "cat": record.kind,
+            "ph": "X",
+            "ts": begin * 1e6,
+            "dur": record.time_s * 1e6,
+            "pid": record.mesh,
+            "tid": chip,
             "args": about,
-        }  # fmt: skip
+        }
 
 
 def _label(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
@@ -322,7 +450,9 @@ def _ids(chips: Sequence[int]) -> str:
 
 
 def _shapes(pieces: Sequence[Piece]) -> str:
-    """Shapes and types, shapes without spaces so that lines break between them; a type that all share is said once."""
+    """Shapes and types, shapes without spaces so that lines break between them; a type that all
+    share is said once.
+    """
     shapes = [f"[{','.join(map(str, p.shape))}]" for p in pieces]
     kinds = list(dict.fromkeys(p.dtype for p in pieces))
     if len(kinds) == 1:

@@ -1,9 +1,9 @@
 """A chip's roofline: the modelled time that flops and bytes take.
 
-The time is that of the slower of two: the matrix engines at their peak, or DRAM at its bandwidth. Launch, tile layout
-changes and what cores say to each other cost nothing here, so a card is slower, most of all in small operations: tt-metal's
-GEMM_FLOPS report has 13 Tflop/s for a traced 512x512x512 product on an n150, and 68 for 4096x4096x4096 at HiFi2.
-"""
+The time is that of the slower of two: the matrix engines at their peak, or DRAM at its bandwidth.
+Launch, tile layout changes and what cores say to each other cost nothing here, so a card is slower,
+most of all in small operations: tt-metal's GEMM_FLOPS report has 13 Tflop/s for a traced
+512x512x512 product on an n150, and 68 for 4096x4096x4096 at HiFi2."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def roofline(chip: Chip, flops: float, nbytes: float, fidelity: str) -> Price:
 
 
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:
-    """The math fidelity that ttnn takes for a product when none is given; the kit takes it for every operation.
+    """The math fidelity that ttnn takes for a product when none is given; the kit takes it for
+    every operation.
 
-    LoFi for two block floats, and where a program or a core grid is given; HiFi4 for two float32 (HiFi3 on Wormhole, whose
-    HiFi4 may err); else HiFi2. Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the attributes of a matmul.
+    LoFi for two block floats, and where a program or a core grid is given; HiFi4 for two float32
+    (HiFi3 on Wormhole, whose HiFi4 may err); else HiFi2. Source: tt-metal,
+    ttnn/cpp/ttnn/operations/matmul/device, the attributes of a matmul.
 
     Args:
         dtypes: names of the operands' types, the first two count.
@@ -67,5 +69,9 @@ def known_fidelity(fidelity: Any, asked: str) -> str:
     """
     name = fidelity if isinstance(fidelity, str) else getattr(fidelity, "name", repr(fidelity))
     if name not in CYCLES_PER_TILE:
-        fail(f"{asked}(fidelity={fidelity!r})", f"the matrix engine knows {', '.join(CYCLES_PER_TILE)}", 'fidelity="HiFi2"')
+        fail(
+            f"{asked}(fidelity={fidelity!r})",
+            f"the matrix engine knows {', '.join(CYCLES_PER_TILE)}",
+            'fidelity="HiFi2"',
+        )
     return name

@@ -1,4 +1,7 @@
-"""What an import costs in a fresh process: `python imports.py <peer> <row>`. Loads nothing else that the import could use."""
+"""What an import costs in a fresh process:
+
+`python imports.py <peer> <row>`. Loads nothing else that the import could use.
+"""
 
 import sys
 import time
@@ -19,4 +22,13 @@ import json  # noqa: E402
 import resource  # noqa: E402
 
 scale = 1024 * 1024 if sys.platform == "darwin" else 1024
-print(json.dumps({"seconds": taken, "value": None, "versions": {}, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale}))
+print(
+    json.dumps(
+        {
+            "seconds": taken,
+            "value": None,
+            "versions": {},
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale,
+        }
+    )
+)

@@ -1,8 +1,9 @@
-"""JAX on 8 forced host devices. MLP and collectives are those of peers/jax_mesh.py, which is read and run as it stands.
+"""JAX on 8 forced host devices.
 
-That file times its calls with a function `best`; here `best` hands the call to the harness instead, so the peer decides
-what is done and the harness only holds the clock.
-"""
+MLP and collectives are those of peers/jax_mesh.py, which is read and run as it stands.
+
+That file times its calls with a function `best`; here `best` hands the call to the harness instead,
+so the peer decides what is done and the harness only holds the clock."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ ROWS: dict[str, Callable[[Any], None]] = {}
 def peer() -> dict[str, Any]:
     """The peer's names: its file up to where it reads its own command line."""
     tree = ast.parse(PEER.read_text())
-    tree.body = tree.body[: next(i for i, node in enumerate(tree.body) if "sys.argv" in ast.unparse(node))]
+    tree.body = tree.body[
+        : next(i for i, node in enumerate(tree.body) if "sys.argv" in ast.unparse(node))
+    ]
     names: dict[str, Any] = {"__name__": "jax_mesh", "__file__": str(PEER)}
     exec(compile(tree, str(PEER), "exec"), names)
     return names
@@ -34,8 +37,16 @@ def start_up(bench: Any) -> None:
     import numpy as np
 
     jax, P, both = names["jax"], names["P"], names["BOTH"]
-    x, w = names["put"](np.ones((256, 32), np.float32), both, None), names["put"](np.ones((32, 32), np.float32), None, None)
-    step = names["spmd"](lambda x, w: jax.lax.all_gather(x @ w, both, axis=0, tiled=True), (P(both, None), P(None, None)), P(None, None), check_vma=False)
+    x, w = (
+        names["put"](np.ones((256, 32), np.float32), both, None),
+        names["put"](np.ones((32, 32), np.float32), None, None),
+    )
+    step = names["spmd"](
+        lambda x, w: jax.lax.all_gather(x @ w, both, axis=0, tiled=True),
+        (P(both, None), P(None, None)),
+        P(None, None),
+        check_vma=False,
+    )
     bench.report(value=float(np.asarray(step(x, w)).sum()))
 
 
@@ -106,7 +117,12 @@ def all_gather_columns(bench: Any) -> None:
     jax, P, both = names["jax"], names["P"], names["BOTH"]
     bench.mark()
     x = names["put"](data.collective("64m").reshape(1024, -1), both, None)
-    call = names["spmd"](lambda x: jax.lax.all_gather(x, both, axis=1, tiled=True), P(both, None), P(None, None), check_vma=False)
+    call = names["spmd"](
+        lambda x: jax.lax.all_gather(x, both, axis=1, tiled=True),
+        P(both, None),
+        P(None, None),
+        check_vma=False,
+    )
     bench.serve(waited(lambda: call(x)), lambda y: y)
 
 
@@ -114,7 +130,9 @@ ROWS["all-gather-columns-64m"] = all_gather_columns
 
 
 def gpt2_block(bench: Any) -> None:
-    """Two rows of devices take a sequence each, four columns a quarter of the heads and of the MLP; the formulas are those of peers/jax_gpt.py."""
+    """Two rows of devices take a sequence each, four columns a quarter of the heads and of the
+    MLP; the formulas are those of peers/jax_gpt.py.
+    """
     import data
     import numpy as np
 
@@ -125,23 +143,45 @@ def gpt2_block(bench: Any) -> None:
     x, params = data.gpt2_block()
     columns, rows, everywhere = P(None, "c"), P("c", None), P()
     specs = {
-        name: columns if name in ("wq", "wk", "wv", "w1") else rows if name in ("wo", "w2") else P("c") if name in ("bq", "bk", "bv", "b1") else everywhere
+        name: columns
+        if name in ("wq", "wk", "wv", "w1")
+        else rows
+        if name in ("wo", "w2")
+        else P("c")
+        if name in ("bq", "bk", "bv", "b1")
+        else everywhere
         for name in params
     }
     mask = np.tril(np.ones((data.SEQUENCE, data.SEQUENCE), bool))
 
     def norm(x: Any, g: Any, b: Any) -> Any:
         m = x.mean(-1, keepdims=True)
-        return (x - m) * jax.lax.rsqrt(((x - m) ** 2).mean(-1, keepdims=True) + data.EPSILON) * g + b
+        return (x - m) * jax.lax.rsqrt(
+            ((x - m) ** 2).mean(-1, keepdims=True) + data.EPSILON
+        ) * g + b
 
     def block(h: Any, k: Any) -> Any:
         a = norm(h, k["gain1"], k["shift1"])
-        split = lambda t: t.reshape(*t.shape[:2], data.HEADS // 4, data.WIDTH // data.HEADS).transpose(0, 2, 1, 3)  # noqa: E731
+
+        def split(t: Any) -> Any:
+            heads = t.reshape(*t.shape[:2], data.HEADS // 4, data.WIDTH // data.HEADS)
+            return heads.transpose(0, 2, 1, 3)
+
         q, kk, v = (split(a @ k["w" + n] + k["b" + n]) for n in "qkv")
-        s = jnp.where(mask, q @ kk.swapaxes(-1, -2) / np.sqrt(data.WIDTH // data.HEADS).astype(np.float32), -1e9)
+        s = jnp.where(
+            mask,
+            q @ kk.swapaxes(-1, -2) / np.sqrt(data.WIDTH // data.HEADS).astype(np.float32),
+            -1e9,
+        )
         o = (jax.nn.softmax(s) @ v).transpose(0, 2, 1, 3).reshape(*h.shape[:2], -1)
         h = h + jax.lax.psum(o @ k["wo"], "c") + k["bo"]
-        return h + jax.lax.psum(jax.nn.gelu(norm(h, k["gain2"], k["shift2"]) @ k["w1"] + k["b1"]) @ k["w2"], "c") + k["b2"]
+        return (
+            h
+            + jax.lax.psum(
+                jax.nn.gelu(norm(h, k["gain2"], k["shift2"]) @ k["w1"] + k["b1"]) @ k["w2"], "c"
+            )
+            + k["b2"]
+        )
 
     call = names["spmd"](block, (P("r"), specs), P("r"))
     placed = {name: names["put"](value, *specs[name]) for name, value in params.items()}
@@ -162,9 +202,16 @@ def small(kind: str) -> Callable[[Any], None]:
         a, b = (names["put"](v, both, None) for v in data.small())
         split, whole = P(both, None), P(None, None)
         if kind == "all-gather":
-            gather = names["spmd"](lambda a: jax.lax.all_gather(a, both, axis=1, tiled=True), split, whole, check_vma=False)
+            gather = names["spmd"](
+                lambda a: jax.lax.all_gather(a, both, axis=1, tiled=True),
+                split,
+                whole,
+                check_vma=False,
+            )
             bench.serve(waited(lambda: gather(a)), lambda y: y)
-        call = names["spmd"]({"add": lambda a, b: a + b, "matmul": lambda a, b: a @ b}[kind], (split, split), split)
+        call = names["spmd"](
+            {"add": lambda a, b: a + b, "matmul": lambda a, b: a @ b}[kind], (split, split), split
+        )
         bench.serve(waited(lambda: call(a, b)), lambda y: y)
 
     return row
@@ -184,7 +231,13 @@ def train(layout: str) -> Callable[[Any], None]:
         bench.mark()
         path = PEERS / "jax_gpt.py"
         tree = ast.parse(path.read_text())
-        tree.body = tree.body[: next(i for i, node in enumerate(tree.body) if ast.unparse(node).startswith("start = time."))]
+        tree.body = tree.body[
+            : next(
+                i
+                for i, node in enumerate(tree.body)
+                if ast.unparse(node).startswith("start = time.")
+            )
+        ]
         sys.argv = [str(path), layout]
         names: dict[str, Any] = {"__name__": "jax_gpt", "__file__": str(path)}
         exec(compile(tree, str(path), "exec"), names)

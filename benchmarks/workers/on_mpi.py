@@ -47,5 +47,9 @@ def collective(kind: str, size: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"{kind}-{size}": collective(kind, size) for kind in ("all-gather", "all-reduce", "reduce-scatter") for size in ("4k", "256k", "64m")}
+ROWS |= {
+    f"{kind}-{size}": collective(kind, size)
+    for kind in ("all-gather", "all-reduce", "reduce-scatter")
+    for size in ("4k", "256k", "64m")
+}
 ROWS["all-gather-columns-64m"] = collective("all-gather-columns", "64m")

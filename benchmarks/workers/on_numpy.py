@@ -32,7 +32,11 @@ def gelu(x: Any) -> Any:
     def run(low: int, high: int) -> None:
         scratch = np.empty(BLOCK, np.float32)
         for i in range(low, high, BLOCK):
-            v, o, t = flat[i : min(i + BLOCK, high)], flat_out[i : min(i + BLOCK, high)], scratch[: min(BLOCK, high - i)]
+            v, o, t = (
+                flat[i : min(i + BLOCK, high)],
+                flat_out[i : min(i + BLOCK, high)],
+                scratch[: min(BLOCK, high - i)],
+            )
             np.multiply(v, v, out=t)
             t *= np.float32(0.044715 * scale)
             t += np.float32(scale)
@@ -95,7 +99,11 @@ def collective(kind: str, size: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"{kind}-{size}": collective(kind, size) for kind in ("all-gather", "all-reduce", "reduce-scatter") for size in ("4k", "256k", "64m")}
+ROWS |= {
+    f"{kind}-{size}": collective(kind, size)
+    for kind in ("all-gather", "all-reduce", "reduce-scatter")
+    for size in ("4k", "256k", "64m")
+}
 ROWS["all-gather-columns-64m"] = collective("all-gather-columns", "64m")
 
 
@@ -112,14 +120,25 @@ def gpt2_block(bench: Any) -> None:
     def norm(v: Any, gain: Any, shift: Any) -> Any:
         out = np.empty_like(v)
         for i in range(0, len(v), rows):
-            o = np.subtract(v[i : i + rows], (v[i : i + rows] @ ones[: v.shape[1]] / np.float32(v.shape[1]))[:, None], out=out[i : i + rows])
-            o *= 1 / np.sqrt(np.einsum("ij,ij->i", o, o) / np.float32(v.shape[1]) + np.float32(data.EPSILON))[:, None]
+            o = np.subtract(
+                v[i : i + rows],
+                (v[i : i + rows] @ ones[: v.shape[1]] / np.float32(v.shape[1]))[:, None],
+                out=out[i : i + rows],
+            )
+            o *= (
+                1
+                / np.sqrt(
+                    np.einsum("ij,ij->i", o, o) / np.float32(v.shape[1]) + np.float32(data.EPSILON)
+                )[:, None]
+            )
             o *= gain
             o += shift
         return out
 
     def attention(q: Any, k: Any, v: Any) -> Any:
-        """Causal attention of one head in blocks of query rows; keys that lie behind a block are not touched."""
+        """Causal attention of one head in blocks of query rows; keys that lie behind a block are
+        not touched.
+        """
         out = np.empty((len(q), size), np.float32)
         for i in range(0, len(q), rows):
             scores = q[i : i + rows] @ k[: i + rows].T
@@ -138,7 +157,9 @@ def gpt2_block(bench: Any) -> None:
         mixed = np.empty_like(h)
         for b in range(data.BATCH):
             for head in range(heads):
-                part = np.s_[b * data.SEQUENCE : (b + 1) * data.SEQUENCE, head * size : (head + 1) * size]
+                part = np.s_[
+                    b * data.SEQUENCE : (b + 1) * data.SEQUENCE, head * size : (head + 1) * size
+                ]
                 mixed[part] = attention(q[part], k[part], v[part])
         h = h + (mixed @ p["wo"] + p["bo"])
         up = norm(h, p["gain2"], p["shift2"]) @ p["w1"]
@@ -157,7 +178,11 @@ def small(kind: str) -> Callable[[Any], None]:
         import numpy as np
 
         a, b = (v.reshape(8, 32, 32) for v in data.small())
-        step = {"add": lambda: np.add(a, b), "matmul": lambda: np.matmul(a, b), "all-gather": lambda: a.transpose(1, 0, 2).reshape(32, 256)}[kind]
+        step = {
+            "add": lambda: np.add(a, b),
+            "matmul": lambda: np.matmul(a, b),
+            "all-gather": lambda: a.transpose(1, 0, 2).reshape(32, 256),
+        }[kind]
         bench.serve(step, lambda y: y if kind == "all-gather" else y.reshape(256, 32))
 
     return row

@@ -1,4 +1,6 @@
-"""torch with 8 ranks in one process (LocalTensorMode, DTensor); the GPT-2 block on one device, as peers/torch_gpt.py has it."""
+"""torch with 8 ranks in one process (LocalTensorMode, DTensor); the GPT-2 block on one device,
+as peers/torch_gpt.py has it.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def first_rank(dtensor: Any) -> Any:
 
 def whole(dtensor: Any) -> Any:
     """A tensor that is split or replicated, put together."""
-    return first_rank(dtensor.full_tensor() if not hasattr(dtensor, "redistribute") else dtensor.redistribute(dtensor.device_mesh, [replicated()]))
+    return first_rank(
+        dtensor.full_tensor()
+        if not hasattr(dtensor, "redistribute")
+        else dtensor.redistribute(dtensor.device_mesh, [replicated()])
+    )
 
 
 def replicated() -> Any:
@@ -69,9 +75,14 @@ def distribute(sharded: bool) -> Callable[[Any], None]:
         bench.mark()
         put = lambda a, p: placing.distribute_tensor(a, mesh, [p])  # noqa: E731
         if sharded:
-            bench.serve(lambda: (put(x, R), put(w1, S(1)), put(w2, S(0))), lambda t: whole(t[1])[:8])
+            bench.serve(
+                lambda: (put(x, R), put(w1, S(1)), put(w2, S(0))), lambda t: whole(t[1])[:8]
+            )
         # clone(): a replicated tensor would be the caller's own memory.
-        bench.serve(lambda: (put(x, S(0)), put(w1.clone(), R), put(w2.clone(), R)), lambda t: whole(t[1])[:8])
+        bench.serve(
+            lambda: (put(x, S(0)), put(w1.clone(), R), put(w2.clone(), R)),
+            lambda t: whole(t[1])[:8],
+        )
 
     return row
 
@@ -89,9 +100,15 @@ def mlp(tensor_parallel: bool) -> Callable[[Any], None]:
         bench.mark()
         w1, w2, x = (torch.from_numpy(a) for a in data.mlp())
         if tensor_parallel:
-            x, w1, w2 = (placing.distribute_tensor(a, mesh, [p]) for a, p in ((x, R), (w1, S(1)), (w2, S(0))))
-            bench.serve(lambda: (gelu(x @ w1, approximate="tanh") @ w2).redistribute(mesh, [R]), whole)
-        x, w1, w2 = (placing.distribute_tensor(a, mesh, [p]) for a, p in ((x, S(0)), (w1, R), (w2, R)))
+            x, w1, w2 = (
+                placing.distribute_tensor(a, mesh, [p]) for a, p in ((x, R), (w1, S(1)), (w2, S(0)))
+            )
+            bench.serve(
+                lambda: (gelu(x @ w1, approximate="tanh") @ w2).redistribute(mesh, [R]), whole
+            )
+        x, w1, w2 = (
+            placing.distribute_tensor(a, mesh, [p]) for a, p in ((x, S(0)), (w1, R), (w2, R))
+        )
         bench.serve(lambda: gelu(x @ w1, approximate="tanh") @ w2, whole)
 
     return row
@@ -109,24 +126,36 @@ def collective(kind: str, size: str) -> Callable[[Any], None]:
         x = torch.from_numpy(data.collective(size))
         if kind == "all-gather-columns":
             split = placing.distribute_tensor(x.reshape(1024, -1), mesh, [placing.Shard(0)])
-            x = placing.DTensor.from_local(split.to_local(), mesh, [placing.Shard(1)], run_check=False)
+            x = placing.DTensor.from_local(
+                split.to_local(), mesh, [placing.Shard(1)], run_check=False
+            )
         else:
             x = placing.distribute_tensor(x, mesh, [placing.Shard(0)])
             if kind != "all-gather":
-                x = placing.DTensor.from_local(x.to_local(), mesh, [placing.Partial()], run_check=False)
+                x = placing.DTensor.from_local(
+                    x.to_local(), mesh, [placing.Partial()], run_check=False
+                )
         target = [placing.Shard(1) if kind == "reduce-scatter" else placing.Replicate()]
 
         def step() -> Any:
             moved = x.redistribute(mesh, target)
             local = moved.to_local()  # waits for the collective
-            return moved if not hasattr(local, "wait") else placing.DTensor.from_local(local.wait(), mesh, target, run_check=False)
+            return (
+                moved
+                if not hasattr(local, "wait")
+                else placing.DTensor.from_local(local.wait(), mesh, target, run_check=False)
+            )
 
         bench.serve(step, whole)
 
     return row
 
 
-ROWS |= {f"{kind}-{size}": collective(kind, size) for kind in ("all-gather", "all-reduce", "reduce-scatter") for size in ("4k", "256k", "64m")}
+ROWS |= {
+    f"{kind}-{size}": collective(kind, size)
+    for kind in ("all-gather", "all-reduce", "reduce-scatter")
+    for size in ("4k", "256k", "64m")
+}
 ROWS["all-gather-columns-64m"] = collective("all-gather-columns", "64m")
 
 
@@ -139,13 +168,23 @@ def gpt2_block(bench: Any) -> None:
     F = torch.nn.functional
     bench.mark()
     source, params = data.gpt2_block()
-    x, p = torch.from_numpy(source), {name: torch.from_numpy(value) for name, value in params.items()}
+    x, p = (
+        torch.from_numpy(source),
+        {name: torch.from_numpy(value) for name, value in params.items()},
+    )
     size = data.WIDTH // data.HEADS
 
     def step() -> Any:
         a = F.layer_norm(x, (data.WIDTH,), p["gain1"], p["shift1"], data.EPSILON)
-        q, k, v = ((a @ p["w" + n] + p["b" + n]).view(*a.shape[:2], data.HEADS, size).transpose(1, 2) for n in "qkv")
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / math.sqrt(size)).transpose(1, 2).reshape(x.shape)
+        q, k, v = (
+            (a @ p["w" + n] + p["b" + n]).view(*a.shape[:2], data.HEADS, size).transpose(1, 2)
+            for n in "qkv"
+        )
+        o = (
+            F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / math.sqrt(size))
+            .transpose(1, 2)
+            .reshape(x.shape)
+        )
         h = x + (o @ p["wo"] + p["bo"])
         a = F.layer_norm(h, (data.WIDTH,), p["gain2"], p["shift2"], data.EPSILON)
         return h + (F.gelu(a @ p["w1"] + p["b1"], approximate="tanh") @ p["w2"] + p["b2"])
@@ -166,18 +205,32 @@ def train(bench: Any) -> None:
     bench.mark()
     path = Path(__file__).resolve().parent.parent / "peers" / "torch_gpt.py"
     tree = ast.parse(path.read_text())
-    tree.body = tree.body[: next(i for i, node in enumerate(tree.body) if ast.unparse(node).startswith("for "))]
+    tree.body = tree.body[
+        : next(i for i, node in enumerate(tree.body) if ast.unparse(node).startswith("for "))
+    ]
     names: dict[str, Any] = {"__name__": "torch_gpt", "__file__": str(path)}
     exec(compile(tree, str(path), "exec"), names)
     torch, model, optimizer = names["torch"], names["model"], names["optimizer"]
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     weights, x, y = data.gpt()
-    theirs = {"emb.weight": weights["vocabulary.table"], "pos": weights["position"], "head.weight": weights["vocabulary.head"].T}
+    theirs = {
+        "emb.weight": weights["vocabulary.table"],
+        "pos": weights["position"],
+        "head.weight": weights["vocabulary.head"].T,
+    }
     for i in range(data.GPT["blocks"]):
         ours = lambda name, block=f"blocks.{i}": weights[f"{block}.{name}.weight"].T  # noqa: E731
-        theirs |= {f"blocks.{i}.{name}.weight": ours(at) for name, at in (("out", "attention.out"), ("up", "up"), ("down", "down"))}
-        theirs[f"blocks.{i}.qkv.weight"] = np.concatenate([ours(f"attention.{name}") for name in ("query", "key", "value")])
-    model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in theirs.items()}, strict=False)
+        theirs |= {
+            f"blocks.{i}.{name}.weight": ours(at)
+            for name, at in (("out", "attention.out"), ("up", "up"), ("down", "down"))
+        }
+        theirs[f"blocks.{i}.qkv.weight"] = np.concatenate(
+            [ours(f"attention.{name}") for name in ("query", "key", "value")]
+        )
+    model.load_state_dict(
+        {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in theirs.items()},
+        strict=False,
+    )
     x, y = torch.from_numpy(x), torch.from_numpy(y).view(-1)
 
     def step() -> Any:
@@ -198,13 +251,21 @@ def small(kind: str) -> Callable[[Any], None]:
         import data
 
         torch, placing, mesh = ranks()
-        a, b = (placing.distribute_tensor(torch.from_numpy(v), mesh, [placing.Shard(0)]) for v in data.small())
+        a, b = (
+            placing.distribute_tensor(torch.from_numpy(v), mesh, [placing.Shard(0)])
+            for v in data.small()
+        )
         a, b = a.to_local(), b.to_local()
         if kind == "all-gather":
             split = placing.DTensor.from_local(a, mesh, [placing.Shard(1)], run_check=False)
             bench.serve(lambda: split.redistribute(mesh, [placing.Replicate()]), whole)
         operation = {"add": torch.add, "matmul": torch.matmul}[kind]
-        bench.serve(lambda: operation(a, b), lambda y: whole(placing.DTensor.from_local(y, mesh, [placing.Shard(0)], run_check=False)))
+        bench.serve(
+            lambda: operation(a, b),
+            lambda y: whole(
+                placing.DTensor.from_local(y, mesh, [placing.Shard(0)], run_check=False)
+            ),
+        )
 
     return row
 

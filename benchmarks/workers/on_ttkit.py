@@ -1,4 +1,6 @@
-"""ttkit's simulator: ttnn calls as a user writes them, on a 2x4 mesh; collectives over all 8 devices on a 1x8 mesh."""
+"""ttkit's simulator: ttnn calls as a user writes them, on a 2x4 mesh; collectives over all 8
+devices on a 1x8 mesh.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,18 @@ def start_up(bench: Any) -> None:
     from ttkit import ttnn
 
     mesh = opened(ttnn)
-    x = ttkit.from_numpy(np.ones((256, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0))
-    w = ttkit.from_numpy(np.ones((32, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+    x = ttkit.from_numpy(
+        np.ones((256, 32), np.float32),
+        device=mesh,
+        layout=ttnn.TILE_LAYOUT,
+        mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0),
+    )
+    w = ttkit.from_numpy(
+        np.ones((32, 32), np.float32),
+        device=mesh,
+        layout=ttnn.TILE_LAYOUT,
+        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh),
+    )
     y = ttnn.all_gather(ttnn.all_gather(ttnn.matmul(x, w), 0, cluster_axis=1), 0, cluster_axis=0)
     bench.report(value=float(ttkit.to_numpy(ttnn.get_device_tensors(y)[0]).sum()))
 
@@ -47,11 +59,17 @@ def gib_on_32(bench: Any) -> None:
     source = np.ones(GIB_SHAPE, np.float32)
     fair, before = reset_peak(), status_mib("VmRSS")
     began = time.perf_counter()
-    tensor = ttkit.from_numpy(source, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+    tensor = ttkit.from_numpy(
+        source, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh)
+    )
     taken, top = time.perf_counter() - began, status_mib("VmHWM")
     source[0, 0] = 2  # the tensor owns its data
     value = float(ttkit.to_numpy(ttnn.get_device_tensors(tensor)[31])[0, 0])
-    bench.report(seconds=taken, value=value, added_mib=top - before if fair and top is not None and before is not None else None)
+    bench.report(
+        seconds=taken,
+        value=value,
+        added_mib=top - before if fair and top is not None and before is not None else None,
+    )
 
 
 ROWS |= {"start-up": start_up, "open-galaxy": open_galaxy, "replicate-1gib": gib_on_32}
@@ -67,7 +85,9 @@ def placer(ttnn: Any, mesh: Any) -> Callable[..., Any]:
     import ttkit
 
     def put(array: Any, dim: int | None = None, layout: Any = ttnn.TILE_LAYOUT) -> Any:
-        mapper = ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim)
+        mapper = (
+            ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim)
+        )
         return ttkit.from_numpy(array, device=mesh, layout=layout, mesh_mapper=mapper)
 
     return put
@@ -101,7 +121,10 @@ def distribute(sharded: bool) -> Callable[[Any], None]:
             ttnn.synchronize_device(mesh)
             return placed
 
-        bench.serve(step, lambda placed: (joined(ttnn, mesh, 1) if sharded else one_device(ttnn))(placed[1])[:8])
+        bench.serve(
+            step,
+            lambda placed: (joined(ttnn, mesh, 1) if sharded else one_device(ttnn))(placed[1])[:8],
+        )
 
     return row
 
@@ -168,12 +191,18 @@ def collective(kind: str, size: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"{kind}-{size}": collective(kind, size) for kind in ("all-gather", "all-reduce", "reduce-scatter") for size in ("4k", "256k", "64m")}
+ROWS |= {
+    f"{kind}-{size}": collective(kind, size)
+    for kind in ("all-gather", "all-reduce", "reduce-scatter")
+    for size in ("4k", "256k", "64m")
+}
 ROWS["all-gather-columns-64m"] = collective("all-gather-columns", "64m")
 
 
 def gpt2_block(bench: Any) -> None:
-    """The two rows of the mesh take a sequence each, its four columns a quarter of the heads and of the MLP each."""
+    """The two rows of the mesh take a sequence each, its four columns a quarter of the heads and
+    of the MLP each.
+    """
     import data
 
     import ttkit
@@ -192,7 +221,13 @@ def gpt2_block(bench: Any) -> None:
     p = {}
     for name, value in params.items():
         value = value[None] if value.ndim == 1 else value
-        split = shard(1) if name in ("wq", "wk", "wv", "bq", "bk", "bv", "w1", "b1") else shard(0) if name in ("wo", "w2") else replicate
+        split = (
+            shard(1)
+            if name in ("wq", "wk", "wv", "bq", "bk", "bv", "w1", "b1")
+            else shard(0)
+            if name in ("wo", "w2")
+            else replicate
+        )
         p[name] = put(value, replicate, split)
     del params
     heads, size = data.HEADS // 4, data.WIDTH // data.HEADS
@@ -209,12 +244,16 @@ def gpt2_block(bench: Any) -> None:
         h = ttnn.add(x, ttnn.add(ttnn.all_reduce(ttnn.linear(o, p["wo"]), cluster_axis=1), p["bo"]))
         a = ttnn.layer_norm(h, epsilon=data.EPSILON, weight=p["gain2"], bias=p["shift2"])
         up = ttnn.gelu(ttnn.linear(a, p["w1"], bias=p["b1"]), variant=tanh)
-        y = ttnn.add(h, ttnn.add(ttnn.all_reduce(ttnn.linear(up, p["w2"]), cluster_axis=1), p["b2"]))
+        y = ttnn.add(
+            h, ttnn.add(ttnn.all_reduce(ttnn.linear(up, p["w2"]), cluster_axis=1), p["b2"])
+        )
         ttnn.synchronize_device(mesh)
         return y
 
     def read(y: Any) -> Any:
-        both = ttkit.to_numpy(y, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1])))
+        both = ttkit.to_numpy(
+            y, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1]))
+        )
         return both[:, 0]
 
     bench.serve(step, read)
@@ -238,13 +277,28 @@ def train(layout: str) -> Callable[[Any], None]:
         mesh, gpt = opened(ttnn, groups, parts), data.GPT
         bench.mark()
         lies = Layout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
-        shape = {"num_heads": gpt["heads"], "embedding_dim": gpt["width"], "num_blocks": gpt["blocks"], "vocab_size": gpt["vocabulary"]}
-        model = create_model(TransformerConfig(**shape, max_sequence_length=gpt["sequence"], dropout_prob=0, bias=False), lies)
+        shape = {
+            "num_heads": gpt["heads"],
+            "embedding_dim": gpt["width"],
+            "num_blocks": gpt["blocks"],
+            "vocab_size": gpt["vocabulary"],
+        }
+        model = create_model(
+            TransformerConfig(
+                **shape, max_sequence_length=gpt["sequence"], dropout_prob=0, bias=False
+            ),
+            lies,
+        )
         parameters = model.parameters()
         weights, x, y = data.gpt()
         model.init_weights(0)  # the norms, which start at one and zero
-        for name, array in weights.items():  # a linear layer's weight is [out, in] here, a table's is [rows, width]
-            parameters[name].place(np.ascontiguousarray(array if name in ("vocabulary.table", "position") else array.T)[None, None])
+        # a linear layer's weight is [out, in] here, a table's is [rows, width]
+        for name, array in weights.items():
+            parameters[name].place(
+                np.ascontiguousarray(
+                    array if name in ("vocabulary.table", "position") else array.T
+                )[None, None]
+            )
         optimizer = AdamW(parameters, AdamWConfig.make(3e-4, weight_decay=0.0))
         x, y = (lies.tokens(ids[:, None, None]) for ids in (x, y))
 
@@ -258,7 +312,12 @@ def train(layout: str) -> Callable[[Any], None]:
             ttnn.synchronize_device(mesh)
             return loss
 
-        bench.serve(step, lambda loss: np.mean([to_numpy(t).ravel() for t in ttnn.get_device_tensors(loss.get_value())], axis=0))
+        bench.serve(
+            step,
+            lambda loss: np.mean(
+                [to_numpy(t).ravel() for t in ttnn.get_device_tensors(loss.get_value())], axis=0
+            ),
+        )
 
     return row
 
@@ -275,7 +334,11 @@ def small(kind: str) -> Callable[[Any], None]:
         mesh = opened(ttnn, 1, 8)
         put = placer(ttnn, mesh)
         a, b = (put(v, 0) for v in data.small())
-        step = {"add": lambda: ttnn.add(a, b), "matmul": lambda: ttnn.matmul(a, b), "all-gather": lambda: ttnn.all_gather(a, 1, cluster_axis=1)}[kind]
+        step = {
+            "add": lambda: ttnn.add(a, b),
+            "matmul": lambda: ttnn.matmul(a, b),
+            "all-gather": lambda: ttnn.all_gather(a, 1, cluster_axis=1),
+        }[kind]
         bench.serve(step, one_device(ttnn) if kind == "all-gather" else joined(ttnn, mesh, 0))
 
     return row
@@ -285,7 +348,9 @@ ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather"
 
 
 def plan(system: str) -> Callable[[Any], None]:
-    """The first plan of a process, so nothing is in a cache: topology, transfers, and the check that they do an all-gather."""
+    """The first plan of a process, so nothing is in a cache: topology, transfers, and the check
+    that they do an all-gather.
+    """
 
     def row(bench: Any) -> None:
         from ttkit.hardware import SYSTEMS, System
@@ -305,4 +370,12 @@ def plan(system: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"plan-{name}": plan(system) for name, system in (("galaxy", "galaxy"), ("torus", "galaxy_torus"), ("32x32", "32x32"), ("1x1024", "1x1024"))}
+ROWS |= {
+    f"plan-{name}": plan(system)
+    for name, system in (
+        ("galaxy", "galaxy"),
+        ("torus", "galaxy_torus"),
+        ("32x32", "32x32"),
+        ("1x1024", "1x1024"),
+    )
+}

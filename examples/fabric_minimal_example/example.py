@@ -1,4 +1,5 @@
-"""Rank r fills its mesh with r + 1 and sends it to rank 0 over the fabric; rank 0 adds up what comes and all-reduces the sum over its chips.
+"""Rank r fills its mesh with r + 1 and sends it to rank 0 over the fabric; rank 0 adds up what
+comes and all-reduces the sum over its chips.
 
 With W ranks and D chips in rank 0's mesh, every element is then W(W+1)/2 * D.
 """
@@ -12,10 +13,20 @@ SHAPE = (1, 1, 32, 32)  # of what one chip holds: one tile
 
 
 def fabric_socket(mesh, sender, receiver):
-    """This rank's end of a socket that joins each chip of the sender's mesh to the same chip of the receiver's, core (0, 0) to core (0, 0)."""
-    cores = [ttnn.MeshCoreCoord(place, ttnn.CoreCoord(0, 0)) for place in ttnn.MeshCoordinateRange(mesh.shape)]
+    """This rank's end of a socket that joins each chip of the sender's mesh to the same chip of
+    the receiver's, core (0, 0) to core (0, 0).
+    """
+    cores = [
+        ttnn.MeshCoreCoord(place, ttnn.CoreCoord(0, 0))
+        for place in ttnn.MeshCoordinateRange(mesh.shape)
+    ]
     memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 16 * 1024)
-    config = ttnn.SocketConfig([ttnn.SocketConnection(core, core) for core in cores], memory, sender_rank=sender, receiver_rank=receiver)
+    config = ttnn.SocketConfig(
+        [ttnn.SocketConnection(core, core) for core in cores],
+        memory,
+        sender_rank=sender,
+        receiver_rank=receiver,
+    )
     return ttnn.MeshSocket(mesh, config)
 
 
@@ -41,7 +52,11 @@ def main():
         found = to_numpy(total, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))  # of every chip
         expected = size * (size + 1) / 2 * mesh.get_num_devices()
         right = bool((found == expected).all())
-        print(f"sum over {size} ranks and {mesh.get_num_devices()} chips: {found.flat[0]:g}, expected {expected:g}", flush=True)
+        print(
+            f"sum over {size} ranks and {mesh.get_num_devices()} chips: {found.flat[0]:g}, "
+            f"expected {expected:g}",
+            flush=True,
+        )
     ttnn.distributed_context_barrier()
     ttnn.close_mesh_device(mesh)
     ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)

@@ -10,7 +10,10 @@ from ttkit.train.trainer import mean_over_groups
 def worker(settings):
     """Gradients of this rank's part of each batch."""
     tokens, settings = data.read(settings)
-    rank, parts = AutoContext.get_instance().get_distributed_context().rank(), settings.training_config.gradient_accumulation_steps
+    rank, parts = (
+        AutoContext.get_instance().get_distributed_context().rank(),
+        settings.training_config.gradient_accumulation_steps,
+    )
     batches = data.batches(settings, tokens, rank)
     layout = current_layout()
     model = create_model(settings.transformer_config, layout)
@@ -44,7 +47,11 @@ def optimizer(settings, role="optimizer"):
 
     def say(record):
         if record.step % 5 == 0 or record.validation_loss is not None:
-            held_out = "" if record.validation_loss is None else f", validation {record.validation_loss:.4f}"
+            held_out = (
+                ""
+                if record.validation_loss is None
+                else f", validation {record.validation_loss:.4f}"
+            )
             print(f"{role}: step {record.step}: loss {record.loss:.4f}{held_out}", flush=True)
 
     with HierarchicalTrainer(settings) as trainer:

@@ -1,7 +1,7 @@
 """Hierarchical training: each rank finds out what it is, and does that.
 
-ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c configs/training/nanogpt_3tier.yaml
-"""
+ttkit run -n 4 python -m mpi4py examples/hierarchical_parallel/training.py -c
+configs/training/nanogpt_3tier.yaml"""
 
 import argparse
 import signal
@@ -17,7 +17,9 @@ from ttkit.train.trainer import open_layout
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-c", "--config", default="configs/training/nanogpt_3tier.yaml")
     parser.add_argument("--worker-type", choices=ROLES, help="this role, whatever the rank")
     asked = parser.parse_args()

@@ -1,4 +1,7 @@
-"""What is trained on. Every stage reads it itself: the first needs the tokens, the last the targets."""
+"""What is trained on.
+
+Every stage reads it itself: the first needs the tokens, the last the targets.
+"""
 
 from ttkit.train.trainer import TEXTS, read_text
 

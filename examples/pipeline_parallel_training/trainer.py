@@ -10,7 +10,11 @@ def stage(settings):
     with PipelineTrainer(settings, text=data.read(settings)) as trainer:
         (here,) = trainer.stages.values()
         blocks = [block for part in here.parts for block in part.blocks]
-        print(f"Rank {trainer.rank}/{trainer.world}: Running as stage {here.index} of {trainer.count}, blocks {blocks}", flush=True)
+        print(
+            f"Rank {trainer.rank}/{trainer.world}: Running as stage {here.index} of "
+            f"{trainer.count}, blocks {blocks}",
+            flush=True,
+        )
         if trainer.rank == 0:
             print(trainer.schedule, trainer.schedule.timeline(), flush=True)
         trainer.fit()

@@ -1,7 +1,7 @@
 """Pipeline-parallel training: each rank is a stage.
 
-ttkit run -n 5 python -m mpi4py examples/pipeline_parallel_training/training.py -c configs/training/nanogpt_pp.yaml
-"""
+ttkit run -n 5 python -m mpi4py examples/pipeline_parallel_training/training.py -c
+configs/training/nanogpt_pp.yaml"""
 
 import argparse
 
@@ -11,7 +11,9 @@ from ttkit.train.config_files import read_settings
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-c", "--config", default="configs/training/nanogpt_pp.yaml")
     trainer.stage(read_settings(parser.parse_args().config))
 

@@ -1,4 +1,6 @@
-"""JupyterLab in a headless browser: a server on a copy of the lessons, and what a learner does there with menus, keys and the mouse."""
+"""JupyterLab in a headless browser: a server on a copy of the lessons, and what a learner does
+there with menus, keys and the mouse.
+"""
 
 import contextlib
 import os
@@ -14,19 +16,35 @@ import psutil
 import pytest
 from jupyter_server.serverapp import list_running_servers
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: .venv/bin/pip install -e '.[test]'")
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="selenium is not installed: .venv/bin/pip install -e '.[test]'"
+)
 ui = pytest.importorskip("selenium.webdriver.support.ui")
 exceptions = pytest.importorskip("selenium.common.exceptions")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CSS = "css selector"
-MARK = "JUPYTER_RUNTIME_DIR"  # in the environment of every process below the server and the browser, also of those that lost their parent
-START_S, PAGE_S, LESSON_S, STOP_S = 60, 45, 120, 30  # limits, several times what these take on two cores; together less than faulthandler_timeout
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1400,1000")
-# JupyterLab's own: its debugger asks each new kernel something, and a restart that comes before the answer cancels that.
+# in the environment of every process below the server and the browser, also of those that lost
+# their parent
+MARK = "JUPYTER_RUNTIME_DIR"
+# limits, several times what these take on two cores; together less than faulthandler_timeout
+START_S, PAGE_S, LESSON_S, STOP_S = 60, 45, 120, 30
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--window-size=1400,1000",
+)
+# JupyterLab's own: its debugger asks each new kernel something, and a restart that comes before the
+# answer cancels that.
 NOT_OURS = "Could not restore the debugger state"
-# Scripts see the notebook in front as `panel`; what is out of sight is in its model, not in the page.
-PANEL = "const panel = window.jupyterapp?.shell.currentWidget, kernel = panel?.sessionContext?.session?.kernel;"
+# Scripts see the notebook in front as `panel`; what is out of sight is in its model, not in the
+# page.
+PANEL = (
+    "const panel = window.jupyterapp?.shell.currentWidget, "
+    "kernel = panel?.sessionContext?.session?.kernel;"
+)
 STATE = """return {idle: kernel?.status === 'idle', cells: [...panel.content.model.cells].map((cell, index) => ({
     index, type: cell.type, source: cell.sharedModel.getSource(), tags: cell.getMetadata('tags') ?? [], count: cell.executionCount,
     outputs: (cell.outputs?.toJSON() ?? []).map(out => ({
@@ -35,23 +53,47 @@ STATE = """return {idle: kernel?.status === 'idle', cells: [...panel.content.mod
 
 @contextlib.contextmanager
 def started(folder):
-    """A `Lab` on copies of the lessons without outputs; afterwards no process of it is left. In the folder is then all that Jupyter and the browser keep."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    """A `Lab` on copies of the lessons without outputs; afterwards no process of it is left.
+
+    In the folder is then all that Jupyter and the browser keep.
+    """
+    chromium = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     chromedriver = shutil.which("chromedriver")
     if not (chromium and chromedriver):
-        pytest.skip("there is no chromium or no chromedriver here: apt install chromium chromium-driver")
-    kept = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", MARK: "runtime", "IPYTHONDIR": "ipython"}
-    env = {name: text for name, text in os.environ.items() if name != "TTKIT_PROGRESS"}  # what a learner sees has progress
+        pytest.skip(
+            "there is no chromium or no chromedriver here: apt install chromium chromium-driver"
+        )
+    kept = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        MARK: "runtime",
+        "IPYTHONDIR": "ipython",
+    }
+    # what a learner sees has progress
+    env = {name: text for name, text in os.environ.items() if name != "TTKIT_PROGRESS"}
     env |= {name: str(folder / place) for name, place in kept.items()} | {"PYTHONPATH": str(ROOT)}
     copy_lessons(folder)
-    words = ["--allow-root", f"--ServerApp.root_dir={folder / 'notebooks'}"]  # as `make lab` says it
+    # as `make lab` says it
+    words = ["--allow-root", f"--ServerApp.root_dir={folder / 'notebooks'}"]
     words += ["--no-browser", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
-    words += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]  # no network
+    # no network
+    words += [
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
     log = folder / "lab.log"
     with contextlib.ExitStack() as end:
         end.callback(none_left, folder)
         with log.open("w") as said:
-            server = subprocess.Popen([sys.executable, "-m", "jupyterlab", *words], env=env, cwd=folder, stdout=said, stderr=said)
+            server = subprocess.Popen(
+                [sys.executable, "-m", "jupyterlab", *words],
+                env=env,
+                cwd=folder,
+                stdout=said,
+                stderr=said,
+            )
         end.callback(server.wait, STOP_S)
         end.callback(server.terminate)  # it ends its kernels, and their engines end with them
         options = webdriver.ChromeOptions()
@@ -59,19 +101,25 @@ def started(folder):
         for flag in (*FLAGS, f"--user-data-dir={folder / 'chromium'}"):
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(chromedriver, env=env))
+        driver = webdriver.Chrome(
+            options=options, service=webdriver.ChromeService(chromedriver, env=env)
+        )
         end.callback(driver.quit)
         driver.set_page_load_timeout(PAGE_S)
         driver.set_script_timeout(PAGE_S)
         until = time.monotonic() + START_S
         while not (address := answering(folder)):
-            assert server.poll() is None and time.monotonic() < until, f"JupyterLab does not answer:\n{log.read_text()[-3000:]}"
+            assert server.poll() is None and time.monotonic() < until, (
+                f"JupyterLab does not answer:\n{log.read_text()[-3000:]}"
+            )
             time.sleep(0.1)
         yield Lab(driver, address)
 
 
 def copy_lessons(folder):
-    """Notebooks without outputs, so that what a test finds has been run, and the files that they read."""
+    """Notebooks without outputs, so that what a test finds has been run, and the files that they
+    read.
+    """
     (folder / "notebooks").mkdir()
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
@@ -85,7 +133,10 @@ def copy_lessons(folder):
 def answering(folder):
     """What the server says of itself (url, port, token), once it takes connections."""
     for address in list_running_servers(str(folder / "runtime")):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", address["port"]), timeout=5):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", address["port"]), timeout=5),
+        ):
             return address
     return None
 
@@ -120,9 +171,17 @@ class Lab:
         self.driver, self.address = driver, address
 
     def until(self, ready, limit_s=PAGE_S, what=""):
-        """Ask until the answer is true; that answer. What is drawn anew or lies under something else just then, is asked again."""
-        passing = (exceptions.StaleElementReferenceException, exceptions.ElementClickInterceptedException)
-        return ui.WebDriverWait(self.driver, limit_s, poll_frequency=0.1, ignored_exceptions=passing).until(lambda _: ready(), what)
+        """Ask until the answer is true; that answer.
+
+        What is drawn anew or lies under something else just then, is asked again.
+        """
+        passing = (
+            exceptions.StaleElementReferenceException,
+            exceptions.ElementClickInterceptedException,
+        )
+        return ui.WebDriverWait(
+            self.driver, limit_s, poll_frequency=0.1, ignored_exceptions=passing
+        ).until(lambda _: ready(), what)
 
     def ask(self, script, *args):
         """What a script says of the notebook in front."""
@@ -131,7 +190,10 @@ class Lab:
     def open(self, name):
         """A notebook whose kernel has started."""
         self.driver.get(f"{self.address['url']}lab/tree/{name}?reset&token={self.address['token']}")
-        ready = "return panel?.context?.path === arguments[0] && panel.context.isReady && kernel?.status === 'idle'"
+        ready = (
+            "return panel?.context?.path === arguments[0] && panel.context.isReady && "
+            "kernel?.status === 'idle'"
+        )
         self.until(lambda: self.ask(ready, name), what=f"{name} does not open")
 
     def click(self, selector, text=""):
@@ -157,7 +219,11 @@ class Lab:
         """The cells, once each has run, or once there is an error that stopped the rest."""
         state = self.ask(STATE)  # at once: the kernel is idle for a moment between two cells, too
         code = [cell for cell in state["cells"] if cell["type"] == "code"]
-        return state["idle"] and (all(cell["count"] for cell in code) or any(map(faults, code))) and state["cells"]
+        return (
+            state["idle"]
+            and (all(cell["count"] for cell in code) or any(map(faults, code)))
+            and state["cells"]
+        )
 
     def cells(self):
         """Every cell's source, tags, number and outputs."""
@@ -166,17 +232,27 @@ class Lab:
     def node(self, index):
         """A cell on the page, scrolled to."""
         self.ask("panel.content.scrollToItem(arguments[0], 'center')", index)
-        attached = "const cell = panel.content.widgets[arguments[0]]; return cell.isAttached && cell.inViewport ? cell.node : null"
-        return self.until(lambda: self.ask(attached, index), what=f"cell {index} does not come into view")
+        attached = (
+            "const cell = panel.content.widgets[arguments[0]]; "
+            "return cell.isAttached && cell.inViewport ? cell.node : null"
+        )
+        return self.until(
+            lambda: self.ask(attached, index), what=f"cell {index} does not come into view"
+        )
 
     def settle(self):
-        """Wait until the kernel has done all that it was asked to, and the page has all that it said."""
+        """Wait until the kernel has done all that it was asked to, and the page has all that it
+        said.
+        """
         self.driver.execute_async_script(
-            f"const done = arguments[0]; {PANEL} kernel.requestExecute({{code: '', silent: true, store_history: false}}).done.then(() => done())"
+            f"const done = arguments[0]; {PANEL} kernel.requestExecute({{code: '', silent: true, "
+            f"store_history: false}}).done.then(() => done())"
         )
 
     def listen(self):
-        """From now on remember what goes wrong in the kernel outside of cells: what a widget calls has no cell to say it in."""
+        """From now on remember what goes wrong in the kernel outside of cells: what a widget
+        calls has no cell to say it in.
+        """
         self.ask("""window.heard = []; panel.sessionContext.iopubMessage.connect((_, message) => {
             if (message.header.msg_type === 'error' || message.content.name === 'stderr')
                 window.heard.push(message.content.evalue ?? message.content.text)});""")
@@ -187,26 +263,45 @@ class Lab:
 
     def complaints(self):
         """What the page said on the browser's console, as an error."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE" and NOT_OURS not in entry["message"]]
+        return [
+            entry["message"]
+            for entry in self.driver.get_log("browser")
+            if entry["level"] == "SEVERE" and NOT_OURS not in entry["message"]
+        ]
 
     def answer(self, index, line, text):
-        """Replace a line of a cell by typing, run the cell with Shift+Enter; what is to be seen below it then."""
+        """Replace a line of a cell by typing, run the cell with Shift+Enter; what is to be seen
+        below it then.
+        """
         node = self.node(index)
         ran = self.cells()[index]["count"]
         row = node.find_elements(CSS, ".jp-InputArea-editor .cm-line")[line]
         row.click()
         keys = webdriver.ActionChains(self.driver)
-        keys.send_keys(webdriver.Keys.HOME).key_down(webdriver.Keys.SHIFT).send_keys(webdriver.Keys.END).key_up(webdriver.Keys.SHIFT).send_keys(text)
-        keys.key_down(webdriver.Keys.SHIFT).send_keys(webdriver.Keys.ENTER).key_up(webdriver.Keys.SHIFT).perform()
-        self.until(lambda: self.cells()[index]["count"] not in (None, ran), what=f"cell {index} does not run")
+        keys.send_keys(webdriver.Keys.HOME).key_down(webdriver.Keys.SHIFT).send_keys(
+            webdriver.Keys.END
+        ).key_up(webdriver.Keys.SHIFT).send_keys(text)
+        keys.key_down(webdriver.Keys.SHIFT).send_keys(webdriver.Keys.ENTER).key_up(
+            webdriver.Keys.SHIFT
+        ).perform()
+        self.until(
+            lambda: self.cells()[index]["count"] not in (None, ran),
+            what=f"cell {index} does not run",
+        )
         self.settle()
         return self.node(index).find_element(CSS, ".jp-Cell-outputArea").text
 
 
 def faults(cell):
-    """What is wrong in a cell's outputs: errors where none is expected, none where one is, and all that came over stderr."""
+    """What is wrong in a cell's outputs: errors where none is expected, none where one is, and
+    all that came over stderr.
+    """
     errors = [f"{out['name']}: {out['text']}" for out in cell["outputs"] if out["type"] == "error"]
     said = [out["text"] for out in cell["outputs"] if out["name"] == "stderr"]
     if "raises-exception" not in cell["tags"]:
         return errors + said
-    return said if errors or not cell["count"] else [*said, "no error, though the cell is there to show one"]
+    return (
+        said
+        if errors or not cell["count"]
+        else [*said, "no error, though the cell is there to show one"]
+    )

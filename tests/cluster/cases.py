@@ -1,4 +1,6 @@
-"""Launches that are given to the real tt-run (tests/real/record_ttrun.py) and to `ttkit run` (test_command.py), and must come out the same."""
+"""Launches that are given to the real tt-run (tests/real/record_ttrun.py) and to `ttkit run`
+(test_command.py), and must come out the same.
+"""
 
 import json
 import os
@@ -11,7 +13,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONFIGS = ("n300", "t3000", "t3000_2ranks", "galaxy", "galaxy_pp4", "2loudboxes", "5loudboxes")
 PROGRAM = ["python3", "-c", "print('two  words')"]
 
-TWO = "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n  - {rank: 1, mesh_id: 1}\nmesh_graph_desc_path: two.textproto\n"
+TWO = (
+    "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n  - {rank: 1, mesh_id: "
+    "1}\nmesh_graph_desc_path: two.textproto\n"
+)
 # The four patterns of the guide's section 2.4.3; the descriptors are only names to tt-run.
 PATTERN_1 = """rank_bindings:
   - rank: 0
@@ -41,10 +46,16 @@ mesh_graph_desc_path: "two.textproto"
 RANKFILE = "# where each rank sits\nrank 0=localhost slot=0\nrank 1=localhost slot=1\n"
 FAR = "rank 1=host1 slot=0\nrank 0=host2 slot=0\n"
 ENVIRONMENT = TWO + (
-    "global_env: {SAME: '1', TT_METAL_LOGGER_LEVEL: INFO, EXPANDED: '${USER}/x:$NOPE', TT_MESH_ID: '7'}\n".replace("TT_MESH_ID: '7'", "PATH: /mine")
+    "global_env: {SAME: '1', TT_METAL_LOGGER_LEVEL: INFO, EXPANDED: '${USER}/x:$NOPE', "
+    "TT_MESH_ID: '7'}\n".replace("TT_MESH_ID: '7'", "PATH: /mine")
 )
 OVERRIDES = (
-    TWO.replace("mesh_id: 1}", "mesh_id: 1, mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: '$HOME/b'}}") + "global_env: {SAME: '1'}\n"
+    TWO.replace(
+        "mesh_id: 1}",
+        "mesh_id: 1, mesh_host_rank: 3, env_overrides: {SAME: '2', MESH_DEVICE: N300, HOME: "
+        "'$HOME/b'}}",
+    )
+    + "global_env: {SAME: '1'}\n"
 )
 LENIENT = """rank_bindings:
   - {rank: "0", mesh_id: 0.0, mesh_host_rank: null, unknown: 1, mesh_graph_desc_path: ""}
@@ -53,11 +64,21 @@ mesh_graph_desc_path: two.textproto
 also_unknown: [1]
 """
 DENSE = "subcontext_id_to_rank_bindings: {0: sub/a.yaml, 1: rb.yaml}\n"
-SUB = "rank_bindings: [{rank: 0, mesh_id: 0, mesh_host_rank: 0}]\nmesh_graph_desc_path: other.textproto\nglobal_env: {ONLY_A: a}\n"
+SUB = (
+    "rank_bindings: [{rank: 0, mesh_id: 0, mesh_host_rank: 0}]\nmesh_graph_desc_path: "
+    "other.textproto\nglobal_env: {ONLY_A: a}\n"
+)
 
 
 def launch(name, args, **files):
-    return {"name": name, "args": args, "files": {"rb.yaml": TWO, **{key.replace("__", "/").replace("_dot_", "."): text for key, text in files.items()}}}
+    return {
+        "name": name,
+        "args": args,
+        "files": {
+            "rb.yaml": TWO,
+            **{key.replace("__", "/").replace("_dot_", "."): text for key, text in files.items()},
+        },
+    }
 
 
 def rb(name, text, *args, **files):
@@ -65,20 +86,52 @@ def rb(name, text, *args, **files):
 
 
 LAUNCHES = [
-    *[launch(config, ["--rank-binding", f"configs/{config}/rank_bindings.yaml", "--mpi-args", f"--hostfile configs/{config}/hosts.txt"]) for config in CONFIGS],
+    *[
+        launch(
+            config,
+            [
+                "--rank-binding",
+                f"configs/{config}/rank_bindings.yaml",
+                "--mpi-args",
+                f"--hostfile configs/{config}/hosts.txt",
+            ],
+        )
+        for config in CONFIGS
+    ],
     rb("pattern 1: one big mesh", PATTERN_1),
     rb("pattern 2: a mesh for each rank", PATTERN_2),
     rb("pattern 3: several hosts on one", PATTERN_3),
-    rb("pattern 4: a cluster with a rankfile", PATTERN_1, "--mpi-args", "--rankfile hosts.txt --mca btl tcp", hosts_dot_txt=FAR),
+    rb(
+        "pattern 4: a cluster with a rankfile",
+        PATTERN_1,
+        "--mpi-args",
+        "--rankfile hosts.txt --mca btl tcp",
+        hosts_dot_txt=FAR,
+    ),
     rb("bare", TWO, "--bare"),
     rb("interface", TWO, "--tcp-interface", "lo"),
     rb("own btl", TWO, "--mpi-args", "--mca btl self,sm"),
     rb("own interface", TWO, "--mpi-args", "--mca btl_tcp_if_include eth0"),
-    rb("own interface twice", TWO, "--tcp-interface", "lo", "--mpi-args", "--mca btl_tcp_if_exclude lo"),
+    rb(
+        "own interface twice",
+        TWO,
+        "--tcp-interface",
+        "lo",
+        "--mpi-args",
+        "--mca btl_tcp_if_exclude lo",
+    ),
     rb("own binding", TWO, "--mpi-args", "--bind-to core"),
     rb("own binding, joint", TWO, "--mpi-args", "--bind-to=core --tag-output"),
     *[
-        rb(f"rankfile {form}, {syntax}", TWO, "--rankfile-syntax", syntax, "--mpi-args", words, sub__rf=RANKFILE)
+        rb(
+            f"rankfile {form}, {syntax}",
+            TWO,
+            "--rankfile-syntax",
+            syntax,
+            "--mpi-args",
+            words,
+            sub__rf=RANKFILE,
+        )
         for form, words in {
             "plain": "--rankfile sub/rf",
             "joint": "--rankfile=sub/rf",
@@ -95,13 +148,27 @@ LAUNCHES = [
     rb("crowded hosts, joint", TWO, "--mpi-args", "--host=a,a"),
     rb("hosts with slots", TWO, "--mpi-args", "--host a:2"),
     rb("oversubscribe", TWO, "--mpi-args", "--oversubscribe"),
-    rb("oversubscribe, own waiting", TWO, "--mpi-args", "--oversubscribe --mca mpi_yield_when_idle 0"),
+    rb(
+        "oversubscribe, own waiting",
+        TWO,
+        "--mpi-args",
+        "--oversubscribe --mca mpi_yield_when_idle 0",
+    ),
     rb("map-by", TWO, "--mpi-args", "--map-by ppr:1:node"),
     rb("environment", ENVIRONMENT),
     rb("overrides", OVERRIDES),
     rb("what tt-run lets pass", LENIENT),
-    rb("no descriptor here", TWO.replace("two.textproto", "nowhere/x.textproto"), "--skip-mgd-check"),
-    launch("mapping", ["--rank-bindings-mapping", "maps/map.yaml"], maps__map_dot_yaml=DENSE, maps__sub__a_dot_yaml=SUB),
+    rb(
+        "no descriptor here",
+        TWO.replace("two.textproto", "nowhere/x.textproto"),
+        "--skip-mgd-check",
+    ),
+    launch(
+        "mapping",
+        ["--rank-bindings-mapping", "maps/map.yaml"],
+        maps__map_dot_yaml=DENSE,
+        maps__sub__a_dot_yaml=SUB,
+    ),
     rb(
         "mock cluster",
         TWO,
@@ -117,28 +184,73 @@ END = "mesh_graph_desc_path: two.textproto\n"
 FIELD = "Configuration error: Invalid configuration: 1 validation error for TTRunConfig"
 # name: (files or arguments, what both must say)
 BAD_FILES = {
-    "a rank twice": (RANK + "  - {rank: 0, mesh_id: 1}\n" + END, [FIELD, "Duplicate ranks found in bindings"]),
-    "a gap": (RANK + "  - {rank: 2, mesh_id: 1}\n" + END, [FIELD, "Ranks must be contiguous from 0. Got: [0, 2]"]),
-    "no mesh_id": ("rank_bindings: [{rank: 0}]\n" + END, [FIELD, "rank_bindings.0.mesh_id", "Field required"]),
-    "no rank": ("rank_bindings: [{mesh_id: 0}]\n" + END, [FIELD, "rank_bindings.0.rank", "Field required"]),
+    "a rank twice": (
+        RANK + "  - {rank: 0, mesh_id: 1}\n" + END,
+        [FIELD, "Duplicate ranks found in bindings"],
+    ),
+    "a gap": (
+        RANK + "  - {rank: 2, mesh_id: 1}\n" + END,
+        [FIELD, "Ranks must be contiguous from 0. Got: [0, 2]"],
+    ),
+    "no mesh_id": (
+        "rank_bindings: [{rank: 0}]\n" + END,
+        [FIELD, "rank_bindings.0.mesh_id", "Field required"],
+    ),
+    "no rank": (
+        "rank_bindings: [{mesh_id: 0}]\n" + END,
+        [FIELD, "rank_bindings.0.rank", "Field required"],
+    ),
     "no descriptor key": (RANK, [FIELD, "mesh_graph_desc_path", "Field required"]),
     "no bindings": (END, [FIELD, "rank_bindings", "Field required"]),
-    "two things": ("rank_bindings: [{rank: 0}]\n", ["Invalid configuration: 2 validation errors for TTRunConfig", "Field required"]),
-    "no ranks": ("rank_bindings: []\n" + END, [FIELD, "List should have at least 1 item after validation, not 0"]),
+    "two things": (
+        "rank_bindings: [{rank: 0}]\n",
+        ["Invalid configuration: 2 validation errors for TTRunConfig", "Field required"],
+    ),
+    "no ranks": (
+        "rank_bindings: []\n" + END,
+        [FIELD, "List should have at least 1 item after validation, not 0"],
+    ),
     "bindings no list": ("rank_bindings: 3\n" + END, [FIELD, "Input should be a valid list"]),
-    "binding no mapping": ("rank_bindings: [3]\n" + END, [FIELD, "Input should be a valid dictionary or instance of RankBinding"]),
-    "negative": ("rank_bindings: [{rank: 0, mesh_id: -1}]\n" + END, [FIELD, "Input should be greater than or equal to 0"]),
-    "subcontext of nobody": ("rank_bindings: [{rank: 0, mesh_id: 0, subcontext_size: 0}]\n" + END, [FIELD, "Input should be greater than or equal to 1"]),
-    "text for a number": ("rank_bindings: [{rank: a, mesh_id: 0}]\n" + END, [FIELD, "Input should be a valid integer, unable to parse string as an integer"]),
-    "a half": ("rank_bindings: [{rank: 0, mesh_id: 1.5}]\n" + END, [FIELD, "Input should be a valid integer, got a number with a fractional part"]),
-    "a list for a number": ("rank_bindings: [{rank: 0, mesh_id: [0]}]\n" + END, [FIELD, "Input should be a valid integer"]),
-    "nothing for a number": ("rank_bindings: [{rank: 0, mesh_id: }]\n" + END, [FIELD, "Input should be a valid integer"]),
-    "unquoted value": (RANK + END + "global_env: {TT_VISIBLE_DEVICES: 0}\n", [FIELD, "global_env.TT_VISIBLE_DEVICES", "Input should be a valid string"]),
+    "binding no mapping": (
+        "rank_bindings: [3]\n" + END,
+        [FIELD, "Input should be a valid dictionary or instance of RankBinding"],
+    ),
+    "negative": (
+        "rank_bindings: [{rank: 0, mesh_id: -1}]\n" + END,
+        [FIELD, "Input should be greater than or equal to 0"],
+    ),
+    "subcontext of nobody": (
+        "rank_bindings: [{rank: 0, mesh_id: 0, subcontext_size: 0}]\n" + END,
+        [FIELD, "Input should be greater than or equal to 1"],
+    ),
+    "text for a number": (
+        "rank_bindings: [{rank: a, mesh_id: 0}]\n" + END,
+        [FIELD, "Input should be a valid integer, unable to parse string as an integer"],
+    ),
+    "a half": (
+        "rank_bindings: [{rank: 0, mesh_id: 1.5}]\n" + END,
+        [FIELD, "Input should be a valid integer, got a number with a fractional part"],
+    ),
+    "a list for a number": (
+        "rank_bindings: [{rank: 0, mesh_id: [0]}]\n" + END,
+        [FIELD, "Input should be a valid integer"],
+    ),
+    "nothing for a number": (
+        "rank_bindings: [{rank: 0, mesh_id: }]\n" + END,
+        [FIELD, "Input should be a valid integer"],
+    ),
+    "unquoted value": (
+        RANK + END + "global_env: {TT_VISIBLE_DEVICES: 0}\n",
+        [FIELD, "global_env.TT_VISIBLE_DEVICES", "Input should be a valid string"],
+    ),
     "unquoted switch": (
         "rank_bindings: [{rank: 0, mesh_id: 0, env_overrides: {A: on}}]\n" + END,
         [FIELD, "rank_bindings.0.env_overrides.A", "Input should be a valid string"],
     ),
-    "environment no mapping": (RANK + END + "global_env: [1]\n", [FIELD, "Input should be a valid dictionary"]),
+    "environment no mapping": (
+        RANK + END + "global_env: [1]\n",
+        [FIELD, "Input should be a valid dictionary"],
+    ),
     "empty": ("", [FIELD, "Input should be a valid dictionary or instance of TTRunConfig"]),
     "a list": ("[1]\n", [FIELD, "Input should be a valid dictionary or instance of TTRunConfig"]),
     "descriptor not there": (
@@ -150,7 +262,10 @@ BAD_FILES = {
             "Tip: Use an absolute path or ensure the file exists relative to the launch directory.",
         ],
     ),
-    "descriptor not there, absolute": (RANK + "mesh_graph_desc_path: /nope/x.textproto\n", [FIELD, "Mesh graph descriptor not found: /nope/x.textproto"]),
+    "descriptor not there, absolute": (
+        RANK + "mesh_graph_desc_path: /nope/x.textproto\n",
+        [FIELD, "Mesh graph descriptor not found: /nope/x.textproto"],
+    ),
     "rank's descriptor not there": (
         "rank_bindings: [{rank: 0, mesh_id: 0, mesh_graph_desc_path: nope}]\n" + END,
         [FIELD, "Per-rank mesh graph descriptor not found: nope"],
@@ -160,13 +275,33 @@ MAP = ["--rank-bindings-mapping", "map.yaml"]
 KEY = "subcontext_id_to_rank_bindings"
 # name: (arguments, files, exit code, what both must say)
 BAD_LAUNCHES = {
-    "no file": (["--rank-binding", "nope.yaml"], {}, 1, ["Configuration error: ", "Configuration file not found: nope.yaml"]),
+    "no file": (
+        ["--rank-binding", "nope.yaml"],
+        {},
+        1,
+        ["Configuration error: ", "Configuration file not found: nope.yaml"],
+    ),
     "nothing asked": ([], {}, 1, ["Specify exactly one of --"]),
-    "both": (["--rank-binding", "rb.yaml", *MAP], {}, 1, ["Specify at most one of --rank-binding and --rank-bindings-mapping (not both)."]),
+    "both": (
+        ["--rank-binding", "rb.yaml", *MAP],
+        {},
+        1,
+        ["Specify at most one of --rank-binding and --rank-bindings-mapping (not both)."],
+    ),
     "bad choice": (["--rank-binding", "rb.yaml", "--rankfile-syntax", "x"], {}, 2, []),
-    "mapping without key": (MAP, {"map.yaml": "a: 1\n"}, 1, [f"Rank bindings mapping must contain '{KEY}'"]),
+    "mapping without key": (
+        MAP,
+        {"map.yaml": "a: 1\n"},
+        1,
+        [f"Rank bindings mapping must contain '{KEY}'"],
+    ),
     "mapping empty": (MAP, {"map.yaml": f"{KEY}: \n"}, 1, [f"'{KEY}' must not be empty"]),
-    "mapping of words": (MAP, {"map.yaml": f"{KEY}: {{a: rb.yaml}}\n"}, 1, [f"'{KEY}' keys must be integers (got "]),
+    "mapping of words": (
+        MAP,
+        {"map.yaml": f"{KEY}: {{a: rb.yaml}}\n"},
+        1,
+        [f"'{KEY}' keys must be integers (got "],
+    ),
     "mapping with a gap": (
         MAP,
         {"map.yaml": f"{KEY}: {{0: rb.yaml, 2: rb.yaml}}\n"},
@@ -175,7 +310,11 @@ BAD_LAUNCHES = {
     ),
     "mapping conflict": (
         MAP,
-        {"map.yaml": f"{KEY}: {{0: a.yaml, 1: b.yaml}}\n", "a.yaml": RANK + END + "global_env: {K: a}\n", "b.yaml": RANK + END + "global_env: {K: b}\n"},
+        {
+            "map.yaml": f"{KEY}: {{0: a.yaml, 1: b.yaml}}\n",
+            "a.yaml": RANK + END + "global_env: {K: a}\n",
+            "b.yaml": RANK + END + "global_env: {K: b}\n",
+        },
         1,
         ["global_env conflict on key 'K' between sub-contexts"],
     ),
@@ -185,7 +324,12 @@ BAD_LAUNCHES = {
         1,
         ["Mock cluster rank binding configuration not found: no.yaml"],
     ),
-    "factory file not there": (["--rank-binding", "rb.yaml", "--factory-system-descriptor", "no"], {}, 1, ["Factory System Descriptor not found: no"]),
+    "factory file not there": (
+        ["--rank-binding", "rb.yaml", "--factory-system-descriptor", "no"],
+        {},
+        1,
+        ["Factory System Descriptor not found: no"],
+    ),
 }
 BAD_PROGRAMS = {
     "no program": ([], 1, ["No program specified. Please provide a program to run."]),
@@ -195,14 +339,22 @@ BAD_PROGRAMS = {
 
 
 def workshop(folder):
-    """A folder to launch from: the configurations, two descriptors, an mpirun that only notes its words."""
+    """A folder to launch from: the configurations, two descriptors, an mpirun that only notes
+    its words.
+    """
     folder = pathlib.Path(folder).resolve()
     shutil.copytree(ROOT / "configs", folder / "configs")
     for name in ("two.textproto", "other.textproto"):
         shutil.copy(ROOT / "configs/2loudboxes/mgd.textproto", folder / name)
     (folder / "bin").mkdir()
-    note = "import json, os, sys\nif '--version' in sys.argv:\n    print('mpirun (Open MPI) 5.0.11')\n    sys.exit()\n"
-    note += "json.dump(sys.argv[1:], open(os.environ['RECORD_WORDS'], 'w'))\nsys.exit(int(os.environ.get('RECORD_CODE', 0)))\n"
+    note = (
+        "import json, os, sys\nif '--version' in sys.argv:\n    print('mpirun (Open MPI) "
+        "5.0.11')\n    sys.exit()\n"
+    )
+    note += (
+        "json.dump(sys.argv[1:], open(os.environ['RECORD_WORDS'], "
+        "'w'))\nsys.exit(int(os.environ.get('RECORD_CODE', 0)))\n"
+    )
     # Through a shell, with quotes: the first line of a script cannot name a path that has a blank.
     (folder / "bin/mpirun.py").write_text(note)
     words = shlex.join([sys.executable, "-S", str(folder / "bin/mpirun.py")])
@@ -212,11 +364,27 @@ def workshop(folder):
 
 
 def environment(folder):
-    """What the launching shell has: variables that pass, variables that must not, and nothing of this machine."""
+    """What the launching shell has: variables that pass, variables that must not, and nothing of
+    this machine.
+    """
     path = f"{folder}/bin:/usr/bin:/bin"
-    shell = {"PATH": path, "HOME": "/home/u", "USER": "u", "TT_METAL_CACHE": "/cache", "MESH_DEVICE": "T3K", "WH_ARCH_YAML": "w", "OTHER": "not passed"}
+    shell = {
+        "PATH": path,
+        "HOME": "/home/u",
+        "USER": "u",
+        "TT_METAL_CACHE": "/cache",
+        "MESH_DEVICE": "T3K",
+        "WH_ARCH_YAML": "w",
+        "OTHER": "not passed",
+    }
     blocked = {"TT_VISIBLE_DEVICES": "9", "TT_MESH_ID": "9", "TT_METAL_CLUSTER_ID": "c"}
-    return {**shell, **blocked, "PYTHONPATH": str(ROOT), "RECORD_WORDS": f"{folder}/words.json", "LC_ALL": "C.UTF-8"}
+    return {
+        **shell,
+        **blocked,
+        "PYTHONPATH": str(ROOT),
+        "RECORD_WORDS": f"{folder}/words.json",
+        "LC_ALL": "C.UTF-8",
+    }
 
 
 def write(folder, files):

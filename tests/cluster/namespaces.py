@@ -1,14 +1,17 @@
-"""Hosts for tests: Linux namespaces with a network, name, process table, working folder and sshd of their own, joined by a bridge.
+"""Hosts for tests:
+
+Linux namespaces with a network, name, process table, working folder and sshd of their own, joined
+by a bridge.
 
     switch (a network namespace)  br0 -+- port1 ==== eth0  node-1  10.77.0.1
                                        +- port2 ==== eth0  node-2  10.77.0.2
                                        +- port3 ==== eth0  node-3  10.77.0.3
 
-All files are in one temporary folder. Inside a host that folder's `node-N/SITE` is mounted as `SITE`, so that a path means another folder
-on each host, and TMPDIR is `node-N/tmp` (Open MPI's files are named after process ids, which two hosts may both have). A host's ssh
-finds its keys through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of its own process table: when
-that one ends, all of the host is gone.
-"""
+All files are in one temporary folder. Inside a host that folder's `node-N/SITE` is mounted as
+`SITE`, so that a path means another folder on each host, and TMPDIR is `node-N/tmp` (Open MPI's
+files are named after process ids, which two hosts may both have). A host's ssh finds its keys
+through an /etc/ssh/ssh_config that only the host sees. Each host is one process, init of its own
+process table: when that one ends, all of the host is gone."""
 
 import ctypes
 import os
@@ -20,10 +23,13 @@ import sys
 import time
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter", "mount")
-SITE = "my größe"  # a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the others
+# a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the
+# others
+SITE = "my größe"
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
-# Init of a host: names it, mounts what only it sees, starts sshd, and buries the processes that have lost their parent.
+# Init of a host: names it, mounts what only it sees, starts sshd, and buries the processes that
+# have lost their parent.
 INIT = """
 import os, socket, subprocess, sys, time
 root, number, site = sys.argv[1:]
@@ -74,13 +80,34 @@ def missing():
     """What this machine lacks for hosts of this kind, in one line; "" where it has all."""
     lacking = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
     if lacking:
-        return f"several hosts as namespaces: {', '.join(lacking)} not installed (apt install openssh-server rsync iproute2)"
+        return (
+            f"several hosts as namespaces: {', '.join(lacking)} not installed (apt install "
+            "openssh-server rsync iproute2)"
+        )
     if os.geteuid():
         return "several hosts as namespaces: needs root"
-    probe = "ip link add name ttkit0 type bridge && ip link add name ttkit1 type veth peer name ttkit2"
-    words = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", probe]
+    probe = (
+        "ip link add name ttkit0 type bridge && ip link add name ttkit1 type veth peer name ttkit2"
+    )
+    words = [
+        "unshare",
+        "--net",
+        "--uts",
+        "--ipc",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "sh",
+        "-c",
+        probe,
+    ]
     done = subprocess.run(words, env=os.environ | {"PATH": PATH}, capture_output=True, text=True)
-    return f"several hosts as namespaces: not allowed here: {done.stderr.strip()[:200]}" if done.returncode else ""
+    return (
+        f"several hosts as namespaces: not allowed here: {done.stderr.strip()[:200]}"
+        if done.returncode
+        else ""
+    )
 
 
 class Hosts:
@@ -108,20 +135,25 @@ class Hosts:
 
     def __exit__(self, *error):
         for process in self._processes:
-            process.kill()  # unshare takes its child, init, with it, and init its whole process table
+            # unshare takes its child, init, with it, and init its whole process table
+            process.kill()
         for process in self._processes:
             process.wait()
 
     def _files(self):
         self.site.mkdir()
         made = {"stdout": subprocess.DEVNULL, "check": True}
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], **made)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key"], **made
+        )
         known, hosts = [], ["127.0.0.1 localhost\n"]
         for number, name in enumerate(self.names, 1):
             mine = self.folder / name
             (mine / SITE).mkdir(parents=True)
             (mine / "tmp").mkdir()
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", mine / "host_key"], **made
+            )
             shutil.copy(self.folder / "key.pub", mine / "authorized_keys")
             (mine / "sshd_config").write_text(SSHD.format(mine=mine, root=self.folder))
             known.append(f"{name},10.77.0.{number} {(mine / 'host_key.pub').read_text()}")
@@ -138,26 +170,65 @@ class Hosts:
         self._switch = switch
         init = INIT.replace("SSHD", repr(shutil.which("sshd", path=PATH)))
         for number, name in enumerate(self.names, 1):
-            words = [*kinds, "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc", sys.executable, "-I", "-S", "-c", init]
-            self._inits[name] = self._unshare([*words, str(self.folder), str(number), str(self.site)])
+            words = [
+                *kinds,
+                "--uts",
+                "--ipc",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                init,
+            ]
+            self._inits[name] = self._unshare(
+                [*words, str(self.folder), str(number), str(self.site)]
+            )
             port = f"port{number}"
-            self._ip(switch, "link", "add", "name", port, "type", "veth", "peer", "name", "eth0", "netns", str(self._inits[name]))
+            self._ip(
+                switch,
+                "link",
+                "add",
+                "name",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                str(self._inits[name]),
+            )
             self._ip(switch, "link", "set", port, "master", "br0", "up")
         until = time.monotonic() + 120
         while not all((self.folder / name / "up").exists() for name in self.names):
-            if time.monotonic() > until or any(process.poll() is not None for process in self._processes):
+            if time.monotonic() > until or any(
+                process.poll() is not None for process in self._processes
+            ):
                 raise RuntimeError("the hosts did not come up; their messages are above")
             time.sleep(0.02)
         for name in self.names[1:]:
             while self.call(self.names[0], ["ssh", "-o", "BatchMode=yes", name, "true"]).returncode:
                 if time.monotonic() > until:
-                    raise RuntimeError(f"{name} does not answer: {(self.folder / name / 'sshd.log').read_text()}")
+                    raise RuntimeError(
+                        f"{name} does not answer: {(self.folder / name / 'sshd.log').read_text()}"
+                    )
                 time.sleep(0.05)
 
     def _unshare(self, words):
-        """Start a process in namespaces of its own; the process id of what runs in them. It ends with this Python."""
+        """Start a process in namespaces of its own; the process id of what runs in them.
+
+        It ends with this Python.
+        """
         prctl = ctypes.CDLL(None).prctl
-        process = subprocess.Popen(["unshare", *words], env=os.environ | {"PATH": PATH}, preexec_fn=lambda: prctl(1, signal.SIGKILL))
+        process = subprocess.Popen(
+            ["unshare", *words],
+            env=os.environ | {"PATH": PATH},
+            preexec_fn=lambda: prctl(1, signal.SIGKILL),
+        )
         self._processes.append(process)
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
         until = time.monotonic() + 120
@@ -168,7 +239,11 @@ class Hosts:
         return int(found[0])
 
     def _ip(self, pid, *words):
-        subprocess.run(["nsenter", "-t", str(pid), "-n", "ip", *words], env=os.environ | {"PATH": PATH}, check=True)
+        subprocess.run(
+            ["nsenter", "-t", str(pid), "-n", "ip", *words],
+            env=os.environ | {"PATH": PATH},
+            check=True,
+        )
 
     # ---- use
 
@@ -178,18 +253,38 @@ class Hosts:
 
     def words(self, name, words, cwd=None):
         """The command that runs another one on a host, as a user who has logged in there."""
-        enter = ["nsenter", "-t", str(self._inits[name]), "--net", "--uts", "--ipc", "--mount", "--pid"]
+        enter = [
+            "nsenter",
+            "-t",
+            str(self._inits[name]),
+            "--net",
+            "--uts",
+            "--ipc",
+            "--mount",
+            "--pid",
+        ]
         return [*enter, "env", "-C", str(cwd or self.site), *map(str, words)]
 
     def start(self, name, words, cwd=None, **environment):
         """Start a command on a host: a Popen with pipes."""
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_"))}
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("TT_", "TTKIT_", "OMPI_", "PRTE_", "PMIX_", "SSH_"))
+        }
         own = {
             "TMPDIR": str(self.folder / name / "tmp"),
             "PRTE_MCA_prte_remote_tmpdir_base": str(self.folder / "prted"),
         }  # process ids begin anew on such hosts
         env |= {"PATH": PATH, **own, **environment}
-        return subprocess.Popen(self.words(name, words, cwd), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            self.words(name, words, cwd),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def call(self, name, words, cwd=None, seconds=300, **environment):
         """Run a command on a host to its end: a CompletedProcess."""
@@ -203,5 +298,13 @@ class Hosts:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def cable(self, name, plugged):
-        """Pull out a host's network cable, or put it back: whoever waits for an answer hears nothing, not even a refusal."""
-        self._ip(self._switch, "link", "set", f"port{self.names.index(name) + 1}", "up" if plugged else "down")
+        """Pull out a host's network cable, or put it back: whoever waits for an answer hears
+        nothing, not even a refusal.
+        """
+        self._ip(
+            self._switch,
+            "link",
+            "set",
+            f"port{self.names.index(name) + 1}",
+            "up" if plugged else "down",
+        )

@@ -1,4 +1,6 @@
-"""%%px in a fresh kernel: output in rank order, the same every time; and a kernel that goes takes its engines along."""
+"""%%px in a fresh kernel: output in rank order, the same every time; and a kernel that goes
+takes its engines along.
+"""
 
 import pathlib
 import sys
@@ -10,7 +12,9 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"
+)
 
 PRINTS = """%%px
 import random, sys, time
@@ -72,10 +76,19 @@ class Notebook:
 
         reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
         self.traceback = reply.get("traceback")
-        return texts["stdout"], texts["stderr"], shown, f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else ""
+        return (
+            texts["stdout"],
+            texts["stderr"],
+            shown,
+            f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else "",
+        )
 
     def family(self):
-        return [each for each in psutil.Process(self.pid).children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
+        return [
+            each
+            for each in psutil.Process(self.pid).children(recursive=True)
+            if each.status() != psutil.STATUS_ZOMBIE
+        ]
 
     def end(self):
         for client in filter(None, (self.page, self.client)):
@@ -96,7 +109,15 @@ def notebook():
 def test_output_is_in_rank_order_and_the_same_every_time(notebook):
     first = notebook.run(PRINTS)
     stdout, stderr, shown, error = first
-    lines = [[f"[rank {rank}] rank {rank} is here", f"[rank {rank}] and says a second line", f"[rank {rank}]", f"[rank {rank}] {rank}0"] for rank in range(2)]
+    lines = [
+        [
+            f"[rank {rank}] rank {rank} is here",
+            f"[rank {rank}] and says a second line",
+            f"[rank {rank}]",
+            f"[rank {rank}] {rank}0",
+        ]
+        for rank in range(2)
+    ]
     assert stdout.splitlines() == lines[0][:3] + ["[rank 0] 0"] + lines[1]
     assert stderr.splitlines() == ["[rank 0] a warning", "[rank 1] a warning"]
     assert [data["text/html"] for data in shown] == ["<b>0</b>", "<b>1</b>"]
@@ -115,7 +136,8 @@ def test_a_failing_cell_names_rank_and_line(notebook):
     stdout, _, _, error = notebook.run(FAILS)
     assert stdout == "[rank 0] (2, 2)\n"
     assert error == (
-        "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into shape (2,newaxis)\n"
+        "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into "
+        "shape (2,newaxis)\n"
         "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: fix that line"
     )
     assert notebook.run(FAILS)[3] == error
@@ -124,9 +146,14 @@ def test_a_failing_cell_names_rank_and_line(notebook):
 def test_a_rank_that_waits_for_nobody(notebook):
     error = notebook.run(STAYS)[3]
     assert "rank 1 of 2 raised KeyError: 'nothing sent'\n    at line 4: raise KeyError" in error
-    assert "rank 0 did not finish\n    at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in error
+    assert (
+        "rank 0 did not finish\n    at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in error
+    )
     stdout, _, _, error = notebook.run("cluster.interrupt()")
-    assert error == "" and "rank 0 was at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in stdout
+    assert (
+        error == ""
+        and "rank 0 was at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in stdout
+    )
     assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
 
 
@@ -158,7 +185,8 @@ def state_in(shown):
 
 
 def test_a_status_is_refreshed_while_a_cell_runs(notebook):
-    page = notebook.page = notebook.manager.client()  # open to the end: the file numbers of sockets that close are taken by those that wait
+    # open to the end: the file numbers of sockets that close are taken by those that wait
+    page = notebook.page = notebook.manager.client()
     page.start_channels(shell=False, stdin=False, hb=False, control=False)  # it only looks on
     while not page.iopub_channel.msg_ready():
         notebook.run("pass")
@@ -170,10 +198,14 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
     states = [state_in(shown)]
     while states.count("stopped") < 2:  # of the restart, and of the end
         message = page.get_iopub_msg(timeout=120)
-        if message["msg_type"] == "update_display_data" and "last error" in message["content"]["data"]["text/plain"]:
+        if (
+            message["msg_type"] == "update_display_data"
+            and "last error" in message["content"]["data"]["text/plain"]
+        ):
             states.append(state_in(message["content"]["data"]))
     changes = [state for i, state in enumerate(states) if i == 0 or state != states[i - 1]]
-    once_more = changes[2] == "idle"  # where a refresh fell between the end of the wait and the restart
+    # where a refresh fell between the end of the wait and the restart
+    once_more = changes[2] == "idle"
     assert changes == ["idle", "busy", *["idle"] * once_more, "stopped", "idle", "stopped"]
     notebook.run("cluster.start()")
 
@@ -202,9 +234,15 @@ def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path, asked):
 def test_the_cell_that_starts_a_cluster_run_again(notebook):
     before = notebook.family()
     stdout, _, _, error = notebook.run("cluster = ttkit.Cluster(2).start()")
-    assert (stdout, error) == ("Cluster(2), started before, is stopped: this one takes its place\n", "")
+    assert (stdout, error) == (
+        "Cluster(2), started before, is stopped: this one takes its place\n",
+        "",
+    )
     assert not psutil.wait_procs(before, timeout=60)[1]
-    stdout = notebook.run("with ttkit.Cluster(1) as one:\n    get_ipython().run_line_magic('px', 'print(1)')\n%px print(2)")[0]
+    stdout = notebook.run(
+        "with ttkit.Cluster(1) as one:\n    get_ipython().run_line_magic('px', "
+        "'print(1)')\n%px print(2)"
+    )[0]
     assert stdout == "[rank 0] 1\n[rank 0] 2\n[rank 1] 2\n"
 
 

@@ -1,4 +1,6 @@
-"""`ttkit run` starts what tt-run 0.81.1 starts: compared with data/ttrun.json, which the real one made (make test-real makes it again)."""
+"""`ttkit run` starts what tt-run 0.81.1 starts: compared with data/ttrun.json, which the real
+one made (make test-real makes it again).
+"""
 
 import json
 import os
@@ -60,32 +62,41 @@ def without_unset(words):
 
 @pytest.mark.parametrize("case", cases.LAUNCHES, ids=lambda case: case["name"])
 def test_as_tt_run(run, case):
-    code, said, words = run(["--mpirun", "mpirun", "--shared-cache", *case["args"], "--", *cases.PROGRAM], case["files"])
+    code, said, words = run(
+        ["--mpirun", "mpirun", "--shared-cache", *case["args"], "--", *cases.PROGRAM], case["files"]
+    )
     expected = RECORDED["launches"][case["name"]]
     assert code == 0 and words is not None, said
     plain = without_unset([word.replace(IN_RANK, "") for word in words])
     words = without_unset(words)
     assert not differing(plain, expected)
     assert len(words) == len(expected)
-    assert len([word for word in words if IN_RANK in word]) == words.count("-np")  # what ends all ranks when one raises
+    # what ends all ranks when one raises
+    assert len([word for word in words if IN_RANK in word]) == words.count("-np")
 
 
 @pytest.mark.parametrize("config", cases.CONFIGS)
 def test_dry_run_of_a_config(run, workshop, config):
     """The printed command, given to a shell, is tt-run's, but for the cache of each rank."""
-    code, said, words = run(["--mpirun", "mpirun", "--config", f"configs/{config}", "--dry-run", *cases.PROGRAM], {})
+    code, said, words = run(
+        ["--mpirun", "mpirun", "--config", f"configs/{config}", "--dry-run", *cases.PROGRAM], {}
+    )
     assert code == 0 and words is None  # nothing was started
     subprocess.run(["sh", "-c", said], check=True, cwd="/")
     printed = cases.noted(workshop)
     caches = [word for word in printed if word.startswith("TT_METAL_CACHE=")]
     expected = RECORDED["launches"][config]
     ranks = expected.count("-np")
-    assert caches == [f"TT_METAL_CACHE=/cache_{socket.gethostname()}_rank{rank}" for rank in range(ranks)]
+    assert caches == [
+        f"TT_METAL_CACHE=/cache_{socket.gethostname()}_rank{rank}" for rank in range(ranks)
+    ]
     assert ["TT_METAL_CACHE=/cache" if word in caches else word for word in printed] == expected
 
 
 @pytest.mark.parametrize(
-    "name, text, phrases", [(name, *case) for name, case in cases.BAD_FILES.items()], ids=lambda value: value if isinstance(value, str) else ""
+    "name, text, phrases",
+    [(name, *case) for name, case in cases.BAD_FILES.items()],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_files(run, workshop, name, text, phrases):
     code, said, words = run(["--rank-binding", "rb.yaml", *cases.PROGRAM], {"rb.yaml": text})
@@ -105,25 +116,55 @@ def test_bad_launches(run, name):
 @pytest.mark.parametrize("name", cases.BAD_PROGRAMS)
 def test_bad_programs(run, name):
     program, _, phrases = cases.BAD_PROGRAMS[name]
-    code, said, _ = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO}, code=7)
+    code, said, _ = run(
+        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program],
+        {"rb.yaml": cases.TWO},
+        code=7,
+    )
     assert code == RECORDED["codes"][name]
     assert all(phrase in said for phrase in phrases), said
 
 
 def test_errors_name_the_line(run):
-    text = "rank_bindings:\n  - rank: 0\n    mesh_id: 0\n  - rank: 0\n    mesh_id: 1\nmesh_graph_desc_path: two.textproto\n"
+    text = (
+        "rank_bindings:\n  - rank: 0\n    mesh_id: 0\n  - rank: 0\n    mesh_id: "
+        "1\nmesh_graph_desc_path: two.textproto\n"
+    )
     _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": text})
-    assert "rb.yaml:4: rank_bindings.1.rank: Duplicate ranks found in bindings: rank 0 on lines 2 and 4" in said
-    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": "rank_bindings:\n - {rank: 0, mesh_id: 0\n"})
+    assert (
+        "rb.yaml:4: rank_bindings.1.rank: Duplicate ranks found in bindings: "
+        "rank 0 on lines 2 and 4" in said
+    )
+    _, said, _ = run(
+        ["--rank-binding", "rb.yaml", "echo"],
+        {"rb.yaml": "rank_bindings:\n - {rank: 0, mesh_id: 0\n"},
+    )
     assert "rb.yaml:3: malformed YAML" in said
-    _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO + "global_env:\n  A: 0\n  B: off\n"})
+    _, said, _ = run(
+        ["--rank-binding", "rb.yaml", "echo"],
+        {"rb.yaml": cases.TWO + "global_env:\n  A: 0\n  B: off\n"},
+    )
     assert 'try: put quotes around it: A: "0"' in said and 'B: "0"' in said
 
 
 def test_options_behind_the_program_are_the_programs(run):
     """tt-run eats them."""
-    program = ["echo", "-m", "pytest", "-v", "--dry-run", "--hosts", "a", "--bare", "--", "--config", "x"]
-    code, _, words = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO})
+    program = [
+        "echo",
+        "-m",
+        "pytest",
+        "-v",
+        "--dry-run",
+        "--hosts",
+        "a",
+        "--bare",
+        "--",
+        "--config",
+        "x",
+    ]
+    code, _, words = run(
+        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *program], {"rb.yaml": cases.TWO}
+    )
     assert code == 0 and words[-len(program) :] == program
 
 
@@ -141,7 +182,9 @@ def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
     ends = [at + 1 for at, word in enumerate([*words, ":"]) if word == ":"]
     parts = [words[start : end - 1] for start, end in zip([0, *ends], ends)]
     assert [part[-len(unset) :] == unset for part in parts] == [False, True, True]
-    _, _, words = run(["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO})
+    _, _, words = run(
+        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO}
+    )
     assert "/usr/bin/env" not in words
 
 
@@ -164,24 +207,32 @@ def test_on_other_hosts_mpirun_starts_its_helper_from_a_path_with_blanks(tmp_pat
     (prefix / "share").mkdir()
     mpirun = str(prefix / "bin/mpirun")
     agent = mpi_variables([mpirun, *HOSTS])["PRTE_MCA_prte_launch_agent"]
-    assert subprocess.run(["sh", "-c", agent], capture_output=True, text=True).stdout == f"{prefix}\n"
+    assert (
+        subprocess.run(["sh", "-c", agent], capture_output=True, text=True).stdout == f"{prefix}\n"
+    )
     plain = with_plain_path([mpirun, *HOSTS], tmp_path)
     assert plain[1:] == HOSTS and plain[0] == str(tmp_path / "mpi/bin/mpirun")
     assert (tmp_path / "mpi/bin/prterun").is_file() and (tmp_path / "mpi/share").is_symlink()
     local = [mpirun, "-np", "1", "echo"]  # nothing goes through a shell
     assert with_plain_path(local, tmp_path) == local
-    assert "PRTE_MCA_prte_launch_agent" not in mpi_variables(local) | mpi_variables(["mpirun", *HOSTS])
+    assert "PRTE_MCA_prte_launch_agent" not in mpi_variables(local) | mpi_variables(
+        ["mpirun", *HOSTS]
+    )
 
 
 def test_bindings_in_another_order_are_sorted(run):
-    turned = "rank_bindings:\n  - {rank: 1, mesh_id: 1}\n  - {rank: 0, mesh_id: 0}\nmesh_graph_desc_path: two.textproto\n"
+    turned = (
+        "rank_bindings:\n  - {rank: 1, mesh_id: 1}\n  - {rank: 0, mesh_id: "
+        "0}\nmesh_graph_desc_path: two.textproto\n"
+    )
     args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"]
     assert run(args, {"rb.yaml": turned})[2] == run(args, {"rb.yaml": cases.TWO})[2]
 
 
 def test_what_the_linter_calls_an_error_is_said_and_the_launch_goes_on(run, workshop):
     code, said, words = run(
-        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO.replace("mesh_id: 1", "mesh_id: 0, mesh_host_rnk: 1")}
+        ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"],
+        {"rb.yaml": cases.TWO.replace("mesh_id: 1", "mesh_id: 0, mesh_host_rnk: 1")},
     )
     assert code == 0 and words is not None
     assert "rb.yaml:3: error: unknown key 'mesh_host_rnk': tt-run ignores it" in said
@@ -189,11 +240,25 @@ def test_what_the_linter_calls_an_error_is_said_and_the_launch_goes_on(run, work
 
 
 def test_two_models_on_meshes_of_different_shape(run):
-    """The guide's second pattern with independent models: two sub-contexts, each with a descriptor and ranks of its own."""
-    code, said, words = run(["--mpirun", "mpirun", "--rank-bindings-mapping", "models.yaml", "echo"], {"models.yaml": MODELS})
+    """The guide's second pattern with independent models: two sub-contexts, each with a
+    descriptor and ranks of its own.
+    """
+    code, said, words = run(
+        ["--mpirun", "mpirun", "--rank-bindings-mapping", "models.yaml", "echo"],
+        {"models.yaml": MODELS},
+    )
     assert code == 0, said
-    ranks = [dict(word.partition("=")[::2] for word in part.split("\n")) for part in "\n".join(words).split("\n:\n")]
-    wanted = ("TT_RUN_RANK", "TT_MESH_ID", "TT_RUN_SUBCONTEXT_ID", "TT_RUN_SUBCONTEXT_SIZES", "TT_MESH_GRAPH_DESC_PATH")
+    ranks = [
+        dict(word.partition("=")[::2] for word in part.split("\n"))
+        for part in "\n".join(words).split("\n:\n")
+    ]
+    wanted = (
+        "TT_RUN_RANK",
+        "TT_MESH_ID",
+        "TT_RUN_SUBCONTEXT_ID",
+        "TT_RUN_SUBCONTEXT_SIZES",
+        "TT_MESH_GRAPH_DESC_PATH",
+    )
     assert [tuple(rank[name] for name in wanted) for rank in ranks] == [
         ("0", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
         ("1", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
@@ -201,7 +266,10 @@ def test_two_models_on_meshes_of_different_shape(run):
     ]
 
 
-MODELS = "subcontext_id_to_rank_bindings:\n  0: configs/t3000_2ranks/rank_bindings.yaml\n  1: configs/n300/rank_bindings.yaml\n"
+MODELS = (
+    "subcontext_id_to_rank_bindings:\n  0: configs/t3000_2ranks/rank_bindings.yaml\n  1: "
+    "configs/n300/rank_bindings.yaml\n"
+)
 
 
 def test_plain_mpi_from_hosts_json(run):
@@ -209,7 +277,10 @@ def test_plain_mpi_from_hosts_json(run):
     assert code == 0, said
     assert words[words.index("--host") + 1] == "10.85.100.220:1,10.85.100.221:1,10.85.100.222:1"
     assert words.count("-np") == 3 and not any(word.startswith("TT_MESH_ID") for word in words)
-    assert run(["--mpirun", "mpirun", "--hostfile", "configs/3nodes/hosts.json", "echo"], {})[2] == words
+    assert (
+        run(["--mpirun", "mpirun", "--hostfile", "configs/3nodes/hosts.json", "echo"], {})[2]
+        == words
+    )
 
 
 def test_a_config_works_from_another_folder(run, workshop, monkeypatch):
@@ -228,8 +299,12 @@ def test_a_config_works_from_another_folder(run, workshop, monkeypatch):
         ([], [socket.gethostname()] * 3),
         (["--host", "a:2,b"], ["a", "a", "b"]),
         (["--host=a:2,b"], ["a", "a", "b"]),
-        (["--hostfile", "configs/5loudboxes/hosts.txt"], ["metal-wh-01", "metal-wh-03", "metal-wh-04"]),
-        (["--hostfile", "configs/2loudboxes/hosts.txt"], ["", "", ""]),  # more ranks than slots: mpirun decides
+        (
+            ["--hostfile", "configs/5loudboxes/hosts.txt"],
+            ["metal-wh-01", "metal-wh-03", "metal-wh-04"],
+        ),
+        # more ranks than slots: mpirun decides
+        (["--hostfile", "configs/2loudboxes/hosts.txt"], ["", "", ""]),
         (["--map-by", "node", "--host", "a,b,c"], ["", "", ""]),
         (["--map-by", "rankfile:file={rf}"], ["b", "a", "a"]),
         (["--rankfile={rf}", "--host", "a"], ["b", "a", "a"]),

@@ -1,4 +1,6 @@
-"""What doctor makes of answers, for machines that are not here: hosts with devices, without, with other versions."""
+"""What doctor makes of answers, for machines that are not here: hosts with devices, without,
+with other versions.
+"""
 
 import copy
 import json
@@ -27,7 +29,9 @@ ANSWER = {
 
 
 def judged(changes=(), needs=(), **more):
-    """{check: line} for host b, which has what a has but for some changes: {"mpi.version": "..."}."""
+    """{check: line} for host b, which has what a has but for some changes: {"mpi.version":
+    "..."}.
+    """
     answer = copy.deepcopy(ANSWER)
     for place, value in dict(changes).items():
         *way, last = place.split(".")
@@ -43,26 +47,83 @@ def test_two_hosts_that_are_the_same():
     found = judged()
     assert {line.state for line in found.values()} == {"ok"}
     assert list(found) == ["ssh", "network", "folder", "Python", "ttkit", "code", "MPI", "devices"]
-    assert found["devices"].finding == "4 PCIe devices" and found["code"].finding == "2 files, the same as here"
+    assert (
+        found["devices"].finding == "4 PCIe devices"
+        and found["code"].finding == "2 files, the same as here"
+    )
 
 
 @pytest.mark.parametrize(
     "changes, check, state, words, cure",
     [
         ({"python": "3.12.4"}, "Python", "warn", "Python 3.12.4, here 3.12.1", "same version"),
-        ({"python": "3.10.1"}, "Python", "red", "Python 3.10.1, here 3.12.1", "ttkit sync --apply --install"),
+        (
+            {"python": "3.10.1"},
+            "Python",
+            "red",
+            "Python 3.10.1, here 3.12.1",
+            "ttkit sync --apply --install",
+        ),
         ({"folder": False}, "folder", "red", "is missing", "ttkit sync --apply"),
         ({"ttkit": {"version": "0.9"}}, "ttkit", "red", "ttkit 0.9, here 1.0", "--install"),
-        ({"ttkit": {"wrong": "No module named 'numpy'"}}, "ttkit", "red", "does not import: No module named 'numpy'", "--install"),
-        ({"code": {"a.py": "1", "b.py": "9"}}, "code", "red", "other code than here: b.py", "ttkit sync --apply"),
+        (
+            {"ttkit": {"wrong": "No module named 'numpy'"}},
+            "ttkit",
+            "red",
+            "does not import: No module named 'numpy'",
+            "--install",
+        ),
+        (
+            {"code": {"a.py": "1", "b.py": "9"}},
+            "code",
+            "red",
+            "other code than here: b.py",
+            "ttkit sync --apply",
+        ),
         ({"code": {}}, "code", "red", "other code than here: a.py, b.py", "ttkit sync --apply"),
-        ({"code": {"a.py": "1", "b.py": "2", "c.py": "3"}}, "code", "warn", "files that are not here: c.py", "--delete"),
+        (
+            {"code": {"a.py": "1", "b.py": "2", "c.py": "3"}},
+            "code",
+            "warn",
+            "files that are not here: c.py",
+            "--delete",
+        ),
         ({"mpi": {"path": None, "version": ""}}, "MPI", "red", "there is no mpirun", "--install"),
-        ({"mpi.version": "mpirun (Open MPI) 4.1.4"}, "MPI", "red", "4.1.4, here mpirun (Open MPI) 5.0.11", "--install"),
-        ({"mpi.path": "/usr/bin/mpirun"}, "MPI", "red", "mpirun is /usr/bin/mpirun, here /v/bin/mpirun", "--install"),
-        ({"devices.numbers": []}, "devices", "red", "no /dev/tenstorrent device, a has 4", "tt-smi -r (on a Galaxy tt-smi -glx_reset)"),
-        ({"devices.ttnn": False}, "devices", "warn", "4 PCIe devices, but no ttnn", "pip install ttnn==0.81.1"),
-        ({"devices.chips": "ttnn does not open them: no answer in 25 s"}, "devices", "red", "no answer in 25 s", "tt-smi -r"),
+        (
+            {"mpi.version": "mpirun (Open MPI) 4.1.4"},
+            "MPI",
+            "red",
+            "4.1.4, here mpirun (Open MPI) 5.0.11",
+            "--install",
+        ),
+        (
+            {"mpi.path": "/usr/bin/mpirun"},
+            "MPI",
+            "red",
+            "mpirun is /usr/bin/mpirun, here /v/bin/mpirun",
+            "--install",
+        ),
+        (
+            {"devices.numbers": []},
+            "devices",
+            "red",
+            "no /dev/tenstorrent device, a has 4",
+            "tt-smi -r (on a Galaxy tt-smi -glx_reset)",
+        ),
+        (
+            {"devices.ttnn": False},
+            "devices",
+            "warn",
+            "4 PCIe devices, but no ttnn",
+            "pip install ttnn==0.81.1",
+        ),
+        (
+            {"devices.chips": "ttnn does not open them: no answer in 25 s"},
+            "devices",
+            "red",
+            "no answer in 25 s",
+            "tt-smi -r",
+        ),
     ],
 )
 def test_what_differs(changes, check, state, words, cure):
@@ -73,14 +134,26 @@ def test_what_differs(changes, check, state, words, cure):
 def test_hosts_that_do_not_answer():
     for said, words, cure in [
         ("ssh: connect to host b port 22: No route to host\n", "No route to host", "ping b"),
-        ("ssh: connect to host b port 22: Connection refused\n", "Connection refused", "start sshd"),
+        (
+            "ssh: connect to host b port 22: Connection refused\n",
+            "Connection refused",
+            "start sshd",
+        ),
         ("me@b: Permission denied (publickey).\n", "Permission denied", "ssh-copy-id b"),
         ("Host key verification failed.\n", "verification", "ssh b once by hand"),
         ("sh: 1: exec: python3: not found\n", "has no Python", "apt install python3"),
         ("", "no word in time", "ssh b python3 --version"),
     ]:
-        (line,) = [line for line in lines({"a": Heard(True, ANSWER), "b": Heard(False, said=said)}, ANSWER) if line.hosts == ("b",)]
-        assert (line.check, line.state) == ("ssh", "red") and words in line.finding and cure in line.cure, line
+        (line,) = [
+            line
+            for line in lines({"a": Heard(True, ANSWER), "b": Heard(False, said=said)}, ANSWER)
+            if line.hosts == ("b",)
+        ]
+        assert (
+            (line.check, line.state) == ("ssh", "red")
+            and words in line.finding
+            and cure in line.cure
+        ), line
 
 
 def test_hosts_that_do_not_reach_one_another():
@@ -92,11 +165,29 @@ def test_hosts_that_do_not_reach_one_another():
     "config, changes, state, words, cure",
     [
         ("2loudboxes", {}, "ok", "rank 1 has 8 chips of mesh 0", ""),
-        ("2loudboxes", {"devices.numbers": [0, 1, 2]}, "red", "3 devices have at most 6 chips", "tt-smi -r"),
+        (
+            "2loudboxes",
+            {"devices.numbers": [0, 1, 2]},
+            "red",
+            "3 devices have at most 6 chips",
+            "tt-smi -r",
+        ),
         ("2loudboxes", {"devices.chips": 8}, "ok", "", ""),
         ("2loudboxes", {"devices.chips": 2}, "red", "ttnn finds 2 chips", "tt-topology -l mesh"),
-        ("t3000_2ranks", {"devices.numbers": [0, 1, 2]}, "red", "rank 1 is given device 3; there are 0 to 2", "TT_VISIBLE_DEVICES"),
-        ("galaxy", {}, "red", "rank 0 has 32 chips of mesh 0; 4 devices have at most 8 chips", "tt-smi -glx_reset"),
+        (
+            "t3000_2ranks",
+            {"devices.numbers": [0, 1, 2]},
+            "red",
+            "rank 1 is given device 3; there are 0 to 2",
+            "TT_VISIBLE_DEVICES",
+        ),
+        (
+            "galaxy",
+            {},
+            "red",
+            "rank 0 has 32 chips of mesh 0; 4 devices have at most 8 chips",
+            "tt-smi -glx_reset",
+        ),
     ],
 )
 def test_descriptor_against_devices(config, changes, state, words, cure):
@@ -124,7 +215,9 @@ def test_this_host_alone(capsys):
 
 
 def test_what_the_linter_says_is_said(tmp_path, capsys):
-    (tmp_path / "rank_bindings.yaml").write_text("rank_bindings: []\nmesh_graph_desc_path: no.textproto\n")
+    (tmp_path / "rank_bindings.yaml").write_text(
+        "rank_bindings: []\nmesh_graph_desc_path: no.textproto\n"
+    )
     assert cli.main(["doctor", "--config", str(tmp_path)]) == 1
     assert "List should have at least 1 item" in " ".join(capsys.readouterr().out.split())
 
@@ -132,11 +225,30 @@ def test_what_the_linter_says_is_said(tmp_path, capsys):
 def test_more_ranks_than_slots(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
     (tmp_path / "hosts.txt").write_text("localhost slots=1\n")
-    assert cli.main(["doctor", "--hostfile", str(tmp_path / "hosts.txt"), "--rank-binding", "configs/2loudboxes/rank_bindings.yaml"]) == 1
+    assert (
+        cli.main(
+            [
+                "doctor",
+                "--hostfile",
+                str(tmp_path / "hosts.txt"),
+                "--rank-binding",
+                "configs/2loudboxes/rank_bindings.yaml",
+            ]
+        )
+        == 1
+    )
     out = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "2 ranks, but hosts.txt has 1 slot" in out
     (tmp_path / "hosts.txt").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
-    cli.main(["doctor", "--hostfile", str(tmp_path / "hosts.txt"), "--rank-binding", "configs/2loudboxes/rank_bindings.yaml"])
+    cli.main(
+        [
+            "doctor",
+            "--hostfile",
+            str(tmp_path / "hosts.txt"),
+            "--rank-binding",
+            "configs/2loudboxes/rank_bindings.yaml",
+        ]
+    )
     assert "files" not in capsys.readouterr().out
 
 
@@ -145,15 +257,34 @@ def test_probe_is_a_program_of_its_own(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "b.py").write_text("")
-    asked = {"folder": str(tmp_path), "mpirun": "/nowhere/no-mpirun", "excluded": ["checkpoints"], "open": False}
+    asked = {
+        "folder": str(tmp_path),
+        "mpirun": "/nowhere/no-mpirun",
+        "excluded": ["checkpoints"],
+        "open": False,
+    }
     text = json.dumps(asked) + '\n[["b", "127.0.0.1", 1]]\n'
-    done = subprocess.run([sys.executable, "-I", "-S", probe.__file__], input=text, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", probe.__file__],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     answer, lost = map(json.loads, done.stdout.splitlines())
-    assert list(answer["code"]) == ["a.py"] and answer["mpi"] == {"path": None, "version": ""} and lost == ["b"], done.stderr
+    assert (
+        list(answer["code"]) == ["a.py"]
+        and answer["mpi"] == {"path": None, "version": ""}
+        and lost == ["b"]
+    ), done.stderr
 
 
 def test_names_of_this_host():
-    assert ssh.is_here("root@127.0.0.1") and ssh.is_here("[::1]") in (True, False) and not ssh.is_here("no-such-host.invalid")
+    assert (
+        ssh.is_here("root@127.0.0.1")
+        and ssh.is_here("[::1]") in (True, False)
+        and not ssh.is_here("no-such-host.invalid")
+    )
 
 
 def test_sync_with_nobody_else(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,6 @@
-"""Engines: rank = engine, results and output in rank order, and every fault said in seconds with no process left behind."""
+"""Engines: rank = engine, results and output in rank order, and every fault said in seconds with
+no process left behind.
+"""
 
 import atexit
 import importlib.util
@@ -20,12 +22,18 @@ from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUSY = 12  # a busy machine may take so many times the seconds that an idle one does
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process trees are read as Linux has them")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"
+)
 
 
 def family(pid=None):
     """All living processes below one, this one if not given."""
-    return [process for process in psutil.Process(pid).children(recursive=True) if process.status() != psutil.STATUS_ZOMBIE]
+    return [
+        process
+        for process in psutil.Process(pid).children(recursive=True)
+        if process.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def tree(cluster):
@@ -37,7 +45,11 @@ def tree(cluster):
 def gone(processes, within_s):
     """Whether these processes are gone, or zombies that nobody has fetched, within a time."""
     until = time.monotonic() + BUSY * within_s
-    while left := [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]:
+    while left := [
+        process
+        for process in processes
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]:
         if time.monotonic() > until:
             return left == []
         time.sleep(0.05)
@@ -147,7 +159,12 @@ def hold_a_mesh():
     from ttkit import ttnn
 
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        x = ttkit.from_numpy(numpy.zeros((32, 32), "f4"), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+        x = ttkit.from_numpy(
+            numpy.zeros((32, 32), "f4"),
+            device=mesh,
+            layout=ttnn.TILE_LAYOUT,
+            mesh_mapper=ttnn.ReplicateTensorToMesh(mesh),
+        )
         time.sleep(600)
         x.deallocate()
 
@@ -238,7 +255,9 @@ def test_ipyparallel_is_there_for_the_rest(four):
 
 def test_status_is_a_table(four):
     status = four.status()
-    assert [(row.rank, row.pid, row.boards, row.state) for row in status.rows] == [(r, four.pid(r), str(r), "idle") for r in range(4)]
+    assert [(row.rank, row.pid, row.boards, row.state) for row in status.rows] == [
+        (r, four.pid(r), str(r), "idle") for r in range(4)
+    ]
     assert "<td" in status._repr_html_()
     assert repr(four) == "<Cluster(4): 4 engines, running>"
 
@@ -250,8 +269,12 @@ def test_status_knows_what_busy_ranks_hold(four):
         time.sleep(0.05)
     with takes(0.5):
         rows = four.status().rows
-    assert [(row.mesh, row.devices, row.DRAM, row.state) for row in rows] == [("1x2", "0, 1", "4.1 kB", "busy")] * 4
-    assert {row.host for row in rows} == {socket.gethostname()} and all(row.memory.endswith("MB") for row in rows)
+    assert [(row.mesh, row.devices, row.DRAM, row.state) for row in rows] == [
+        ("1x2", "0, 1", "4.1 kB", "busy")
+    ] * 4
+    assert {row.host for row in rows} == {socket.gethostname()} and all(
+        row.memory.endswith("MB") for row in rows
+    )
     four.interrupt()
     with pytest.raises(Exception, match="KeyboardInterrupt"):
         answer.get(timeout=BUSY * 10)
@@ -260,7 +283,9 @@ def test_status_knows_what_busy_ranks_hold(four):
 def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
     with takes(10), pytest.raises(TTKitError) as caught:
         four.run(fail_on, 2)
-    assert "cluster.run(fail_on): rank 2 of 4 raised ValueError: this one is wrong" in str(caught.value)
+    assert "cluster.run(fail_on): rank 2 of 4 raised ValueError: this one is wrong" in str(
+        caught.value
+    )
     assert 'of fail_on: raise ValueError("this one is wrong")' in str(caught.value)
     assert "ranks 0, 1 and 3 did not finish" in str(caught.value)
     assert "of fail_on: MPI.COMM_WORLD.Barrier()" in str(caught.value)
@@ -291,7 +316,8 @@ def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path)
         while len(list(tmp_path.iterdir())) < 4:  # until all ranks are in the function
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
-        while not done.wait(60):  # as a person does: Python loses a KeyboardInterrupt that comes in a finalizer
+        # as a person does: Python loses a KeyboardInterrupt that comes in a finalizer
+        while not done.wait(60):
             os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
@@ -314,8 +340,14 @@ def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
     before = used()
     time.sleep(1.0)
     assert used() - before < 0.5  # seconds, of the four that they could have used
-    mpirun = four._processes.pids["mpirun"]  # Open MPI's own, for its daemons on other hosts: it cannot be told not to
-    sockets = [each for process in family() if process.pid != mpirun for each in process.net_connections("inet")]
+    # Open MPI's own, for its daemons on other hosts: it cannot be told not to
+    mpirun = four._processes.pids["mpirun"]
+    sockets = [
+        each
+        for process in family()
+        if process.pid != mpirun
+        for each in process.net_connections("inet")
+    ]
     assert sockets
     assert {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
@@ -333,7 +365,8 @@ def test_an_answer_that_only_the_ranks_can_read(four):
     with takes(10), pytest.raises(TTKitError) as caught:
         four.run(give_what_ranks_read)
     assert str(caught.value) == (
-        "cluster.run(give_what_ranks_read): ranks 0, 1, 2 and 3 of 4 returned an answer that cannot "
+        "cluster.run(give_what_ranks_read): ranks 0, 1, 2 and 3 of 4 returned an answer that "
+        "cannot "
         "be read: KeyError: 'OMPI_COMM_WORLD_RANK'\n"
         "  try: NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
     )
@@ -413,7 +446,13 @@ def test_a_forked_child_leaves_the_cluster_alone(four):
 def test_an_engine_killed_inside_a_collective(four):
     before = tree(four)
     later(0.7, four.pid(3))
-    with takes(10), pytest.raises(TTKitError, match=r"rank 3 of 4 was killed by signal 9 \(Killed\); the others were stopped") as caught:
+    with (
+        takes(10),
+        pytest.raises(
+            TTKitError,
+            match=r"rank 3 of 4 was killed by signal 9 \(Killed\); the others were stopped",
+        ) as caught,
+    ):
         four.run(wait_for, 3)
     assert "try: cluster.restart()" in str(caught.value)
     assert [row.state for row in four.status().rows] == ["failed"] * 4
@@ -473,7 +512,9 @@ time.sleep(600)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_owner_leaves_nothing(number):
-    with subprocess.Popen([sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as owner:
         folder = pathlib.Path(owner.stdout.readline().strip())
         assert folder.is_dir()
         below = family(owner.pid)
@@ -487,14 +528,20 @@ def test_a_killed_owner_leaves_nothing(number):
 
 
 def test_a_missing_mpirun():
-    with takes(10), pytest.raises(TTKitError, match="there is no mpirun: /no/mpirun is not a program here"):
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match="there is no mpirun: /no/mpirun is not a program here"),
+    ):
         ttkit.Cluster(2, mpirun="/no/mpirun").start()
 
 
 def test_a_program_that_is_no_mpirun(two):
     two._mpirun = "false"
     before = set(family())
-    with takes(10), pytest.raises(TTKitError, match=r"start Cluster\(2\): mpirun ended with code 1"):
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match=r"start Cluster\(2\): mpirun ended with code 1"),
+    ):
         two.start()
     assert set(family()) == before
 
@@ -504,13 +551,17 @@ def test_a_taken_port():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with takes(10), pytest.raises(TTKitError, match=rf"port {port} cannot be had: Address already in use"):
+        with (
+            takes(10),
+            pytest.raises(TTKitError, match=rf"port {port} cannot be had: Address already in use"),
+        ):
             ttkit.Cluster(2, ports=[port]).start()
 
 
 def write_config(folder, **environment):
     (folder / "rank_bindings.yaml").write_text(
-        "rank_bindings:\n  - {rank: 0, mesh_id: 0, mesh_host_rank: 0}\n  - {rank: 1, mesh_id: 0, mesh_host_rank: 1, env_overrides: {"
+        "rank_bindings:\n  - {rank: 0, mesh_id: 0, mesh_host_rank: 0}\n  - {rank: 1, mesh_id: 0, "
+        "mesh_host_rank: 1, env_overrides: {"
         + ", ".join(f'{name}: "{value}"' for name, value in environment.items())
         + f"}}}}\nmesh_graph_desc_path: {ROOT}/configs/t3000_2ranks/mgd.textproto\n"
     )
@@ -518,7 +569,11 @@ def write_config(folder, **environment):
 
 
 DOES_NOT_FIT = [
-    ("", "device_topology { dims: [ 4, 8 ] }", "4x8 WORMHOLE_B0, on a t3000 of 2x2 chips: .*no grouping"),
+    (
+        "",
+        "device_topology { dims: [ 4, 8 ] }",
+        "4x8 WORMHOLE_B0, on a t3000 of 2x2 chips: .*no grouping",
+    ),
     ("", "device_topology { dims: [ 1, 0 ] }", "Device topology dimensions must be positive"),
     ("{rank: 0, mesh_id: 7}", "", "7"),
     ("", None, "Mesh graph descriptor not found"),
@@ -529,9 +584,13 @@ DOES_NOT_FIT = [
 def test_a_descriptor_that_does_not_fit(tmp_path, rank, topology, said):
     if topology is not None:
         text = (ROOT / "configs/t3000/mgd.textproto").read_text()
-        (tmp_path / "mgd.textproto").write_text(re.sub(r"device_topology {.*?}", topology, text) if topology else text)
+        (tmp_path / "mgd.textproto").write_text(
+            re.sub(r"device_topology {.*?}", topology, text) if topology else text
+        )
     rank = rank or "{rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '0,1'}}"
-    (tmp_path / "rank_bindings.yaml").write_text(f"rank_bindings: [{rank}]\nmesh_graph_desc_path: {tmp_path}/mgd.textproto\n")
+    (tmp_path / "rank_bindings.yaml").write_text(
+        f"rank_bindings: [{rank}]\nmesh_graph_desc_path: {tmp_path}/mgd.textproto\n"
+    )
     before = set(family())
     with takes(10), pytest.raises(TTKitError, match=said):
         ttkit.Cluster(tmp_path).start()
@@ -542,7 +601,10 @@ def test_an_engine_that_fails_at_import(tmp_path):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('broken on purpose')\n")
     cluster = ttkit.Cluster(write_config(tmp_path, PYTHONPATH=tmp_path))
     before = set(family())
-    with takes(10), pytest.raises(TTKitError, match=r"rank 1 of 2 (exited with code 1|ended)") as caught:
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match=r"rank 1 of 2 (exited with code 1|ended)") as caught,
+    ):
         cluster.start()
     assert "ImportError: broken on purpose" in str(caught.value)
     assert set(family()) == before
@@ -565,7 +627,10 @@ def test_a_configuration_gives_each_rank_its_environment(tmp_path):
 def test_hosts_elsewhere_that_are_not_there():
     cluster = ttkit.Cluster("configs/2loudboxes")
     assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
-    with pytest.raises(TTKitError, match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor says more"):
+    with pytest.raises(
+        TTKitError,
+        match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor says more",
+    ):
         cluster.start()
     assert cluster.state == "stopped"
 

@@ -1,4 +1,6 @@
-"""Whatever stands in the files: an answer or an error of ours; nothing is run, nothing hangs. 300 inputs; 100,000 under make test-long."""
+"""Whatever stands in the files: an answer or an error of ours; nothing is run, nothing hangs.
+300 inputs; 100,000 under make test-long.
+"""
 
 import datetime
 import json
@@ -11,7 +13,14 @@ from hypothesis import strategies as st
 from spoiled import nothing_is_run, spoiled_bytes
 
 from ttkit import TTKitError
-from ttkit.cluster import find_config, lint_path, read_bindings, read_hosts, read_mapping, read_rankfile
+from ttkit.cluster import (
+    find_config,
+    lint_path,
+    read_bindings,
+    read_hosts,
+    read_mapping,
+    read_rankfile,
+)
 from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS
 from ttkit.cluster.lint import findings_table
 from ttkit.train import read_settings
@@ -103,12 +112,35 @@ PIECES += [
     "rankfile:file=",
 ]
 
-scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(PIECES), st.just(datetime.date(2026, 1, 1)))
-keys = st.one_of(st.sampled_from([*TOP_KEYS, *BINDING_KEYS, *SECTIONS, "ssh", "ips", MAPPING_KEY]), st.integers(-1, 3), st.text(max_size=4))
-values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4), max_leaves=20)
-bindings = st.fixed_dictionaries({}, optional={key: scalars | st.integers(0, 3) | values for key in BINDING_KEYS})
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(PIECES),
+    st.just(datetime.date(2026, 1, 1)),
+)
+keys = st.one_of(
+    st.sampled_from([*TOP_KEYS, *BINDING_KEYS, *SECTIONS, "ssh", "ips", MAPPING_KEY]),
+    st.integers(-1, 3),
+    st.text(max_size=4),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=20,
+)
+bindings = st.fixed_dictionaries(
+    {}, optional={key: scalars | st.integers(0, 3) | values for key in BINDING_KEYS}
+)
 documents = st.fixed_dictionaries(
-    {}, optional={"rank_bindings": st.lists(bindings, max_size=4), **dict.fromkeys(TOP_KEYS[1:], values), **dict.fromkeys(SECTIONS, values)}
+    {},
+    optional={
+        "rank_bindings": st.lists(bindings, max_size=4),
+        **dict.fromkeys(TOP_KEYS[1:], values),
+        **dict.fromkeys(SECTIONS, values),
+    },
 )
 
 
@@ -119,7 +151,11 @@ def spoiled(draw):
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(text)))
         stop = min(len(text), start + draw(st.integers(0, 12)))
-        text = text[:start] + draw(st.sampled_from(["", text[start:stop] * 2, *PIECES]) | st.text(max_size=3)) + text[stop:]
+        text = (
+            text[:start]
+            + draw(st.sampled_from(["", text[start:stop] * 2, *PIECES]) | st.text(max_size=3))
+            + text[stop:]
+        )
     return text.encode(errors="replace")
 
 
@@ -127,20 +163,35 @@ inputs = st.one_of(
     spoiled(),
     spoiled_bytes([text.encode() for text in SEEDS]),
     st.lists(st.sampled_from(PIECES), max_size=25).map(lambda parts: "".join(parts).encode()),
-    (values | documents).map(lambda value: yaml.safe_dump(value, allow_unicode=True).encode(errors="replace")),
+    (values | documents).map(
+        lambda value: yaml.safe_dump(value, allow_unicode=True).encode(errors="replace")
+    ),
     values.map(lambda value: json.dumps(value, default=str).encode()),
     st.binary(max_size=60),
 )
-NAMES = ("rank_bindings.yaml", "rank_bindings_mapping.yaml", "hosts.txt", "hosts.json", "rankfile.txt")
+NAMES = (
+    "rank_bindings.yaml",
+    "rank_bindings_mapping.yaml",
+    "hosts.txt",
+    "hosts.json",
+    "rankfile.txt",
+)
 READERS = list(zip((read_bindings, read_mapping, read_hosts, read_hosts, read_rankfile), NAMES))
-READERS += [(read_settings, NAMES[0]), *((lint_path, name) for name in NAMES), (lint_path, "."), (find_config, ".")]
+READERS += [
+    (read_settings, NAMES[0]),
+    *((lint_path, name) for name in NAMES),
+    (lint_path, "."),
+    (find_config, "."),
+]
 
 
 def check(folder, content, readers=READERS):
     """Give one input to readers, under every name that a reader goes by."""
     for name in NAMES:
         (folder / name).write_bytes(content)
-    (folder / "x.yaml").write_text("rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: mgd.textproto\n")
+    (folder / "x.yaml").write_text(
+        "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: mgd.textproto\n"
+    )
     (folder / "mgd.textproto").write_text((ROOT / "configs/t3000_2ranks/mgd.textproto").read_text())
     for reader, name in readers:
         with nothing_is_run(SECONDS):
@@ -179,7 +230,11 @@ def laughs(depth, way):
     lines = ["a0: &a0 {x: y}" if way == "merge" else "a0: &a0 [x, x, x]"]
     for level in range(1, depth):
         parts = ", ".join([f"*a{level - 1}"] * 9)
-        lines.append(f"a{level}: &a{level} {{<<: [{parts}]}}" if way == "merge" else f"a{level}: &a{level} [{parts}]")
+        lines.append(
+            f"a{level}: &a{level} {{<<: [{parts}]}}"
+            if way == "merge"
+            else f"a{level}: &a{level} [{parts}]"
+        )
     return "\n".join([*lines, f"rank_bindings: *a{depth - 1}"]).encode()
 
 
@@ -193,7 +248,9 @@ HARD = {
     "deep mappings": b"{a: " * 20_000,
     "deep blocks": b"- " * 20_000,
     "big": b"a" * 300_000,
-    "long lines": b"rank_bindings: [" + b"{rank: 0, mesh_id: 0}, " * 1_500 + b"]\nmesh_graph_desc_path: mgd.textproto\n",
+    "long lines": b"rank_bindings: ["
+    + b"{rank: 0, mesh_id: 0}, " * 1_500
+    + b"]\nmesh_graph_desc_path: mgd.textproto\n",
     "many keys": b"\n".join(b"key%d: %d" % (n, n) for n in range(1_500)),
     "many anchors": b"\n".join(b"k%d: &a%d x" % (n, n) for n in range(1_500)),
     "control characters": b"rank_bindings: \x00\x01\x02",

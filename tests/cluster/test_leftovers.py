@@ -104,10 +104,14 @@ def test_every_process_killed_at_once(monkeypatch):
 
     from ttkit.cluster.processes import Processes
 
-    base = tempfile.TemporaryDirectory(prefix="ttkit-")  # what starts beside this test would sweep it
+    # what starts beside this test would sweep it
+    base = tempfile.TemporaryDirectory(prefix="ttkit-")
     monkeypatch.setattr("tempfile.tempdir", base.name)
     words, env = [sys.executable, "-c", START], os.environ | {"TMPDIR": base.name}
-    with base, subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as owner:
+    with (
+        base,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as owner,
+    ):
         folder = pathlib.Path(owner.stdout.readline().decode().strip())
         processes = psutil.Process(owner.pid).children(recursive=True)
         for process in [psutil.Process(owner.pid), *processes]:

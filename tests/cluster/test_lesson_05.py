@@ -15,7 +15,9 @@ def cluster():
 
 def shift(comm, x):
     left = np.empty_like(x)
-    comm.Sendrecv(x, dest=(comm.rank + 1) % comm.size, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    comm.Sendrecv(
+        x, dest=(comm.rank + 1) % comm.size, recvbuf=left, source=(comm.rank - 1) % comm.size
+    )
     return left
 
 
@@ -29,7 +31,9 @@ def shift_in_two(comm, x):
 
 def shift_back(comm, x):
     right = np.empty_like(x)
-    comm.Sendrecv(x, dest=(comm.rank - 1) % comm.size, recvbuf=right, source=(comm.rank + 1) % comm.size)
+    comm.Sendrecv(
+        x, dest=(comm.rank - 1) % comm.size, recvbuf=right, source=(comm.rank + 1) % comm.size
+    )
     return right
 
 
@@ -103,18 +107,34 @@ def sends_engines_the_helper(function):
     return answer
 
 
-RIGHT = [("05.shift", shift), ("05.shift", shift_in_two), ("05.all_reduce", sends_engines_the_helper(ring))]
+RIGHT = [
+    ("05.shift", shift),
+    ("05.shift", shift_in_two),
+    ("05.all_reduce", sends_engines_the_helper(ring)),
+]
 WRONG = [
     ("05.shift", shift_back, "rank 0 has what rank 1 had: it should be sent the other way"),
     ("05.shift", lambda comm, x: x, "rank 0 has its own values still"),
     ("05.shift", shift_without_wrap, "rank 0 has its own values still"),
-    ("05.shift", sends_engines_the_helper(shift_twice), "rank 0 sent 300 bytes; one array of 60 is enough"),
+    (
+        "05.shift",
+        sends_engines_the_helper(shift_twice),
+        "rank 0 sent 300 bytes; one array of 60 is enough",
+    ),
     ("05.shift", lambda comm, x: None, "rank 0: it gave nothing back"),
     ("05.shift", lambda comm, x: object(), "rank 0: it gave a object, not an array"),
-    ("05.shift", raises, r"rank 1 of 4 raised KeyError: 'x'\n *at line \d+ of raises: raise KeyError"),
+    (
+        "05.shift",
+        raises,
+        r"rank 1 of 4 raised KeyError: 'x'\n *at line \d+ of raises: raise KeyError",
+    ),
     ("05.shift", 7, "shift should be a function, is a int"),
     ("05.all_reduce", sends_engines_the_helper(dear), "rank 0 sent 384 bytes; the budget is 192"),
-    ("05.all_reduce", sends_engines_the_helper(half_done), "rank 0 has a wrong sum in chunks 0, 2, 3 of 4"),
+    (
+        "05.all_reduce",
+        sends_engines_the_helper(half_done),
+        "rank 0 has a wrong sum in chunks 0, 2, 3 of 4",
+    ),
     ("05.all_reduce", builtin, "rank 0: comm.Allreduce is not for this exercise"),
     ("05.all_reduce", lambda comm, x: x[:3], r"rank 0 should give back \(32,\), gave \(3,\)"),
 ]

@@ -36,12 +36,21 @@ def then(change):
 
 WRONG = [
     (one_by_one, "called Allreduce 3 times; the budget is 1"),
-    (then(lambda comm, means: [mean * comm.size for mean in means]), "rank 0, gradient 0 is 2 times too large"),
+    (
+        then(lambda comm, means: [mean * comm.size for mean in means]),
+        "rank 0, gradient 0 is 2 times too large",
+    ),
     (lambda comm, gradients: gradients, "gradient 0 is its own still"),
-    (then(lambda comm, means: [mean.ravel() for mean in means]), r"the shape should be \[3, 5\], is \[15\]"),
+    (
+        then(lambda comm, means: [mean.ravel() for mean in means]),
+        r"the shape should be \[3, 5\], is \[15\]",
+    ),
     (then(lambda comm, means: means[:2]), "gave 2 arrays back; there are 3"),
     (then(lambda comm, means: means[::-1]), "gradient 0: the shape should be"),
-    (lambda comm, gradients: [comm.allreduce(g) for g in gradients], "comm.allreduce is not for this exercise: Allreduce"),
+    (
+        lambda comm, gradients: [comm.allreduce(g) for g in gradients],
+        "comm.allreduce is not for this exercise: Allreduce",
+    ),
 ]
 
 

@@ -17,7 +17,9 @@ CONFIGS = sorted(path.name for path in (ROOT / "configs").iterdir() if path.is_d
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A copy of configs/t3000_2ranks to spoil: folder(bindings text, other files) -> its findings as "line: severity: message"."""
+    """A copy of configs/t3000_2ranks to spoil: folder(bindings text, other files) -> its
+    findings as "line: severity: message".
+    """
     shutil.copytree(ROOT / "configs/t3000_2ranks", tmp_path / "configs/t3000_2ranks")
     monkeypatch.chdir(tmp_path)
 
@@ -27,7 +29,10 @@ def folder(tmp_path, monkeypatch):
             (here / "rank_bindings.yaml").write_text(bindings)
         for name, text in files.items():
             (here / name.replace("_dot_", ".")).write_text(text)
-        return {f"{finding.line}: {finding.severity}: {finding.message}": finding.cure for finding in lint_path(here)}
+        return {
+            f"{finding.line}: {finding.severity}: {finding.message}": finding.cure
+            for finding in lint_path(here)
+        }
 
     return call
 
@@ -35,18 +40,28 @@ def folder(tmp_path, monkeypatch):
 GOOD = cases.PATTERN_1.replace('"two.textproto"', "configs/t3000_2ranks/mgd.textproto")
 
 DEFECTS = {
-    "a place twice": (("host_rank: 1", "host_rank: 0"), "6: error: ranks 0 and 1 both claim mesh_id 0, mesh_host_rank 0", "another mesh_host_rank"),
+    "a place twice": (
+        ("host_rank: 1", "host_rank: 0"),
+        "6: error: ranks 0 and 1 both claim mesh_id 0, mesh_host_rank 0",
+        "another mesh_host_rank",
+    ),
     "mesh not in descriptor": (
         ("mesh_id: 0\n    mesh_host_rank: 1", "mesh_id: 4\n    mesh_host_rank: 1"),
-        "7: error: Local mesh binding mesh_id 4 not found in mesh graph descriptor mgd.textproto (it has [0])",
+        "7: error: Local mesh binding mesh_id 4 not found in mesh graph descriptor mgd.textproto "
+        "(it has [0])",
         "use one of those",
     ),
     "host rank not in descriptor": (
         ("host_rank: 1", "host_rank: 2"),
-        "8: error: Local mesh binding host_rank 2 not found in mesh graph descriptor mgd.textproto: mesh 0 has 2 hosts",
+        "8: error: Local mesh binding host_rank 2 not found in mesh graph descriptor "
+        "mgd.textproto: mesh 0 has 2 hosts",
         "0 to 1, or change host_topology in the descriptor",
     ),
-    "host without rank": (("host_rank: 1", "host_rank: 2"), "1: warning: no rank for mesh 0, host rank 1 of mgd.textproto", "add its binding"),
+    "host without rank": (
+        ("host_rank: 1", "host_rank: 2"),
+        "1: warning: no rank for mesh 0, host rank 1 of mgd.textproto",
+        "add its binding",
+    ),
     "host rank left out": (
         ("    mesh_host_rank: 1\n", ""),
         "6: error: rank 1: mesh 0 has several ranks, so each needs a mesh_host_rank",
@@ -54,15 +69,21 @@ DEFECTS = {
     ),
     "no quotes": (
         ('{TT_VISIBLE_DEVICES: "2,3"}', "\n      TT_VISIBLE_DEVICES: 2,3"),
-        "10: warning: TT_VISIBLE_DEVICES: 2,3 stands without quotes; with one number only tt-run would refuse it",
+        "10: warning: TT_VISIBLE_DEVICES: 2,3 stands without quotes; "
+        "with one number only tt-run would refuse it",
         'TT_VISIBLE_DEVICES: "2,3"',
     ),
     "no quotes, one number": (
         ('"2,3"', "2"),
-        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: Input should be a valid string: 2 without quotes is no text",
+        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: "
+        "Input should be a valid string: 2 without quotes is no text",
         '"2"',
     ),
-    "unknown key": (("mesh_host_rank: 1", "mesh_host_rnak: 1"), "8: error: unknown key 'mesh_host_rnak': tt-run ignores it", "did you mean 'mesh_host_rank'?"),
+    "unknown key": (
+        ("mesh_host_rank: 1", "mesh_host_rnak: 1"),
+        "8: error: unknown key 'mesh_host_rnak': tt-run ignores it",
+        "did you mean 'mesh_host_rank'?",
+    ),
     "key of the design document": (
         ("mesh_host_rank: 1", "host_rank_id: 1"),
         "8: error: unknown key 'host_rank_id': tt-run ignores it",
@@ -73,7 +94,11 @@ DEFECTS = {
         "10: error: unknown key 'global_envs': tt-run ignores it",
         "did you mean 'global_env'?",
     ),
-    "devices overlap": (('"2,3"', '"1,2"'), "9: error: ranks 0 and 1 both see device 1 on localhost", "devices of its own"),
+    "devices overlap": (
+        ('"2,3"', '"1,2"'),
+        "9: error: ranks 0 and 1 both see device 1 on localhost",
+        "devices of its own",
+    ),
     "no devices named": (
         ('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', ""),
         "6: warning: rank 1 sees all devices, but shares its host on localhost with rank 0",
@@ -81,32 +106,41 @@ DEFECTS = {
     ),
     "devices of rank 0 alone": (
         ('    env_overrides: {TT_VISIBLE_DEVICES: "2,3"}\n', ""),
-        "5: warning: under tt-run, TT_VISIBLE_DEVICES of rank 0 reaches rank 1 too: mpirun 5.0.11 gives it to every rank that does not set it",
+        "5: warning: under tt-run, TT_VISIBLE_DEVICES of rank 0 reaches rank 1 too: "
+        "mpirun 5.0.11 gives it to every rank that does not set it",
         "write env_overrides for every rank",
     ),
     "minutes for a number": (
         ("mesh_id: 0\n    mesh_host_rank: 1", "mesh_id: 1:30\n    mesh_host_rank: 1"),
-        "7: error: rank_bindings.1.mesh_id: Input should be a valid integer: 1:30, which YAML 1.1 reads as 90 (it counts in sixties)",
+        "7: error: rank_bindings.1.mesh_id: Input should be a valid integer: 1:30, "
+        "which YAML 1.1 reads as 90 (it counts in sixties)",
         "write one whole number",
     ),
     "minutes for a text": (
         ('"2,3"', "1:30"),
-        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: Input should be a valid string: 90 without quotes is no text",
+        "9: error: rank_bindings.1.env_overrides.TT_VISIBLE_DEVICES: "
+        "Input should be a valid string: 90 without quotes is no text",
         'TT_VISIBLE_DEVICES: "1:30"',
     ),
     "no number": (
         ("- rank: 1\n", "- rank: !!int 1:x\n"),
-        "6: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:6: malformed YAML: "
+        "6: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:6: "
+        "malformed YAML: "
         "'1:x' cannot be read as int; put quotes around it if it is text",
         "indentation, colons, quotes",
     ),
     "no date": (
         ('"2,3"', "2024-13-40"),
-        "9: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:9: malformed YAML: "
+        "9: error: read configuration file configs/t3000_2ranks/rank_bindings.yaml:9: "
+        "malformed YAML: "
         "'2024-13-40' cannot be read as timestamp; put quotes around it if it is text",
         "indentation, colons, quotes",
     ),
-    "devices are no list": (('"2,3"', '"2-3"'), "9: error: TT_VISIBLE_DEVICES '2-3' is not a comma list of device numbers", "/dev/tenstorrent"),
+    "devices are no list": (
+        ('"2,3"', '"2-3"'),
+        "9: error: TT_VISIBLE_DEVICES '2-3' is not a comma list of device numbers",
+        "/dev/tenstorrent",
+    ),
     "devices for all": (
         ("mesh_graph", 'global_env: {TT_VISIBLE_DEVICES: "0"}\nmesh_graph'),
         "10: error: all ranks get the same TT_VISIBLE_DEVICES",
@@ -129,7 +163,8 @@ DEFECTS = {
     ),
     "descriptor not there": (
         ("mgd.textproto", "mgd2.textproto"),
-        "10: error: mesh_graph_desc_path: Mesh graph descriptor not found: configs/t3000_2ranks/mgd2.textproto",
+        "10: error: mesh_graph_desc_path: Mesh graph descriptor not found: "
+        "configs/t3000_2ranks/mgd2.textproto",
         "cd to the folder",
     ),
 }
@@ -174,7 +209,14 @@ def test_each_defect_is_found(folder, name):
 
 def test_ranks_in_another_order(folder):
     first, second = GOOD.split("  - ")[1:]
-    turned = "rank_bindings:\n  - " + second.partition("mesh_graph")[0] + "  - " + first + "mesh_graph" + second.partition("mesh_graph")[2]
+    turned = (
+        "rank_bindings:\n  - "
+        + second.partition("mesh_graph")[0]
+        + "  - "
+        + first
+        + "mesh_graph"
+        + second.partition("mesh_graph")[2]
+    )
     (finding,) = folder(turned)
     assert finding.startswith("1: warning: ranks are not listed in order")
 
@@ -184,7 +226,11 @@ def test_ranks_in_another_order(folder):
     [
         ("localhost slots=1\n", "1: error: 2 ranks, but hosts.txt has 1 slot"),
         ("a slots=2\nb slots=1\n", "1: warning: 2 ranks, but hosts.txt has 3 slots: 1 stay empty"),
-        ("localhost slts=2\n", "1: error: read configs/t3000_2ranks/hosts.txt:1: 'slts=2' is not known after a host's name"),
+        (
+            "localhost slts=2\n",
+            "1: error: read configs/t3000_2ranks/hosts.txt:1: 'slts=2' is not known after a "
+            "host's name",
+        ),
         ("# none\n", "1: error: read configs/t3000_2ranks/hosts.txt: it names no host"),
     ],
 )
@@ -195,7 +241,11 @@ def test_slots_against_ranks(folder, hosts, said):
 def test_on_hosts_of_their_own_ranks_may_see_the_same_devices(folder):
     same = GOOD.replace('"2,3"', '"0,1"')
     assert folder(same, hosts_dot_txt="a slots=1\nb slots=1\n") == {}
-    assert folder(same, hosts_dot_txt="a slots=1\nb slots=1\n", rankfile_dot_txt="rank 0=a slot=0\nrank 1=a slot=1\n")
+    assert folder(
+        same,
+        hosts_dot_txt="a slots=1\nb slots=1\n",
+        rankfile_dot_txt="rank 0=a slot=0\nrank 1=a slot=1\n",
+    )
 
 
 def test_addresses_twice(folder, tmp_path):
@@ -205,7 +255,10 @@ def test_addresses_twice(folder, tmp_path):
 
 
 def test_descriptor_of_the_first_generation(folder):
-    old = "ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}\nBoard: [{name: lb, type: Mesh, topology: [2, 4]}]\n"
+    old = (
+        "ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}\nBoard: "
+        "[{name: lb, type: Mesh, topology: [2, 4]}]\n"
+    )
     old += "Mesh: [{id: 0, board: lb, device_topology: [2, 4], host_topology: [1, 2]}]\n"
     findings = folder(GOOD.replace("mgd.textproto", "mgd.yaml"), mgd_dot_yaml=old)
     assert {finding for finding in findings if "must use the .textproto format" in finding}
@@ -228,19 +281,36 @@ def test_the_table_and_the_exit_code(folder, capsys, monkeypatch):
 
 
 def test_own_configurations_fit_together():
-    """What the linter does not say: every config's descriptor has the chips that its name says, and G1 and G2 are both there."""
-    chips = {"n300": 2, "t3000": 8, "t3000_2ranks": 8, "quietbox_4ranks": 4, "galaxy": 32, "galaxy_pp4": 32, "2loudboxes": 16, "5loudboxes": 40}
+    """What the linter does not say: every config's descriptor has the chips that its name says,
+    and G1 and G2 are both there.
+    """
+    chips = {
+        "n300": 2,
+        "t3000": 8,
+        "t3000_2ranks": 8,
+        "quietbox_4ranks": 4,
+        "galaxy": 32,
+        "galaxy_pp4": 32,
+        "2loudboxes": 16,
+        "5loudboxes": 40,
+    }
     for name, number in chips.items():
         bindings = read_bindings(ROOT / "configs" / name / "rank_bindings.yaml")
         assert read_descriptor(bindings.mesh_graph_desc_path).total_devices == number, name
     assert {*chips, "3nodes", "models", "training"} == set(CONFIGS)
-    assert [b.mesh_id for b in read_bindings(ROOT / "configs/5loudboxes/rank_bindings.yaml").rank_bindings] == [1, 0, 2, 3, 4]
+    assert [
+        b.mesh_id
+        for b in read_bindings(ROOT / "configs/5loudboxes/rank_bindings.yaml").rank_bindings
+    ] == [1, 0, 2, 3, 4]
     assert (ROOT / "configs/README.md").read_text().count("\n| `") == len(CONFIGS) + 4
 
 
 def test_bindings_of_the_reference_document(tmp_path, monkeypatch):
     """The G1 file of the multi-host examples, YAML descriptor and all."""
-    text = 'rank_bindings:\n  - rank: 0\n    mesh_id: 1\n  - rank: 1\n    mesh_id: 0\n\nglobal_env:\n  TT_METAL_HOME: "/home/ttuser/git/tt-metal"\n'
+    text = (
+        "rank_bindings:\n  - rank: 0\n    mesh_id: 1\n  - rank: 1\n    mesh_id: "
+        '0\n\nglobal_env:\n  TT_METAL_HOME: "/home/ttuser/git/tt-metal"\n'
+    )
     text += 'mesh_graph_desc_path: "configurations/2loudboxes/mgd.yaml"\n'
     here = tmp_path / "configurations/2loudboxes"
     here.mkdir(parents=True)
@@ -248,13 +318,18 @@ def test_bindings_of_the_reference_document(tmp_path, monkeypatch):
     (here / "mgd.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
     bindings = read_bindings("configurations/2loudboxes/rank_bindings.yaml")
-    assert [(b.rank, b.mesh_id, b.mesh_host_rank) for b in bindings.rank_bindings] == [(0, 1, None), (1, 0, None)]
+    assert [(b.rank, b.mesh_id, b.mesh_host_rank) for b in bindings.rank_bindings] == [
+        (0, 1, None),
+        (1, 0, None),
+    ]
     assert bindings.global_env == {"TT_METAL_HOME": "/home/ttuser/git/tt-metal"}
     assert bindings.mesh_graph_desc_path == (here / "mgd.yaml")
 
 
 def test_where_files_are_looked_for(tmp_path, monkeypatch):
-    """$TT_METAL_HOME, then the folder one is in, then, beyond tt-run, the folder of the bindings and those above."""
+    """$TT_METAL_HOME, then the folder one is in, then, beyond tt-run, the folder of the bindings
+    and those above.
+    """
     text = "rank_bindings: [{rank: 0, mesh_id: 0}]\nmesh_graph_desc_path: m/x.textproto\n"
     for place in ("home", "here", "up/config"):
         (tmp_path / place).mkdir(parents=True)
@@ -265,12 +340,18 @@ def test_where_files_are_looked_for(tmp_path, monkeypatch):
     for place in ("up", "up/config", "here", "home"):
         (tmp_path / place / "m").mkdir()
         (tmp_path / place / "m/x.textproto").write_text("")
-        found.append(read_bindings("../up/config/rb.yaml").mesh_graph_desc_path.parent.parent.relative_to(tmp_path))
+        found.append(
+            read_bindings("../up/config/rb.yaml").mesh_graph_desc_path.parent.parent.relative_to(
+                tmp_path
+            )
+        )
     assert list(map(str, found)) == ["up", "up/config", "here", "home"]
 
 
 def test_a_config_that_is_none(tmp_path):
-    with pytest.raises(TTKitError, match="there is no such folder\n  try: one of 2loudboxes, 3nodes"):
+    with pytest.raises(
+        TTKitError, match="there is no such folder\n  try: one of 2loudboxes, 3nodes"
+    ):
         find_config(ROOT / "configs/t300")
     with pytest.raises(TTKitError, match=r"it has neither rank_bindings\.yaml nor hosts\.txt"):
         find_config(tmp_path)
@@ -284,7 +365,10 @@ def test_did_you_mean():
 def test_nothing_in_a_file_is_run(tmp_path):
     """Tags that a careless loader obeys are refused."""
     target = tmp_path / "made"
-    for tag in (f"!!python/object/apply:os.system ['touch {target}']", f"!!python/object/new:subprocess.Popen [[touch, {target}]]"):
+    for tag in (
+        f"!!python/object/apply:os.system ['touch {target}']",
+        f"!!python/object/new:subprocess.Popen [[touch, {target}]]",
+    ):
         path = tmp_path / "rb.yaml"
         path.write_text(f"rank_bindings: {tag}\n")
         with pytest.raises(TTKitError, match="malformed YAML: could not determine a constructor"):
@@ -293,7 +377,9 @@ def test_nothing_in_a_file_is_run(tmp_path):
 
 
 def test_tables_are_plain_text_in_jupyter_too(monkeypatch):
-    """There rich would show the table by itself and leave the text empty, and its kernels ask for colours."""
+    """There rich would show the table by itself and leave the text empty, and its kernels ask
+    for colours.
+    """
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     table = findings_table([Finding("error", "hosts.txt", 1, "no host", "name one")])

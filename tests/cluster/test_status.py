@@ -1,4 +1,6 @@
-"""The table of a cluster's ranks: what it says, and that what is shown in a notebook is kept up to date and never in the way."""
+"""The table of a cluster's ranks: what it says, and that what is shown in a notebook is kept up
+to date and never in the way.
+"""
 
 import os
 import sys
@@ -14,7 +16,12 @@ from ttkit.cluster.status import Live, Row, Status
 
 
 def rows(state="idle", last_error=""):
-    return (Row.of(0, 7, "0", None, state, last_error, Report("here", ((1, 2),), (4, 0), 0, 50_000_000)), Row.of(1, None, "", 3, "idle", "", Report()))
+    return (
+        Row.of(
+            0, 7, "0", None, state, last_error, Report("here", ((1, 2),), (4, 0), 0, 50_000_000)
+        ),
+        Row.of(1, None, "", 3, "idle", "", Report()),
+    )
 
 
 class Page:
@@ -64,7 +71,10 @@ def test_outside_of_a_notebook_it_is_printed(capsys):
 def test_a_shown_status_is_refreshed_once_for_a_change(live, monkeypatch):
     monkeypatch.setattr("ttkit.cluster.status.BEAT_S", float("inf"))
     live.follow()
-    live._ask, asked = lambda: asked.set() or Status("Cluster(2)", rows("failed")), threading.Event()
+    live._ask, asked = (
+        lambda: asked.set() or Status("Cluster(2)", rows("failed")),
+        threading.Event(),
+    )
     assert asked.wait(30)
     asked.clear()
     assert asked.wait(30)
@@ -119,9 +129,21 @@ def test_a_report_is_read_whole_or_not_at_all(tmp_path):
 
 
 def test_the_report_of_another_host_comes_through_mpiruns_log():
-    lines = ['[1,1]<stdout>: TTKIT-REPORT {"host": "a"}', "[1,1]<stdout>: its own words", '[1,1]<stdout>: TTKIT-REPORT {"host": "b"}', "[1,0]<stderr>: oh"]
-    program = f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: TTKIT-REPORT', end='', flush=True); time.sleep(60)"
-    processes = Processes(lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()), lambda ended: None, ("here", "b"))
+    lines = [
+        '[1,1]<stdout>: TTKIT-REPORT {"host": "a"}',
+        "[1,1]<stdout>: its own words",
+        '[1,1]<stdout>: TTKIT-REPORT {"host": "b"}',
+        "[1,0]<stderr>: oh",
+    ]
+    program = (
+        f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: "
+        "TTKIT-REPORT', end='', flush=True); time.sleep(60)"
+    )
+    processes = Processes(
+        lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()),
+        lambda ended: None,
+        ("here", "b"),
+    )
     try:
         until = time.monotonic() + 120
         while processes.report(1).host != "b" and time.monotonic() < until:
@@ -140,8 +162,17 @@ def test_a_process_reports_what_it_has_open():
     from ttkit import ttnn
 
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        x = ttkit.from_numpy(np.zeros((64, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+        x = ttkit.from_numpy(
+            np.zeros((64, 32), np.float32),
+            device=mesh,
+            layout=ttnn.TILE_LAYOUT,
+            mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
+        )
         report = look()
-        assert (report.meshes, report.devices, report.dram_bytes) == (((1, 2),), (4, 0), 32 * 32 * 4)
+        assert (report.meshes, report.devices, report.dram_bytes) == (
+            ((1, 2),),
+            (4, 0),
+            32 * 32 * 4,
+        )
         assert report.process_bytes > 10_000_000 and report.host and x.shape
     assert look().meshes == ()

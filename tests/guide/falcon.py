@@ -1,4 +1,6 @@
-"""A small stand-in for the Falcon MLP: the guide's module, and a torch model of the same names to compare with."""
+"""A small stand-in for the Falcon MLP: the guide's module, and a torch model of the same names
+to compare with.
+"""
 
 from ttkit import ttnn
 
@@ -9,7 +11,11 @@ class FalconMLP:
     """Two linear layers with a gelu between; `gather` puts an all-gather before the second."""
 
     def __init__(self, parameters, gather=None):
-        self.up, self.down, self.gather = parameters.dense_h_to_4h.weight, parameters.dense_4h_to_h.weight, gather
+        self.up, self.down, self.gather = (
+            parameters.dense_h_to_4h.weight,
+            parameters.dense_4h_to_h.weight,
+            gather,
+        )
 
     def __call__(self, x):
         hidden = ttnn.gelu(ttnn.linear(x, self.up))
@@ -17,7 +23,9 @@ class FalconMLP:
 
 
 def torch_model(torch):
-    """A torch module with the parameter names of Falcon's MLP and weights that give outputs around 1."""
+    """A torch module with the parameter names of Falcon's MLP and weights that give outputs
+    around 1.
+    """
 
     class Model(torch.nn.Module):
         def __init__(self):

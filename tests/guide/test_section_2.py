@@ -10,7 +10,10 @@ def test_system_mesh_of_an_n300(capsys):
     ttkit.use_system("n300")
     ttnn.visualize_system_mesh()
     text = capsys.readouterr().out
-    assert "SystemMesh Global Shape: MeshShape([1, 2])" in text and "SystemMesh Local Shape: MeshShape([1, 2])" in text
+    assert (
+        "SystemMesh Global Shape: MeshShape([1, 2])" in text
+        and "SystemMesh Local Shape: MeshShape([1, 2])" in text
+    )
     assert "Dev. ID: 0" in text and "Dev. ID: 1" in text and "(0, 1)" in text
 
 
@@ -25,7 +28,10 @@ def test_open_and_print_a_1x2_mesh(capsys):
     ttnn.close_mesh_device(mesh_device)  # a second close is silent
 
 
-@pytest.mark.parametrize(("visible", "shape", "ids"), [("0", (1, 2), [0, 1]), ("0,1", (2, 2), [0, 2, 1, 3]), ("2,3", (2, 2), [0, 2, 1, 3])])
+@pytest.mark.parametrize(
+    ("visible", "shape", "ids"),
+    [("0", (1, 2), [0, 1]), ("0,1", (2, 2), [0, 2, 1, 3]), ("2,3", (2, 2), [0, 2, 1, 3])],
+)
 def test_visible_devices(monkeypatch, visible, shape, ids):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", visible)
     mesh_device = ttnn.open_mesh_device()

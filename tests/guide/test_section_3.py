@@ -9,7 +9,9 @@ from ttkit import ttnn
 
 @pytest.fixture
 def halves():
-    """A 1x2 mesh, and a host tensor whose left half is 1 and right half 2, cut along dimension 3."""
+    """A 1x2 mesh, and a host tensor whose left half is 1 and right half 2, cut along dimension
+    3.
+    """
     ttkit.use_system("n300")
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
     values = np.zeros((1, 1, 32, 64), np.float32)
@@ -24,7 +26,10 @@ def test_the_host_tensor_prints_shard_by_shard(halves):
     first, second = str(tensor).split("ttnn.Tensor(")[1:]
     assert first.startswith("[[[[ 1.0") and second.startswith("[[[[ 2.0")
     for text in (first, second):
-        assert "..." in text and "shape=Shape([1, 1, 32, 32]), dtype=DataType::FLOAT32, layout=Layout::TILE)" in text
+        assert (
+            "..." in text
+            and "shape=Shape([1, 1, 32, 32]), dtype=DataType::FLOAT32, layout=Layout::TILE)" in text
+        )
 
 
 def test_on_device_each_shard_is_headed_by_its_device(halves):
@@ -40,4 +45,8 @@ def test_visualize_tensor(halves, capsys, on_device):
     mesh_device, tensor = halves
     ttnn.visualize_tensor(ttnn.to_device(tensor, mesh_device) if on_device else tensor)
     text = capsys.readouterr().out
-    assert "[:, :, :, 0:32]" in text and "[:, :, :, 32:64]" in text and ("Dev. ID: 1" in text) == on_device
+    assert (
+        "[:, :, :, 0:32]" in text
+        and "[:, :, :, 32:64]" in text
+        and ("Dev. ID: 1" in text) == on_device
+    )

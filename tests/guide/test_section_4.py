@@ -12,25 +12,32 @@ def test_gelu_on_one_device():
     device = ttnn.open_device(0)
     values = np.random.default_rng(0).random((1, 1, 32, 32), dtype=np.float32)
     tensor = ttnn.from_torch(values, layout=ttnn.TILE_LAYOUT, device=device)
-    np.testing.assert_allclose(ttkit.to_numpy(ttnn.gelu(tensor)), gelu(values.astype(np.float64)), **tolerance())
+    np.testing.assert_allclose(
+        ttkit.to_numpy(ttnn.gelu(tensor)), gelu(values.astype(np.float64)), **tolerance()
+    )
     ttnn.close_device(device)
 
 
 def test_gelu_on_four_devices():
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
     values = np.random.default_rng(1).random((1, 1, 32, 128), dtype=np.float32)
-    tensor = ttnn.from_torch(values, layout=ttnn.TILE_LAYOUT, device=mesh_device)  # no mapper: all of it on each device
+    # no mapper: all of it on each device
+    tensor = ttnn.from_torch(values, layout=ttnn.TILE_LAYOUT, device=mesh_device)
     output = ttnn.gelu(tensor)
     shards = ttnn.get_device_tensors(output)
     assert len(shards) == 4
     for shard in shards:
-        np.testing.assert_allclose(ttkit.to_numpy(shard), gelu(values.astype(np.float64)), **tolerance())
+        np.testing.assert_allclose(
+            ttkit.to_numpy(shard), gelu(values.astype(np.float64)), **tolerance()
+        )
 
 
 def test_the_bfloat16_input_of_the_guide():
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 4))
     values = np.random.default_rng(2).random((1, 1, 32, 128), dtype=np.float32)
-    tensor = ttnn.from_torch(values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh_device)
+    tensor = ttnn.from_torch(
+        values, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh_device
+    )
     output = ttnn.gelu(tensor)
     assert output.dtype is ttnn.bfloat16
     given, made = (ttkit.to_numpy(ttnn.get_device_tensors(t)[3]) for t in (tensor, output))

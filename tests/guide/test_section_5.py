@@ -10,7 +10,12 @@ VALUES = np.arange(32 * 256, dtype=np.float32).reshape(1, 1, 32, 256)
 
 
 def shards_over(mesh_device):
-    return ttnn.from_torch(VALUES, layout=ttnn.TILE_LAYOUT, device=mesh_device, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3))
+    return ttnn.from_torch(
+        VALUES,
+        layout=ttnn.TILE_LAYOUT,
+        device=mesh_device,
+        mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3),
+    )
 
 
 def test_all_gather_over_eight_devices():
@@ -26,11 +31,15 @@ def test_all_gather_along_the_columns():
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
     tensor = shards_over(mesh_device)
     with pytest.warns(DialectWarning):
-        output = ttnn.all_gather(tensor, dim=3, cluster_axis=0, mesh_device=mesh_device, topology=ttnn.Topology.Linear)
+        output = ttnn.all_gather(
+            tensor, dim=3, cluster_axis=0, mesh_device=mesh_device, topology=ttnn.Topology.Linear
+        )
     pieces = np.split(VALUES, 8, 3)
     for index, shard in enumerate(ttnn.get_device_tensors(output)):
         column = index % 4
-        np.testing.assert_array_equal(ttkit.to_numpy(shard), np.concatenate([pieces[column], pieces[4 + column]], 3))
+        np.testing.assert_array_equal(
+            ttkit.to_numpy(shard), np.concatenate([pieces[column], pieces[4 + column]], 3)
+        )
     ttnn.close_mesh_device(mesh_device)
 
 

@@ -1,4 +1,6 @@
-"""Guide, section 8.3: a model on each submesh of a Galaxy, captured once and replayed on new inputs."""
+"""Guide, section 8.3: a model on each submesh of a Galaxy, captured once and replayed on new
+inputs.
+"""
 
 import numpy as np
 
@@ -16,13 +18,23 @@ def test_hybrid_parallel_with_a_trace():
     weight = rng.standard_normal((64, 32), dtype=np.float32)
 
     def host(values, submesh):  # the summed dimension over the columns of the submesh
-        mapper = ttnn.create_mesh_mapper(submesh, ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(1)]))
+        mapper = ttnn.create_mesh_mapper(
+            submesh, ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(1)])
+        )
         return ttkit.from_numpy(values, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
     first, second = rng.standard_normal((2, 4, 16, 64), dtype=np.float32)
     activations = [ttnn.to_device(host(x, s), s) for x, s in zip(first, submeshes)]
-    cut = [ttnn.create_mesh_mapper(s, ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)])) for s in submeshes]
-    weights = [ttkit.from_numpy(weight, layout=ttnn.TILE_LAYOUT, device=s, mesh_mapper=c) for s, c in zip(submeshes, cut)]
+    cut = [
+        ttnn.create_mesh_mapper(
+            s, ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)])
+        )
+        for s in submeshes
+    ]
+    weights = [
+        ttkit.from_numpy(weight, layout=ttnn.TILE_LAYOUT, device=s, mesh_mapper=c)
+        for s, c in zip(submeshes, cut)
+    ]
 
     def forward(x, w):
         return ttnn.relu(ttnn.all_reduce(ttnn.matmul(x, w), cluster_axis=1))
@@ -36,7 +48,9 @@ def test_hybrid_parallel_with_a_trace():
     def check(inputs):
         for x, output in zip(inputs, outputs):
             for shard in ttnn.get_device_tensors(output):
-                np.testing.assert_allclose(ttkit.to_numpy(shard), np.maximum(x @ weight, 0), rtol=1e-4, atol=1e-4)
+                np.testing.assert_allclose(
+                    ttkit.to_numpy(shard), np.maximum(x @ weight, 0), rtol=1e-4, atol=1e-4
+                )
 
     check(first)
     for x, tensor, submesh in zip(second, activations, submeshes):

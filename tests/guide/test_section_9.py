@@ -12,12 +12,28 @@ from ttkit import DialectWarning, ttnn
 def test_matmul_and_all_gather(dtype):
     mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((1, 1, 128, 128), dtype=np.float32), rng.standard_normal((1, 1, 128, 256), dtype=np.float32)
-    input_a = ttnn.from_torch(a, dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh_device, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device))
-    input_b = ttnn.from_torch(b, dtype=dtype, layout=ttnn.TILE_LAYOUT, device=mesh_device, mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3))
+    a, b = (
+        rng.standard_normal((1, 1, 128, 128), dtype=np.float32),
+        rng.standard_normal((1, 1, 128, 256), dtype=np.float32),
+    )
+    input_a = ttnn.from_torch(
+        a,
+        dtype=dtype,
+        layout=ttnn.TILE_LAYOUT,
+        device=mesh_device,
+        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh_device),
+    )
+    input_b = ttnn.from_torch(
+        b,
+        dtype=dtype,
+        layout=ttnn.TILE_LAYOUT,
+        device=mesh_device,
+        mesh_mapper=ttnn.ShardTensorToMesh(mesh_device, dim=3),
+    )
     output = ttnn.matmul(input_a, input_b)
     assert list(output.shape) == [1, 1, 128, 128]
-    with pytest.warns(DialectWarning, match="cluster_axis=1"):  # along axis 0 there is one device: the guide means the other
+    # along axis 0 there is one device: the guide means the other
+    with pytest.warns(DialectWarning, match="cluster_axis=1"):
         gathered = ttnn.all_gather(output, dim=3, cluster_axis=0)
     parts = [ttkit.to_numpy(t).astype(np.float64) for t in ttnn.get_device_tensors(input_b)]
     whole = ttkit.to_numpy(ttnn.get_device_tensors(input_a)[0]) @ np.concatenate(parts, 3)

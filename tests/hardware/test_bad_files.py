@@ -17,7 +17,10 @@ from ttkit.hardware.systems import SYSTEMS
 HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent.parent / "configs"
 SLOWEST_S = 5.0
-MGD = [path.read_text() for path in [*sorted(OURS.glob("*.textproto")), *sorted(CONFIGS.rglob("*.textproto"))]]
+MGD = [
+    path.read_text()
+    for path in [*sorted(OURS.glob("*.textproto")), *sorted(CONFIGS.rglob("*.textproto"))]
+]
 MGD += [row["mgd_text"] for row in json.loads((HERE / "more_opens.json").read_text())["opens"]]
 OLD = [
     """ChipSpec: {arch: wormhole_b0, ethernet_ports: {N: 2, E: 2, S: 2, W: 2}}
@@ -25,7 +28,8 @@ Board: [{ name: lbox, type: Mesh, topology: [1, 8]}, { name: tray, type: Torus, 
 Mesh: [{id: 0, board: lbox, device_topology: [1, 8], host_topology: [1, 1]}, {id: 1, board: tray, host_topology: [2, 1], host_ranks: [[0, 1]]}]
 RelaxedGraph: [[M0, M1, 2]]
 """,
-    "ChipSpec: {arch: blackhole, ethernet_ports: {N: 1, E: 2}}\nBoard:\n- name: b\n  topology: [2, 2]\nMesh:\n- {id: 0, board: b}\n- {id: 1, board: b}\n"
+    "ChipSpec: {arch: blackhole, ethernet_ports: {N: 1, E: 2}}\nBoard:\n- name: b\n  topology: "
+    "[2, 2]\nMesh:\n- {id: 0, board: b}\n- {id: 1, board: b}\n"
     "Graph: [[[0, E0], [1, W0]], [[1, W0], [0, E0]], [[0, N1], [1, S1]]]\n",
 ]
 PIECES = [
@@ -47,7 +51,15 @@ def mutated(draw, texts):
         end = min(len(text), start + draw(st.integers(0, 40)))
         other = draw(st.sampled_from(texts))
         cut = draw(st.integers(0, len(other)))
-        new = draw(st.one_of(st.sampled_from(PIECES), st.just(""), st.just(text[start:end] * 2), st.just(other[cut : cut + 60]), st.text(max_size=8)))
+        new = draw(
+            st.one_of(
+                st.sampled_from(PIECES),
+                st.just(""),
+                st.just(text[start:end] * 2),
+                st.just(other[cut : cut + 60]),
+                st.text(max_size=8),
+            )
+        )
         text = text[:start] + new + text[end:]
     return text
 
@@ -58,13 +70,18 @@ FILES = st.one_of(
     st.tuples(st.just("mgd.yaml"), mutated(OLD).map(str.encode)),
     st.tuples(st.just("mgd.textproto"), spoiled_bytes([text.encode() for text in MGD])),
     st.tuples(st.just("mgd.yaml"), spoiled_bytes([text.encode() for text in OLD])),
-    st.tuples(st.sampled_from(["mgd.textproto", "mgd.yaml"]), st.one_of(st.binary(max_size=200), PILES.map(str.encode))),
+    st.tuples(
+        st.sampled_from(["mgd.textproto", "mgd.yaml"]),
+        st.one_of(st.binary(max_size=200), PILES.map(str.encode)),
+    ),
 )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One folder for all files; pytest removes it, also when a later run finds what a killed one left."""
+    """One folder for all files; pytest removes it, also when a later run finds what a killed one
+    left.
+    """
     return tmp_path_factory.mktemp("bad")
 
 
@@ -74,14 +91,26 @@ def look_at(folder, name, content):
     path.write_bytes(content)
     with nothing_is_run(SLOWEST_S):
         findings = check_descriptor(path, "t3000", (4, 2))
-        broken = [finding for finding in findings if finding.severity == "error" and finding.message.startswith(("Requested", "4x2 requires")) is False]
-        assert all(finding.path == str(path) and finding.message and finding.line >= 0 for finding in findings)
+        broken = [
+            finding
+            for finding in findings
+            if finding.severity == "error"
+            and finding.message.startswith(("Requested", "4x2 requires")) is False
+        ]
+        assert all(
+            finding.path == str(path) and finding.message and finding.line >= 0
+            for finding in findings
+        )
         try:
             descriptor = read_descriptor(path)
         except ttkit.TTKitError as error:
             assert broken and str(path) in str(error)
         else:
-            assert isinstance(descriptor, MeshGraphDescriptor) and not broken and len(repr(descriptor)) < 400
+            assert (
+                isinstance(descriptor, MeshGraphDescriptor)
+                and not broken
+                and len(repr(descriptor)) < 400
+            )
             descriptor._repr_html_()
         try:
             seen_through(str(path), SYSTEMS["t3000"])
@@ -113,12 +142,34 @@ def test_a_hundred_thousand_bad_files(folder, file):
         ("mgd.textproto", b'mesh_descriptors { name: "' + b"x" * 200_000 + b'" }'),
         ("mgd.textproto", MGD[0].replace("8, 4", "2147483647, 2147483646").encode()),
         ("mgd.yaml", b"[" * 100_000),
-        ("mgd.yaml", b"a: &a [x, x]\n" + b"".join(b"%c: &%c [*%c, *%c, *%c]\n" % (c + 1, c + 1, c, c, c) for c in range(97, 115))),
-        ("mgd.yaml", b"a: &a {k: 1}\n" + b"".join(b"%c: &%c {<<: [*%c, *%c, *%c]}\n" % (c + 1, c + 1, c, c, c) for c in range(97, 115))),
+        (
+            "mgd.yaml",
+            b"a: &a [x, x]\n"
+            + b"".join(
+                b"%c: &%c [*%c, *%c, *%c]\n" % (c + 1, c + 1, c, c, c) for c in range(97, 115)
+            ),
+        ),
+        (
+            "mgd.yaml",
+            b"a: &a {k: 1}\n"
+            + b"".join(
+                b"%c: &%c {<<: [*%c, *%c, *%c]}\n" % (c + 1, c + 1, c, c, c) for c in range(97, 115)
+            ),
+        ),
         ("mgd.yaml", b"Mesh: &m [*m]\nChipSpec: {}\n"),
         ("mgd.yaml", b"- " * 50_000),
     ],
-    ids=["deep", "no text", "long name", "huge mesh", "deep list", "aliases of aliases", "merges of merges", "a list in itself", "lists of one"],
+    ids=[
+        "deep",
+        "no text",
+        "long name",
+        "huge mesh",
+        "deep list",
+        "aliases of aliases",
+        "merges of merges",
+        "a list in itself",
+        "lists of one",
+    ],
 )
 def test_files_made_to_hurt(folder, name, content):
     look_at(folder, name, content)
@@ -143,7 +194,10 @@ def test_yaml_is_never_executed(tmp_path):
 
 
 def test_what_is_no_file(tmp_path):
-    for path, rule in ((tmp_path / "none.textproto", "file not found"), (tmp_path, "that is not a file")):
+    for path, rule in (
+        (tmp_path / "none.textproto", "file not found"),
+        (tmp_path, "that is not a file"),
+    ):
         with pytest.raises(ttkit.TTKitError, match=rule):
             read_descriptor(path)
     large = tmp_path / "large.textproto"

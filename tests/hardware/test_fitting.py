@@ -1,4 +1,6 @@
-"""Descriptors on machines: chips that are cabled as the mesh asks, the fabric, `use_system` and other machines than a T3000."""
+"""Descriptors on machines: chips that are cabled as the mesh asks, the fabric, `use_system` and
+other machines than a T3000.
+"""
 
 import itertools
 
@@ -32,7 +34,12 @@ def neighbours(dims, types):
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.sampled_from(CHIPS), st.integers(1, 8), st.integers(1, 8), st.sampled_from(list(itertools.product(["LINE", "RING"], repeat=2))))
+@given(
+    st.sampled_from(CHIPS),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.sampled_from(list(itertools.product(["LINE", "RING"], repeat=2))),
+)
 def test_neighbours_in_the_mesh_are_cabled(name, rows, columns, types):
     machine, mesh = SYSTEMS[name], mesh_of((rows, columns), types)
     grid = any(rows <= h and columns <= w for h, w in (machine.shape, machine.shape[::-1]))
@@ -42,17 +49,24 @@ def test_neighbours_in_the_mesh_are_cabled(name, rows, columns, types):
         assert "has no grouping in the provided valid-groupings map" in str(error)
         assert not grid or "RING" in types, "a grid that fits was refused"
         return
-    assert seen.shape == (rows, columns) and len(seen.coordinate_of) == rows * columns <= machine.num_devices
+    assert (
+        seen.shape == (rows, columns)
+        and len(seen.coordinate_of) == rows * columns <= machine.num_devices
+    )
     for a, b in neighbours((rows, columns), types):
         ids = seen.ids[a[0]][a[1]], seen.ids[b[0]][b[1]]
         assert machine.linked(*ids) and seen.linked(*ids)
-    assert {frozenset(pair[:2]) for pair in mesh_links((rows, columns), types)} == {frozenset(pair) for pair in neighbours((rows, columns), types)}
+    assert {frozenset(pair[:2]) for pair in mesh_links((rows, columns), types)} == {
+        frozenset(pair) for pair in neighbours((rows, columns), types)
+    }
 
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_machine_is_a_line_and_a_ring(name):
     machine = SYSTEMS[name]
-    for dims, kind in itertools.product(((1, machine.num_devices), (machine.num_devices, 1)), ("LINE", "RING")):
+    for dims, kind in itertools.product(
+        ((1, machine.num_devices), (machine.num_devices, 1)), ("LINE", "RING")
+    ):
         seen = placed(machine, mesh_of(dims, (kind, kind)))
         assert sorted(seen.coordinate_of) == sorted(machine.coordinate_of)
         assert all(machine.linked(*pair) for pair in seen.links())
@@ -63,7 +77,10 @@ def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
     monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(32, "older")))
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 32)) as mesh:
         ids = mesh.get_device_ids()
-        assert all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids)) and len(set(ids)) == 32
+        assert (
+            all(SYSTEMS["galaxy"].linked(a, b) for a, b in itertools.pairwise(ids))
+            and len(set(ids)) == 32
+        )
     assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(1, 32)
     with pytest.raises(ttkit.TTKitError, match="too big and is not rotatable"):
         ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
@@ -86,7 +103,10 @@ def test_a_changed_file_is_read_again(written, monkeypatch):
 
 def test_visible_devices_and_a_descriptor(written, monkeypatch):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(descriptor_path(8).read_text().replace("2, 4", "1, 4"))))
+    monkeypatch.setenv(
+        "TT_MESH_GRAPH_DESC_PATH",
+        str(written(descriptor_path(8).read_text().replace("2, 4", "1, 4"))),
+    )
     assert sorted(current_system().ids[0]) == [0, 1, 2, 3]
 
 
@@ -94,13 +114,22 @@ def test_use_system_takes_a_descriptor():
     assert ttkit.use_system(read_descriptor(descriptor_path(8))) is SYSTEMS["t3000"]
     line = MeshGraphDescriptor((mesh_of((1, 16), ("LINE", "RING"), 2, "BLACKHOLE", (1, 2)),))
     system = ttkit.use_system(line)
-    assert (system.shape, system.wraps, system.links_per_pair, system.chip.arch) == ((1, 16), (False, True), 2, "BLACKHOLE")
+    assert (system.shape, system.wraps, system.links_per_pair, system.chip.arch) == (
+        (1, 16),
+        (False, True),
+        2,
+        "BLACKHOLE",
+    )
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 16)) as mesh:
         assert mesh.get_device_ids() == list(range(16))
     several = MeshGraphDescriptor((mesh_of((2, 2)), mesh_of((2, 2))))
-    with pytest.raises(ttkit.TTKitError, match="Multi-mesh-per-host systems are not supported by this algorithm"):
+    with pytest.raises(
+        ttkit.TTKitError, match="Multi-mesh-per-host systems are not supported by this algorithm"
+    ):
         ttkit.use_system(several)
-    with pytest.raises(ttkit.TTKitError, match="the mesh has 1000000 chips; a machine here may have 1024"):
+    with pytest.raises(
+        ttkit.TTKitError, match="the mesh has 1000000 chips; a machine here may have 1024"
+    ):
         ttkit.use_system(MeshGraphDescriptor((mesh_of((1000, 1000)),)))
 
 
@@ -108,13 +137,21 @@ def test_chips_of_hosts():
     chips = chips_of(mesh_of((4, 4), hosts=(2, 1), links=2))
     assert [chips[0, c] for c in range(4)] == [(0, d) for d in SYSTEMS["t3000"].ids[0]]
     assert [chips[3, c] for c in range(4)] == [(1, d) for d in SYSTEMS["t3000"].ids[1]]
-    assert chips_of(mesh_of((3, 2)))[2, 1] == (0, 5)  # no machine has six chips: numbered row by row
+    # no machine has six chips: numbered row by row
+    assert chips_of(mesh_of((3, 2)))[2, 1] == (0, 5)
 
 
 def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
     """Asked of the real library, as the messages of the next test."""
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(written(descriptor_path(8).read_text().replace("2, 4", "2, 2"))))
-    assert (ttnn.get_num_devices(), ttnn.get_device_ids(), ttnn.get_num_pcie_devices()) == (8, list(range(8)), 4)
+    monkeypatch.setenv(
+        "TT_MESH_GRAPH_DESC_PATH",
+        str(written(descriptor_path(8).read_text().replace("2, 4", "2, 2"))),
+    )
+    assert (ttnn.get_num_devices(), ttnn.get_device_ids(), ttnn.get_num_pcie_devices()) == (
+        8,
+        list(range(8)),
+        4,
+    )
     assert ttnn._ttnn.multi_device.SystemMeshDescriptor().shape() == ttnn.MeshShape(2, 2)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2), physical_device_ids=[4, 5]) as mesh:
         assert mesh.get_device_ids() == [4, 5] and "device 4" in mesh._repr_html_()
@@ -123,21 +160,31 @@ def test_all_chips_stay_visible_beside_a_small_descriptor(written, monkeypatch):
 def test_a_fabric_wants_all_chips_awake():
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     try:
-        with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 4 is not active"):
+        with pytest.raises(
+            ttkit.TTKitError, match="Fabric is being used but Device 4 is not active"
+        ):
             ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 1))
         with ttnn.open_mesh_device(ttnn.MeshShape(2, 2), offset=ttnn.MeshCoordinate(0, 2)) as mesh:
             assert mesh.get_device_ids() == [2, 6, 3, 7]
         ttkit.use_system("n300")
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # closing the last mesh turned it off
-        with pytest.raises(ttkit.TTKitError, match="Fabric is being used but Device 1 is not active"):
+        with pytest.raises(
+            ttkit.TTKitError, match="Fabric is being used but Device 1 is not active"
+        ):
             ttnn.open_device(0)
     finally:
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
 
 
 @pytest.mark.parametrize(
-    "system, visible, cure", [("t3000", "0,9", ", or on the simulator a machine that has more: TTKIT_SYSTEM=galaxy"), ("galaxy", "99", "")]
+    "system, visible, cure",
+    [
+        ("t3000", "0,9", ", or on the simulator a machine that has more: TTKIT_SYSTEM=galaxy"),
+        ("galaxy", "99", ""),
+    ],
 )
 def test_a_device_that_the_machine_has_not(system, visible, cure):
-    with pytest.raises(ttkit.TTKitError, match=f"PCIe devices, numbered 0 to .*\n  try: only those numbers{cure}$"):
+    with pytest.raises(
+        ttkit.TTKitError, match=f"PCIe devices, numbered 0 to .*\n  try: only those numbers{cure}$"
+    ):
         narrow(SYSTEMS[system], visible)

@@ -1,4 +1,6 @@
-"""Descriptors and openings as recorded from the real ttnn 0.81.1: tests/descriptors, whose check.py comes from the real library's side."""
+"""Descriptors and openings as recorded from the real ttnn 0.81.1: tests/descriptors, whose
+check.py comes from the real library's side.
+"""
 
 import json
 import os
@@ -11,17 +13,35 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.cluster import Connection, MeshGraphDescriptor, MeshInstance, check_descriptor, read_descriptor, write_descriptor
+from ttkit.cluster import (
+    Connection,
+    MeshGraphDescriptor,
+    MeshInstance,
+    check_descriptor,
+    read_descriptor,
+    write_descriptor,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "tests" / "descriptors"
 STRICT = "import ttkit; ttkit.strict(); from ttkit import ttnn"
 FILES = json.loads((RECORDED / "mgd.json").read_text())["files"]
-# more_opens.json was recorded in the same way by this project: each rule of the library, and lines, rings and small meshes on a T3000.
+# more_opens.json was recorded in the same way by this project: each rule of the library, and lines,
+# rings and small meshes on a T3000.
 MORE = json.loads((ROOT / "tests" / "hardware" / "more_opens.json").read_text())["opens"]
-OPENS = json.loads((RECORDED / "mgd.json").read_text())["opens"] + json.loads((RECORDED / "mesh_shapes.json").read_text())["rows"] + MORE
-WHEEL = next(ROOT.glob(".real/venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors"), None)
-needs_wheel = pytest.mark.skipif(WHEEL is None, reason="the descriptors of the ttnn wheel are not here (make test-real brings them)")
+OPENS = (
+    json.loads((RECORDED / "mgd.json").read_text())["opens"]
+    + json.loads((RECORDED / "mesh_shapes.json").read_text())["rows"]
+    + MORE
+)
+WHEEL = next(
+    ROOT.glob(".real/venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors"),
+    None,
+)
+needs_wheel = pytest.mark.skipif(
+    WHEEL is None,
+    reason="the descriptors of the ttnn wheel are not here (make test-real brings them)",
+)
 
 
 def fold(text):
@@ -31,13 +51,28 @@ def fold(text):
 def plain(descriptor):
     """A descriptor as mgd.json has it."""
     keys = ("mesh_id", "arch", "device_dims", "dim_types", "host_dims", "channels", "policy")
-    meshes = [{k: list(v) if isinstance(v := getattr(m, k), tuple) else v for k in keys} for m in descriptor.meshes]
-    links = [{"meshes": sorted(c.meshes), "channels": c.channels, "policy": c.policy} for c in descriptor.connections]
-    return {"meshes": meshes, "total_devices": descriptor.total_devices, "total_hosts": descriptor.total_hosts, "connections": links}
+    meshes = [
+        {k: list(v) if isinstance(v := getattr(m, k), tuple) else v for k in keys}
+        for m in descriptor.meshes
+    ]
+    links = [
+        {"meshes": sorted(c.meshes), "channels": c.channels, "policy": c.policy}
+        for c in descriptor.connections
+    ]
+    return {
+        "meshes": meshes,
+        "total_devices": descriptor.total_devices,
+        "total_hosts": descriptor.total_hosts,
+        "connections": links,
+    }
 
 
 def sorted_links(record):
-    return record | {"connections": sorted(record["connections"], key=lambda link: (link["meshes"], link["channels"]))}
+    return record | {
+        "connections": sorted(
+            record["connections"], key=lambda link: (link["meshes"], link["channels"])
+        )
+    }
 
 
 def made(record):
@@ -45,8 +80,18 @@ def made(record):
     meshes = []
     for mesh in record["meshes"]:
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in mesh.items()}
-        meshes.append(MeshInstance(name="M" + "_".join(map(str, [*mesh["host_dims"], *mesh["device_dims"]])), **values))
-    return MeshGraphDescriptor(tuple(meshes), tuple(Connection(tuple(c["meshes"]), c["channels"], c["policy"]) for c in record["connections"]))
+        meshes.append(
+            MeshInstance(
+                name="M" + "_".join(map(str, [*mesh["host_dims"], *mesh["device_dims"]])), **values
+            )
+        )
+    return MeshGraphDescriptor(
+        tuple(meshes),
+        tuple(
+            Connection(tuple(c["meshes"]), c["channels"], c["policy"])
+            for c in record["connections"]
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -63,14 +108,34 @@ def test_every_textproto_of_the_wheel_is_read(tmp_path):
     assert len(paths) >= 50
     for path in paths:
         descriptor = read_descriptor(path)
-        assert not [finding for finding in check_descriptor(path) if finding.severity == "error" or "unknown" in finding.message], path
-        assert read_descriptor(write_descriptor(descriptor, tmp_path / "again.textproto")) == descriptor, path
+        assert not [
+            finding
+            for finding in check_descriptor(path)
+            if finding.severity == "error" or "unknown" in finding.message
+        ], path
+        assert (
+            read_descriptor(write_descriptor(descriptor, tmp_path / "again.textproto"))
+            == descriptor
+        ), path
         if path.name in FILES:
             assert sorted_links(plain(descriptor)) == sorted_links(FILES[path.name])
 
 
 @pytest.mark.parametrize(
-    "row", OPENS, ids=lambda r: "-".join(filter(None, [r["mgd"].removesuffix(".textproto"), r["shape"], r["offset"], r["visible"], r["fabric"]]))
+    "row",
+    OPENS,
+    ids=lambda r: "-".join(
+        filter(
+            None,
+            [
+                r["mgd"].removesuffix(".textproto"),
+                r["shape"],
+                r["offset"],
+                r["visible"],
+                r["fabric"],
+            ],
+        )
+    ),
 )
 def test_recorded_openings(row, written, monkeypatch):
     if row["mgd"]:
@@ -78,8 +143,16 @@ def test_recorded_openings(row, written, monkeypatch):
     if row["visible"]:
         monkeypatch.setenv("TT_VISIBLE_DEVICES", row["visible"])
     shape = ttnn.MeshShape(*map(int, row["shape"].split("x")))
-    offset = {"offset": ttnn.MeshCoordinate(*map(int, row["offset"].split(",")))} if row["offset"] else {}
-    fabric = ttnn.FabricConfig.DISABLED if row["fabric"] == "none" else getattr(ttnn.FabricConfig, row["fabric"])
+    offset = (
+        {"offset": ttnn.MeshCoordinate(*map(int, row["offset"].split(",")))}
+        if row["offset"]
+        else {}
+    )
+    fabric = (
+        ttnn.FabricConfig.DISABLED
+        if row["fabric"] == "none"
+        else getattr(ttnn.FabricConfig, row["fabric"])
+    )
     strict = ttkit.is_strict()
     ttkit.strict()
     try:
@@ -99,11 +172,20 @@ def test_recorded_openings(row, written, monkeypatch):
 
 @pytest.mark.long
 def test_the_recorders_own_check(capsys):
-    command = [sys.executable, "tests/descriptors/check.py", STRICT, *(["--textprotos", str(WHEEL)] if WHEEL else [])]
+    command = [
+        sys.executable,
+        "tests/descriptors/check.py",
+        STRICT,
+        *(["--textprotos", str(WHEEL)] if WHEEL else []),
+    ]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
     *rows, last = done.stdout.splitlines() or [""]
     with capsys.disabled():
         print(f"\ndescriptors: {last}")
     passed = re.fullmatch(r"passed (\d+)/(\d+)", last)
-    assert done.returncode == 0 and passed and passed[1] == passed[2] != "0", "\n".join([*rows, last, done.stderr[-2000:]])
+    assert done.returncode == 0 and passed and passed[1] == passed[2] != "0", "\n".join(
+        [*rows, last, done.stderr[-2000:]]
+    )

@@ -1,4 +1,6 @@
-"""Every collective on every topology: what a plan moves equals NumPy, its bytes equal the textbook's formulas."""
+"""Every collective on every topology: what a plan moves equals NumPy, its bytes equal the
+textbook's formulas.
+"""
 
 import math
 
@@ -9,7 +11,16 @@ from hypothesis import strategies as st
 from machine import grid
 
 from ttkit.errors import TTKitError
-from ttkit.plans import RING, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
+from ttkit.plans import (
+    RING,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    point_to_point,
+    reduce_scatter,
+    topology,
+)
 
 
 @st.composite
@@ -23,7 +34,11 @@ def cases(draw, *ways):
     """A topology, an axis, and an algorithm that fits both."""
     mesh = draw(topologies())
     axis = draw(st.sampled_from([None, 0, 1]))
-    phases = [0, 1] if axis is None and min(mesh.shape) > 1 else [axis if axis is not None else int(mesh.shape[0] == 1)]
+    phases = (
+        [0, 1]
+        if axis is None and min(mesh.shape) > 1
+        else [axis if axis is not None else int(mesh.shape[0] == 1)]
+    )
     fits = [None, "line", *ways]
     if all(mesh.kind(a) == RING for a in phases):
         fits += ["ring", "one_way_ring"]
@@ -38,7 +53,9 @@ def shards_for(mesh, shape, dtype=np.float32):
 
 
 def cut_and_run(build, case, dim):
-    """A plan for shards that its groups divide both ways: the plan, the shards, and what it gives."""
+    """A plan for shards that its groups divide both ways: the plan, the shards, and what it
+    gives.
+    """
     mesh, axis, algorithm, links = case
     n = len(mesh.groups(axis)[0])
     plan = build(mesh, 48 * n, axis, algorithm=algorithm, links=links)
@@ -60,7 +77,9 @@ def test_all_gather(case, dim, dtype):
     got = plan.run(shards, dim)
     for group in members(plan):
         for place in group:
-            np.testing.assert_array_equal(got[place], np.concatenate([shards[p] for p in group], dim), strict=True)
+            np.testing.assert_array_equal(
+                got[place], np.concatenate([shards[p] for p in group], dim), strict=True
+            )
 
 
 @settings(max_examples=150, deadline=None)
@@ -92,7 +111,9 @@ def test_all_to_all(case, dim):
     for group in members(plan):
         cut = {p: np.split(shards[p], len(group), dim) for p in group}
         for j, place in enumerate(group):
-            np.testing.assert_array_equal(got[place], np.concatenate([cut[p][j] for p in group], dim), strict=True)
+            np.testing.assert_array_equal(
+                got[place], np.concatenate([cut[p][j] for p in group], dim), strict=True
+            )
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,13 +132,20 @@ def test_broadcast(mesh, data):
 @settings(max_examples=100, deadline=None)
 @given(topologies(), st.data())
 def test_point_to_point(mesh, data):
-    source, destination = data.draw(st.sampled_from(mesh.chips)), data.draw(st.sampled_from(mesh.chips))
+    source, destination = (
+        data.draw(st.sampled_from(mesh.chips)),
+        data.draw(st.sampled_from(mesh.chips)),
+    )
     waves = data.draw(st.integers(1, 4))
     plan = point_to_point(mesh, 20, source, destination, waves=waves)
     shards = shards_for(mesh, (5,))
     got = plan.run(shards)
     for chip, place in mesh.place.items():
-        np.testing.assert_array_equal(got[place], shards[mesh.place[source]] if chip == destination else shards[place], strict=True)
+        np.testing.assert_array_equal(
+            got[place],
+            shards[mesh.place[source]] if chip == destination else shards[place],
+            strict=True,
+        )
     hops = len(mesh.route(source, destination)) - 1
     assert len(plan.steps) == (hops + waves - 1 if hops else 0)
     assert plan.total_bytes == hops * 20
@@ -133,7 +161,10 @@ def test_bytes_on_a_line(n):
     gather, scatter = all_gather(line, S), reduce_scatter(line, S)
     for i, (a, b) in enumerate(zip(line.chips, line.chips[1:], strict=False), 1):
         assert gather.bytes_per_link[a, b] == i * S and gather.bytes_per_link[b, a] == (n - i) * S
-        assert scatter.bytes_per_link[a, b] == (n - i) * S // n and scatter.bytes_per_link[b, a] == i * S // n
+        assert (
+            scatter.bytes_per_link[a, b] == (n - i) * S // n
+            and scatter.bytes_per_link[b, a] == i * S // n
+        )
     assert len(gather.steps) == len(scatter.steps) == n - 1
     assert gather.peak_extra_bytes == (n - 1) * S
     assert gather.total_bytes == n * (n - 1) * S
@@ -142,14 +173,25 @@ def test_bytes_on_a_line(n):
 @pytest.mark.parametrize("n", range(3, 9))
 def test_bytes_on_a_ring(n):
     ring = grid(1, n, (False, True))
-    for plan, size in ((all_gather(ring, S, algorithm="one_way_ring"), S), (reduce_scatter(ring, S, algorithm="one_way_ring"), S // n)):
+    for plan, size in (
+        (all_gather(ring, S, algorithm="one_way_ring"), S),
+        (reduce_scatter(ring, S, algorithm="one_way_ring"), S // n),
+    ):
         assert len(plan.steps) == n - 1
-        assert set(plan.bytes_per_link.values()) == {(n - 1) * size} and len(plan.bytes_per_link) == n
+        assert (
+            set(plan.bytes_per_link.values()) == {(n - 1) * size} and len(plan.bytes_per_link) == n
+        )
         assert set(plan.bytes_sent.values()) == {(n - 1) * size}
     both = all_gather(ring, S)
     assert len(both.steps) == n // 2
-    assert {both.bytes_per_link[a, b] for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)} == {n // 2 * S}
-    assert {both.bytes_per_link[b, a] for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)} == {(n - 1) // 2 * S}
+    assert {
+        both.bytes_per_link[a, b]
+        for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)
+    } == {n // 2 * S}
+    assert {
+        both.bytes_per_link[b, a]
+        for a, b in zip(ring.chips, ring.chips[1:] + ring.chips[:1], strict=True)
+    } == {(n - 1) // 2 * S}
     ar = all_reduce(ring, S, algorithm="one_way_ring")
     assert set(ar.bytes_sent.values()) == {2 * (n - 1) * S // n} and len(ar.steps) == 2 * (n - 1)
 
@@ -159,7 +201,8 @@ def test_bytes_in_a_mesh(rows, columns):
     mesh = grid(rows, columns)
     gather = all_gather(mesh, S)
     assert len(gather.steps) == rows - 1 + columns - 1
-    assert gather.total_bytes == rows * columns * (rows * columns - 1) * S  # every chip is sent every other chip's shard exactly once
+    # every chip is sent every other chip's shard exactly once
+    assert gather.total_bytes == rows * columns * (rows * columns - 1) * S
     back = reduce_scatter(mesh, S * rows * columns)
     assert {(b, a): n for (a, b), n in back.bytes_per_link.items()} == gather.bytes_per_link
 
@@ -192,9 +235,15 @@ def test_pieces_of_a_wave_follow_each_other():
 @pytest.mark.parametrize(
     ("ask", "phrase"),
     [
-        (lambda: all_gather(topology("t3000"), 8, 1, algorithm="ring"), "no cable leads from chip 6 back to chip 4"),
+        (
+            lambda: all_gather(topology("t3000"), 8, 1, algorithm="ring"),
+            "no cable leads from chip 6 back to chip 4",
+        ),
         (lambda: all_gather(topology("t3000"), 8, 1, algorithm="snake"), "goes through all chips"),
-        (lambda: all_gather(topology("t3000"), 8, 1, algorithm="tree"), "the algorithms are line, ring"),
+        (
+            lambda: all_gather(topology("t3000"), 8, 1, algorithm="tree"),
+            "the algorithms are line, ring",
+        ),
         (lambda: all_gather(topology("t3000"), 8, 1, links=3), "joined by 2"),
         (lambda: all_gather(topology("t3000"), 8, 1, links=0), "links=0"),
         (lambda: all_gather(topology("t3000"), 0, 1), "at least 1"),

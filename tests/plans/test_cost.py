@@ -8,10 +8,22 @@ from hypothesis import strategies as st
 
 from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS
-from ttkit.plans import Plan, Transfer, all_gather, all_reduce, candidates, cost, crossover, fastest, point_to_point, topology
+from ttkit.plans import (
+    Plan,
+    Transfer,
+    all_gather,
+    all_reduce,
+    candidates,
+    cost,
+    crossover,
+    fastest,
+    point_to_point,
+    topology,
+)
 from ttkit.plans.cost import hop_time_s
 
-# GB/s of one link: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of tenstorrent/tt-metal.
+# GB/s of one link: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of
+# tenstorrent/tt-metal.
 RATES = [
     ("t3000", "line", 4096, 1, 11.78), ("t3000", "line", 2048, 1, 8.03), ("t3000", "line multicast", 4096, 1, 11.68),
     ("t3000", "ring multicast", 4096, 1, 5.75), ("t3000", "ring", 4096, 1, 5.18), ("t3000", "half ring", 4096, 1, 6.09),
@@ -61,7 +73,15 @@ def test_more_bytes_never_take_less_time_and_more_links_never_more(name, power, 
 
 def test_a_card_names_its_inputs_and_says_modelled():
     text = str(cost(all_gather(topology("t3000"), 1 << 20, axis=1)))
-    for phrase in ("modelled", "11.78 GB/s", "801 ns", "published", "4096-byte packets", "line", "over 2 cables"):
+    for phrase in (
+        "modelled",
+        "11.78 GB/s",
+        "801 ns",
+        "published",
+        "4096-byte packets",
+        "line",
+        "over 2 cables",
+    ):
         assert phrase in text
 
 
@@ -78,9 +98,23 @@ def test_bandwidths_are_those_of_nccls_tests():
 def test_messages_that_share_a_link_share_its_rate():
     n300, size = topology("n300"), 1 << 26
     one = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True)]], size)
-    both = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]], size)
-    three = Plan("all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True), Transfer(0, 1, 1, reduce=True)]], size)
-    assert cost(both).time_s == pytest.approx(cost(one).time_s, rel=1e-3)  # two cables, a message each
+    both = Plan(
+        "all_reduce", n300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]], size
+    )
+    three = Plan(
+        "all_reduce",
+        n300,
+        [
+            [
+                Transfer(0, 1, 0, reduce=True),
+                Transfer(0, 1, 1, reduce=True),
+                Transfer(0, 1, 1, reduce=True),
+            ]
+        ],
+        size,
+    )
+    # two cables, a message each
+    assert cost(both).time_s == pytest.approx(cost(one).time_s, rel=1e-3)
     assert cost(three).time_s == pytest.approx(1.5 * cost(one).time_s, rel=1e-2)
 
 
@@ -90,7 +124,9 @@ def test_the_fastest_is_the_fastest(name, axis):
     there = topology(name)
     for size in (64, 1 << 14, 1 << 24):
         best = cost(fastest("all_reduce", there, size, axis)).time_s
-        assert best == min(cost(plan).time_s for plan in candidates("all_reduce", there, size, axis))
+        assert best == min(
+            cost(plan).time_s for plan in candidates("all_reduce", there, size, axis)
+        )
 
 
 def test_the_cross_over_is_where_the_times_cross():

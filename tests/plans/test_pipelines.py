@@ -1,4 +1,6 @@
-"""The named schedules: their papers' formulas, torch's own pipelining as an oracle, and that they run without a hang."""
+"""The named schedules: their papers' formulas, torch's own pipelining as an oracle, and that
+they run without a hang.
+"""
 
 import functools
 import queue
@@ -16,7 +18,8 @@ STAGES, MICRO_BATCHES, CHUNKS = range(2, 17), range(1, 65), range(1, 5)
 BUILDERS = {"one at a time": one_at_a_time, "GPipe": gpipe, "1F1B": one_f_one_b, "ZB-H1": zb_h1}
 shapes = st.tuples(st.sampled_from(STAGES), st.sampled_from(MICRO_BATCHES))
 every_shape = pytest.mark.parametrize("p", STAGES)
-TIMES = [(1, 2, 1), (2, 5, 2), (3, 5, 2)]  # forward, backward, of which weight gradients; no W longer than an F
+# forward, backward, of which weight gradients; no W longer than an F
+TIMES = [(1, 2, 1), (2, 5, 2), (3, 5, 2)]
 
 
 def fills_rounds(p, m):
@@ -31,15 +34,20 @@ def check_formulas(p, m, times=TIMES):
         found = {name: schedule.timeline(f, b, w) for name, schedule in built.items()}
         assert found["one at a time"].time_s == p * work
         assert found["GPipe"].time_s == found["1F1B"].time_s == work + (p - 1) * (f + b)
-        assert found["ZB-H1"].time_s == work + (p - 1) * (f + i - w) + max(0, p - m) * w  # the paper's from m = p on
+        # the paper's from m = p on
+        assert found["ZB-H1"].time_s == work + (p - 1) * (f + i - w) + max(0, p - m) * w
         for name in ("GPipe", "1F1B"):
             assert found[name].bubble_fraction == pytest.approx((p - 1) / (m + p - 1))
         assert found["one at a time"].bubble_fraction == pytest.approx((p - 1) / p)
         assert found["ZB-H1"].bubbles == pytest.approx([1 - work / found["ZB-H1"].time_s] * p)
     peaks = {name: schedule.peak_activations() for name, schedule in built.items()}
     assert peaks["one at a time"] == (1,) * p and peaks["GPipe"] == (m,) * p
-    assert peaks["1F1B"] == tuple(min(m, p - s) for s in range(p)) and peaks["ZB-H1"] == (min(m, p),) * p
-    assert built["ZB-H1"].peak_activations(1, 0) == peaks["1F1B"]  # where W needs nothing of what a forward leaves
+    assert (
+        peaks["1F1B"] == tuple(min(m, p - s) for s in range(p))
+        and peaks["ZB-H1"] == (min(m, p),) * p
+    )
+    # where W needs nothing of what a forward leaves
+    assert built["ZB-H1"].peak_activations(1, 0) == peaks["1F1B"]
 
 
 def check_interleaved(p, m, v):
@@ -50,7 +58,9 @@ def check_interleaved(p, m, v):
         found = schedule.timeline(v, 2 * v)
         assert found.time_s == 3 * (v * m + p - 1)
         assert found.bubble_fraction == pytest.approx((p - 1) / (v * m + p - 1))
-    assert schedule.peak_activations(v) == tuple(min(m * v, 2 * (p - 1 - s) + (v - 1) * length + 1) for s in range(p))
+    assert schedule.peak_activations(v) == tuple(
+        min(m * v, 2 * (p - 1 - s) + (v - 1) * length + 1) for s in range(p)
+    )
     if length == p and m > p:  # what Korthikanti et al. say of the first stage, in micro-batches
         assert schedule.peak_activations()[0] == pytest.approx(p * (1 + (p - 1) / (p * v)))
 
@@ -89,13 +99,25 @@ def test_one_chunk_is_no_interleaving_but_runs_as_long():
     assert interleaved(4, 8, 1).timeline().time_s == one_f_one_b(4, 8).timeline().time_s
 
 
-@pytest.mark.parametrize(("p", "m", "phrase"), [(4, 13, "12 or 15 micro-batches"), (3, 7, "6 or 8"), (2, 63, "62 or 64"), (16, 33, "32 or 34")])
+@pytest.mark.parametrize(
+    ("p", "m", "phrase"),
+    [
+        (4, 13, "12 or 15 micro-batches"),
+        (3, 7, "6 or 8"),
+        (2, 63, "62 or 64"),
+        (16, 33, "32 or 34"),
+    ],
+)
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):
     with pytest.raises(TTKitError, match=phrase):
         interleaved(p, m, 2)
 
 
-@pytest.mark.parametrize("build", [*BUILDERS.values(), functools.partial(interleaved, chunks=2)], ids=[*BUILDERS, "interleaved"])
+@pytest.mark.parametrize(
+    "build",
+    [*BUILDERS.values(), functools.partial(interleaved, chunks=2)],
+    ids=[*BUILDERS, "interleaved"],
+)
 @pytest.mark.parametrize(("p", "m"), [(0, 1), (1, 0), (2.5, 4), (4, "8"), (True, 4), (-1, 2)])
 def test_numbers_that_are_none(build, p, m):
     with pytest.raises(TTKitError, match="must be a whole number of at least 1"):
@@ -121,13 +143,21 @@ class Recorder:
 
 
 def recorded(schedules, name, p, m):
-    """What torch's GPipe or 1F1B does on each rank, without ranks. (Its `_get_pipeline_order` starts 1F1B's last rank at 1F1.)"""
+    """What torch's GPipe or 1F1B does on each rank, without ranks.
+
+    (Its `_get_pipeline_order` starts 1F1B's last rank at 1F1.)
+    """
     rows = []
     for rank in range(p):
         stage = Recorder(rank)
-        nothing = dict.fromkeys(("_initialize_stage", "_maybe_compute_loss", "_maybe_get_loss", "_update_losses"), lambda *args: None)
+        nothing = dict.fromkeys(
+            ("_initialize_stage", "_maybe_compute_loss", "_maybe_get_loss", "_update_losses"),
+            lambda *args: None,
+        )
         inputs = {"_check_inputs": lambda *args: ([()] * m, [{}] * m), "scale_grads": False}
-        runner = SimpleNamespace(_stage=stage, _num_stages=p, _n_microbatches=m, **nothing, **inputs)
+        runner = SimpleNamespace(
+            _stage=stage, _num_stages=p, _n_microbatches=m, **nothing, **inputs
+        )
         getattr(schedules, name)._step_microbatches(runner)
         rows.append(stage.done)
     return rows
@@ -135,14 +165,25 @@ def recorded(schedules, name, p, m):
 
 def calculated(schedules, name, p, m, v):
     """What torch's schedules with chunks do on each rank."""
-    runner = SimpleNamespace(pp_group_size=p, n_local_stages=v, _n_microbatches=m, microbatches_per_round=m // max(1, m // p))
-    rows = (getattr(schedules, name)._calculate_single_rank_operations(runner, rank) for rank in range(p))
+    runner = SimpleNamespace(
+        pp_group_size=p,
+        n_local_stages=v,
+        _n_microbatches=m,
+        microbatches_per_round=m // max(1, m // p),
+    )
+    rows = (
+        getattr(schedules, name)._calculate_single_rank_operations(runner, rank)
+        for rank in range(p)
+    )
     return [[str(action) for action in row if action is not None] for row in rows]
 
 
 def in_torchs_words(schedule):
     """torch numbers the parts of the model where we number chunks."""
-    return [[f"{a.chunk * schedule.stages + s}{a.kind}{a.micro_batch}" for a in row] for s, row in enumerate(schedule.actions)]
+    return [
+        [f"{a.chunk * schedule.stages + s}{a.kind}{a.micro_batch}" for a in row]
+        for s, row in enumerate(schedule.actions)
+    ]
 
 
 def check_against_torch(p, m):
@@ -152,15 +193,26 @@ def check_against_torch(p, m):
     assert in_torchs_words(built[0]) == recorded(schedules, "ScheduleGPipe", p, m)
     assert in_torchs_words(built[1]) == recorded(schedules, "Schedule1F1B", p, m)
     if fills_rounds(p, m):
-        assert in_torchs_words(built[3]) == calculated(schedules, "ScheduleInterleavedZeroBubble", p, m, 1)
+        assert in_torchs_words(built[3]) == calculated(
+            schedules, "ScheduleInterleavedZeroBubble", p, m, 1
+        )
         for v in CHUNKS:
             built.append(interleaved(p, m, v))
-            assert in_torchs_words(built[-1]) == calculated(schedules, "ScheduleInterleaved1F1B", p, m, v)
+            assert in_torchs_words(built[-1]) == calculated(
+                schedules, "ScheduleInterleaved1F1B", p, m, v
+            )
     for schedule in built:
         parts = p * schedule.chunks
-        rows = {s: [schedules._Action.from_str(text) for text in row] for s, row in enumerate(in_torchs_words(schedule))}
-        assert schedules._validate_schedule(rows, p, parts, m) == {part: part % p for part in range(parts)}
-        with_messages = schedules._add_send_recv({s: list(row) for s, row in rows.items()}, lambda part: part % p, parts)
+        rows = {
+            s: [schedules._Action.from_str(text) for text in row]
+            for s, row in enumerate(in_torchs_words(schedule))
+        }
+        assert schedules._validate_schedule(rows, p, parts, m) == {
+            part: part % p for part in range(parts)
+        }
+        with_messages = schedules._add_send_recv(
+            {s: list(row) for s, row in rows.items()}, lambda part: part % p, parts
+        )
         schedules._simulate_comms_compute(with_messages, lambda part, p=p: part % p, parts)
 
 
@@ -178,14 +230,20 @@ def test_torch_has_the_same_actions_for_all_shapes(torch, p):
         check_against_torch(p, m)
 
 
-# ---------------------------------------------------------------- run by stages that know nothing of each other
-NAMED = BUILDERS | {"two chunks": lambda p, m: interleaved(p, m * p, 2), "three chunks": lambda p, m: interleaved(p, m * p, 3)}
+# ---------------------------------------------------------------- run by stages that know nothing
+# of each other
+NAMED = BUILDERS | {
+    "two chunks": lambda p, m: interleaved(p, m * p, 2),
+    "three chunks": lambda p, m: interleaved(p, m * p, 3),
+}
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(sorted(NAMED)), st.integers(2, 8), st.integers(1, 12))
 def test_messages_are_taken_in_the_order_in_which_they_are_sent(name, p, m):
-    """So that a queue for each source and kind will do; and each message has one sender and one receiver."""
+    """So that a queue for each source and kind will do; and each message has one sender and one
+    receiver.
+    """
     schedule = NAMED[name](p, m)
     sent, taken = {}, {}
     for stage in range(schedule.stages):
@@ -201,9 +259,16 @@ def test_messages_are_taken_in_the_order_in_which_they_are_sent(name, p, m):
 
 @pytest.mark.parametrize("name", NAMED)
 def test_stages_as_threads(name):
-    """Receives block, sends do not, a queue for each pair and kind: every stage comes to its end, and so does each part in order."""
+    """Receives block, sends do not, a queue for each pair and kind: every stage comes to its
+    end, and so does each part in order.
+    """
     schedule = NAMED[name](4, 6)
-    ways = {(a, b, what): queue.Queue() for a in range(4) for b in range(4) for what in ("activations", "gradients")}
+    ways = {
+        (a, b, what): queue.Queue()
+        for a in range(4)
+        for b in range(4)
+        for what in ("activations", "gradients")
+    }
     values, problems = {}, []
 
     def work(stage):
@@ -213,9 +278,12 @@ def test_stages_as_threads(name):
                 if receive:
                     message, came = ways[receive.source.stage, stage, receive.what].get(timeout=60)
                     assert message == receive
-                values[stage, action] = (*came, (stage, action))  # the way that the micro-batch has come
+                # the way that the micro-batch has come
+                values[stage, action] = (*came, (stage, action))
                 if send:
-                    ways[stage, send.destination.stage, send.what].put((send, values[stage, action]))
+                    ways[stage, send.destination.stage, send.what].put(
+                        (send, values[stage, action])
+                    )
         except BaseException as error:
             problems.append(error)
 
@@ -225,8 +293,16 @@ def test_stages_as_threads(name):
     for thread in threads:
         thread.join()
     assert not problems
-    ends = [way for (_, action), way in values.items() if action.kind != "W" and len(way) == 4 * schedule.chunks]
-    assert len(ends) == 2 * schedule.micro_batches  # each micro-batch has gone through all parts, forward and backward
+    ends = [
+        way
+        for (_, action), way in values.items()
+        if action.kind != "W" and len(way) == 4 * schedule.chunks
+    ]
+    # each micro-batch has gone through all parts, forward and backward
+    assert len(ends) == 2 * schedule.micro_batches
     for way in ends:
         parts = [action.chunk * 4 + stage for stage, action in way]
-        assert parts == sorted(parts, reverse=way[0][1].kind != "F") and len({action.micro_batch for _, action in way}) == 1
+        assert (
+            parts == sorted(parts, reverse=way[0][1].kind != "F")
+            and len({action.micro_batch for _, action in way}) == 1
+        )

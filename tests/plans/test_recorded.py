@@ -1,4 +1,6 @@
-"""Whatever ttnn's collective gives on the simulator, its plan gives too, chunk by chunk; and NumPy."""
+"""Whatever ttnn's collective gives on the simulator, its plan gives too, chunk by chunk; and
+NumPy.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ from ttkit.hardware import SYSTEMS
 from ttkit.plans import RING, recorded, topology
 
 SEVERAL = sorted(name for name, system in SYSTEMS.items() if system.num_devices > 1)
-NAMES = ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "point_to_point", "all_broadcast"]
+NAMES = [
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "broadcast",
+    "point_to_point",
+    "all_broadcast",
+]
 DTYPES = {"float32": np.float32, "bfloat16": np.float32, "int32": np.int32, "uint32": np.uint32}
 
 
@@ -29,12 +38,20 @@ def shards_of(tensor):
 
 def placed(mesh, whole, dtype, layout):
     config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-    return ttkit.from_numpy(whole, dtype=getattr(ttnn, dtype), layout=layout, device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config))
+    return ttkit.from_numpy(
+        whole,
+        dtype=getattr(ttnn, dtype),
+        layout=layout,
+        device=mesh,
+        mesh_mapper=ttnn.create_mesh_mapper(mesh, config),
+    )
 
 
 @st.composite
 def collectives(draw):
-    """A collective that ttnn takes: on a whole system, on it turned, or on all its chips as a line; along an axis, or over all chips."""
+    """A collective that ttnn takes: on a whole system, on it turned, or on all its chips as a
+    line; along an axis, or over all chips.
+    """
     system = draw(st.sampled_from(SEVERAL))
     rows, columns = SYSTEMS[system].shape
     shape = draw(st.sampled_from([(rows, columns), (columns, rows), (1, rows * columns)]))
@@ -42,27 +59,51 @@ def collectives(draw):
     axes = [a for a in (0, 1) if shape[a] > 1]
     if name != "point_to_point" and (min(shape) == 1 or name == "all_reduce"):
         axes.append(None)
-    dtype, layout = draw(st.sampled_from(sorted(DTYPES))), draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT]))
-    places = draw(st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 31)))
+    dtype, layout = (
+        draw(st.sampled_from(sorted(DTYPES))),
+        draw(st.sampled_from([ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT])),
+    )
+    places = draw(
+        st.tuples(st.integers(0, shape[0] - 1), st.integers(0, shape[1] - 1), st.integers(0, 31))
+    )
     fabric = draw(st.sampled_from(["FABRIC_1D", "FABRIC_1D_RING"]))
-    return system, shape, draw(st.sampled_from(axes)), name, dtype, layout, draw(st.integers(0, 1)), draw(st.sampled_from([None, 1])), places, fabric
+    return (
+        system,
+        shape,
+        draw(st.sampled_from(axes)),
+        name,
+        dtype,
+        layout,
+        draw(st.integers(0, 1)),
+        draw(st.sampled_from([None, 1])),
+        places,
+        fabric,
+    )
 
 
 def collective(name, x, dim, axis, links, here, there):
     """The call, and its result as one array a chip."""
     if name == "point_to_point":
-        return shards_of(ttnn.point_to_point(x, ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there)))
+        return shards_of(
+            ttnn.point_to_point(x, ttnn.MeshCoordinate(*here), ttnn.MeshCoordinate(*there))
+        )
     if name == "broadcast":
-        return shards_of(ttnn.broadcast(x, ttnn.MeshCoordinate(*here), cluster_axis=axis, num_links=links))
+        return shards_of(
+            ttnn.broadcast(x, ttnn.MeshCoordinate(*here), cluster_axis=axis, num_links=links)
+        )
     if name == "all_broadcast":
-        pieces = [shards_of(piece) for piece in ttnn.all_broadcast(x, cluster_axis=axis, num_links=links)]
+        pieces = [
+            shards_of(piece) for piece in ttnn.all_broadcast(x, cluster_axis=axis, num_links=links)
+        ]
         return [np.concatenate(of_chip, dim) for of_chip in zip(*pieces, strict=True)]
     where = [] if name == "all_reduce" else [dim]
     return shards_of(getattr(ttnn, name)(x, *where, cluster_axis=axis, num_links=links))
 
 
 def by_numpy(name, group, number, sender, dim):
-    """What the chip with this number in its group should have, from the shards of the group alone."""
+    """What the chip with this number in its group should have, from the shards of the group
+    alone.
+    """
     if name in ("all_gather", "all_broadcast"):
         return np.concatenate(group, dim)
     if name == "broadcast":
@@ -80,7 +121,11 @@ def test_a_plan_gives_what_ttnn_gives(case):
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         rows, columns = shape
         n = rows * columns if axis is None else shape[axis]
-        whole = np.random.default_rng(n).integers(0, 9, (rows * n * 2, columns * n)).astype(DTYPES[dtype])
+        whole = (
+            np.random.default_rng(n)
+            .integers(0, 9, (rows * n * 2, columns * n))
+            .astype(DTYPES[dtype])
+        )
         x = placed(mesh, whole, dtype, layout)
         before = shards_of(x)
         here, there = list(places[:2]), list(places[:2])
@@ -96,26 +141,57 @@ def test_a_plan_gives_what_ttnn_gives(case):
         groups = [numbers.ravel()] if axis is None else list(numbers.T if axis == 0 else numbers)
         if name == "point_to_point":
             for place, result in enumerate(moved):
-                np.testing.assert_array_equal(result, before[numbers[tuple(here)]] if place == numbers[tuple(there)] else before[place])
+                np.testing.assert_array_equal(
+                    result,
+                    before[numbers[tuple(here)]]
+                    if place == numbers[tuple(there)]
+                    else before[place],
+                )
         else:
             for group in groups:
                 sender = here[axis] if axis is not None else numbers[tuple(here)]
                 for number, place in enumerate(group):
-                    np.testing.assert_array_equal(moved[place], by_numpy(name, [before[p] for p in group], number, sender, dim))
+                    np.testing.assert_array_equal(
+                        moved[place],
+                        by_numpy(name, [before[p] for p in group], number, sender, dim),
+                    )
 
-        sent = {"all_gather": n * (n - 1), "all_broadcast": n * (n - 1), "reduce_scatter": n - 1, "all_reduce": 2 * (n - 1), "broadcast": n - 1}
-        hops = len(plan.topology.route(plan.topology.chips[numbers[tuple(here)]], plan.topology.chips[numbers[tuple(there)]])) - 1
-        assert plan.total_bytes == plan.shard_bytes * (hops if name == "point_to_point" else len(groups) * sent[name])
+        sent = {
+            "all_gather": n * (n - 1),
+            "all_broadcast": n * (n - 1),
+            "reduce_scatter": n - 1,
+            "all_reduce": 2 * (n - 1),
+            "broadcast": n - 1,
+        }
+        hops = (
+            len(
+                plan.topology.route(
+                    plan.topology.chips[numbers[tuple(here)]],
+                    plan.topology.chips[numbers[tuple(there)]],
+                )
+            )
+            - 1
+        )
+        assert plan.total_bytes == plan.shard_bytes * (
+            hops if name == "point_to_point" else len(groups) * sent[name]
+        )
         if axis is not None and name not in ("broadcast", "point_to_point"):
             closes = topology(mesh).kind(axis) == RING
-            assert plan.algorithm == ("ring" if closes and fabric == "FABRIC_1D_RING" and name != "all_broadcast" else "line")  # whose default is Linear
+            # whose default is Linear
+            assert plan.algorithm == (
+                "ring"
+                if closes and fabric == "FABRIC_1D_RING" and name != "all_broadcast"
+                else "line"
+            )
 
 
 @pytest.mark.parametrize(("fabric", "shape", "asked", "usable", "steps"), [
     ("FABRIC_1D", (2, 4), "Ring", "Linear", 3), ("FABRIC_1D_RING", (2, 4), None, "Linear", 3), ("FABRIC_1D", (1, 8), None, "Linear", 7),
     ("FABRIC_1D", (1, 8), "Ring", "Ring", 4), ("FABRIC_1D_RING", (1, 8), None, "Ring", 4), ("FABRIC_1D_RING", (1, 8), "Linear", "Linear", 7),
 ])  # fmt: skip
-def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(fabric, shape, asked, usable, steps):
+def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(
+    fabric, shape, asked, usable, steps
+):
     """`usable` is what ttnn's get_usable_topology says on its mock cluster."""
     ttnn.set_fabric_config(getattr(ttnn.FabricConfig, fabric))
     topology = asked and getattr(ttnn.Topology, asked)
@@ -123,7 +199,10 @@ def test_a_ring_is_one_where_it_is_asked_for_and_cables_close_it(fabric, shape, 
         x = ttnn.ones([32, 32], dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT, device=mesh)
         ttnn.all_gather(x, 1, cluster_axis=1, topology=topology)
         plan = ttkit.last_plan()
-        assert (plan.algorithm, len(plan.steps)) == ({"Linear": "line", "Ring": "ring"}[usable], steps)
+        assert (plan.algorithm, len(plan.steps)) == (
+            {"Linear": "line", "Ring": "ring"}[usable],
+            steps,
+        )
 
 
 def test_a_refused_collective_leaves_the_last_plan():

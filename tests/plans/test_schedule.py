@@ -1,4 +1,6 @@
-"""Schedules written by hand: twenty-odd wrong ones, each refused by stage, action and rule; and that right ones run in any order of events."""
+"""Schedules written by hand: twenty-odd wrong ones, each refused by stage, action and rule; and
+that right ones run in any order of events.
+"""
 
 import itertools
 import random
@@ -8,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttkit.errors import TTKitError
-from ttkit.plans import Action, Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, topology, zb_h1
+from ttkit.plans import (
+    Action,
+    Schedule,
+    gpipe,
+    interleaved,
+    one_at_a_time,
+    one_f_one_b,
+    topology,
+    zb_h1,
+)
 from ttkit.plans.cost import hop_time_s
 
 
@@ -24,7 +35,9 @@ def changed(schedule, stage, change):
 
 
 def swapped(schedule, stage, one, other):
-    return changed(schedule, stage, lambda row: [{one: other, other: one}.get(text, text) for text in row])
+    return changed(
+        schedule, stage, lambda row: [{one: other, other: one}.get(text, text) for text in row]
+    )
 
 
 def without(schedule, stage, *gone):
@@ -36,38 +49,97 @@ ZERO = zb_h1(4, 8)
 CHUNKED = interleaved(2, 4, 2)
 RIGHT = "F0 B0 F1 B1"
 WRONG = {
-    "a forward left out": (lambda: without(ONE, 2, "F5"), ["stage 2", "F5 (forward of micro-batch 5) is missing"]),
-    "a backward left out": (lambda: without(ONE, 0, "B7"), ["stage 0", "B7 (backward of micro-batch 7) is missing", "I7 and W7"]),
-    "a micro-batch left out": (lambda: without(ONE, 3, "F2", "B2"), ["stage 3", "F2", "is missing"]),
+    "a forward left out": (
+        lambda: without(ONE, 2, "F5"),
+        ["stage 2", "F5 (forward of micro-batch 5) is missing"],
+    ),
+    "a backward left out": (
+        lambda: without(ONE, 0, "B7"),
+        ["stage 0", "B7 (backward of micro-batch 7) is missing", "I7 and W7"],
+    ),
+    "a micro-batch left out": (
+        lambda: without(ONE, 3, "F2", "B2"),
+        ["stage 3", "F2", "is missing"],
+    ),
     "a stage without actions": (lambda: by_hand(RIGHT, ""), ["stage 1", "F0", "is missing"]),
-    "a weight gradient left out": (lambda: without(ZERO, 1, "W3"), ["stage 1", "W3 (weight gradient of micro-batch 3) is missing, though I3 is there"]),
-    "an input gradient left out": (lambda: without(ZERO, 1, "I3"), ["stage 1", "I3 (input gradient of micro-batch 3) is missing, though W3 is there"]),
-    "a chunk left out": (lambda: by_hand(RIGHT, RIGHT, chunks=2), ["stage 0", "1F0 (forward of micro-batch 0 in chunk 1) is missing"]),
-    "a forward twice": (lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"), ["stage 1", "F0", "comes twice, as action 1 and as action 2"]),
-    "a backward twice": (lambda: changed(ONE, 1, lambda row: [*row, "B0"]), ["stage 1", "B0", "comes twice", "as action 17"]),
-    "a weight gradient twice": (lambda: changed(ZERO, 2, lambda row: [*row, "W0"]), ["stage 2", "W0", "comes twice"]),
-    "a whole backward and its part": (lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"), ["stage 1", "W0", "is done twice: B0 holds it already"]),
-    "a backward before its forward": (lambda: swapped(ONE, 3, "F0", "B0"), ["stage 3", "B0 (backward of micro-batch 0) is action 1, but needs F0"]),
-    "an input gradient before its forward": (lambda: swapped(ZERO, 3, "F4", "I4"), ["stage 3", "I4", "needs F4"]),
-    "a weight gradient before the input's": (lambda: swapped(ZERO, 0, "I2", "W2"), ["stage 0", "W2", "needs I2 (input gradient of micro-batch 2)"]),
-    "forward through the chunks the wrong way": (lambda: swapped(CHUNKED, 0, "F1", "1F1"), ["stage 0", "1F1", "needs F1", "through the chunks in order"]),
+    "a weight gradient left out": (
+        lambda: without(ZERO, 1, "W3"),
+        ["stage 1", "W3 (weight gradient of micro-batch 3) is missing, though I3 is there"],
+    ),
+    "an input gradient left out": (
+        lambda: without(ZERO, 1, "I3"),
+        ["stage 1", "I3 (input gradient of micro-batch 3) is missing, though W3 is there"],
+    ),
+    "a chunk left out": (
+        lambda: by_hand(RIGHT, RIGHT, chunks=2),
+        ["stage 0", "1F0 (forward of micro-batch 0 in chunk 1) is missing"],
+    ),
+    "a forward twice": (
+        lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"),
+        ["stage 1", "F0", "comes twice, as action 1 and as action 2"],
+    ),
+    "a backward twice": (
+        lambda: changed(ONE, 1, lambda row: [*row, "B0"]),
+        ["stage 1", "B0", "comes twice", "as action 17"],
+    ),
+    "a weight gradient twice": (
+        lambda: changed(ZERO, 2, lambda row: [*row, "W0"]),
+        ["stage 2", "W0", "comes twice"],
+    ),
+    "a whole backward and its part": (
+        lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"),
+        ["stage 1", "W0", "is done twice: B0 holds it already"],
+    ),
+    "a backward before its forward": (
+        lambda: swapped(ONE, 3, "F0", "B0"),
+        ["stage 3", "B0 (backward of micro-batch 0) is action 1, but needs F0"],
+    ),
+    "an input gradient before its forward": (
+        lambda: swapped(ZERO, 3, "F4", "I4"),
+        ["stage 3", "I4", "needs F4"],
+    ),
+    "a weight gradient before the input's": (
+        lambda: swapped(ZERO, 0, "I2", "W2"),
+        ["stage 0", "W2", "needs I2 (input gradient of micro-batch 2)"],
+    ),
+    "forward through the chunks the wrong way": (
+        lambda: swapped(CHUNKED, 0, "F1", "1F1"),
+        ["stage 0", "1F1", "needs F1", "through the chunks in order"],
+    ),
     "backward through the chunks the wrong way": (
         lambda: swapped(CHUNKED, 1, "B0", "1B0"),
         ["stage 1", "B0", "needs 1B0", "from the last to the first"],
     ),
-    "a micro-batch that is not there": (lambda: by_hand(RIGHT, RIGHT + " F2 B2"), ["stage 1", "action 5, F2", "micro-batch 2", "only 2, counted from 0"]),
-    "a chunk that is not there": (lambda: by_hand(RIGHT, "F0 B0 1F1 1B1"), ["stage 1", "action 3, 1F1", "chunk 1", "only one"]),
+    "a micro-batch that is not there": (
+        lambda: by_hand(RIGHT, RIGHT + " F2 B2"),
+        ["stage 1", "action 5, F2", "micro-batch 2", "only 2, counted from 0"],
+    ),
+    "a chunk that is not there": (
+        lambda: by_hand(RIGHT, "F0 B0 1F1 1B1"),
+        ["stage 1", "action 3, 1F1", "chunk 1", "only one"],
+    ),
     "the lists of the stages the wrong way round": (
         lambda: Schedule("mine", 4, 8, ONE.actions[::-1]),
-        ["a deadlock", "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1", "waits for the activations of micro-batch 1 from stage 0"],
+        [
+            "a deadlock",
+            "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1",
+            "waits for the activations of micro-batch 1 from stage 0",
+        ],
     ),
     "two stages that wait for each other": (
         lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1"),
-        ["stage 0", "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1; stage 1 at F1 waits for the activations of micro-batch 1"],
+        [
+            "stage 0",
+            "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1; "
+            "stage 1 at F1 waits for the activations of micro-batch 1",
+        ],
     ),
     "neighbours that take the backwards in other orders": (
         lambda: by_hand("F0 F1 B0 B1 F2 B2", "F0 F1 F2 B1 B0 B2", micro_batches=3),
-        ["stage 0 at B0 waits for the gradients", "stage 1 at F2 waits for the activations of micro-batch 2 from stage 0"],
+        [
+            "stage 0 at B0 waits for the gradients",
+            "stage 1 at F2 waits for the activations of micro-batch 2 from stage 0",
+        ],
     ),
     "three that wait in a circle": (
         lambda: by_hand("F0 B0 F1 B1", "F0 F1 B0 B1", "F0 F1 B0 B1"),
@@ -75,7 +147,11 @@ WRONG = {
     ),
     "chunks that wait for the next round": (
         lambda: by_hand("F0 1F0 F1 1F1 1B0 B0 1B1 B1", "F1 F0 1F0 1F1 1B0 B0 1B1 B1", chunks=2),
-        ["a deadlock", "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1", "stage 1 at F1 waits"],
+        [
+            "a deadlock",
+            "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1",
+            "stage 1 at F1 waits",
+        ],
     ),
 }
 
@@ -94,11 +170,26 @@ def test_a_wrong_schedule_is_refused_with_stage_and_action(name):
 @pytest.mark.parametrize(
     ("ask", "phrases"),
     [
-        (lambda: gpipe(4, 8).validate(memory_limit=4), ["stage 0", "after action 5, F4, it holds the activations of 5 micro-batches", "for 4"]),
-        (lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)), ["stage 3", "action 1, F0"]),
-        (lambda: one_f_one_b(4, 8).validate(3500, activation_bytes=1000), ["stage 0", "F3", "4,000 bytes", "3,500"]),
-        (lambda: zb_h1(4, 8).validate(memory_limit=3, kept_for_weights=0), ["stage 0", "F3", "4 micro-batches"]),
-        (lambda: interleaved(4, 8, 2).validate(memory_limit=5), ["stage 0", "holds the activations of 5.5 micro-batches"]),
+        (
+            lambda: gpipe(4, 8).validate(memory_limit=4),
+            ["stage 0", "after action 5, F4, it holds the activations of 5 micro-batches", "for 4"],
+        ),
+        (
+            lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)),
+            ["stage 3", "action 1, F0"],
+        ),
+        (
+            lambda: one_f_one_b(4, 8).validate(3500, activation_bytes=1000),
+            ["stage 0", "F3", "4,000 bytes", "3,500"],
+        ),
+        (
+            lambda: zb_h1(4, 8).validate(memory_limit=3, kept_for_weights=0),
+            ["stage 0", "F3", "4 micro-batches"],
+        ),
+        (
+            lambda: interleaved(4, 8, 2).validate(memory_limit=5),
+            ["stage 0", "holds the activations of 5.5 micro-batches"],
+        ),
     ],
 )
 def test_more_memory_than_there_is(ask, phrases):
@@ -109,9 +200,13 @@ def test_more_memory_than_there_is(ask, phrases):
 
 
 def test_memory_that_is_enough():
-    assert one_f_one_b(4, 8).validate(memory_limit=4).validate(memory_limit=(4, 3, 2, 1)) is not None
+    assert (
+        one_f_one_b(4, 8).validate(memory_limit=4).validate(memory_limit=(4, 3, 2, 1)) is not None
+    )
     zb_h1(4, 8).validate(memory_limit=4)
-    zb_h1(4, 8).validate(memory_limit=(40, 30.5, 21, 11.5), activation_bytes=10, kept_for_weights=0.5)
+    zb_h1(4, 8).validate(
+        memory_limit=(40, 30.5, 21, 11.5), activation_bytes=10, kept_for_weights=0.5
+    )
     interleaved(4, 8, 3).validate(memory_limit=5)
 
 
@@ -125,7 +220,10 @@ def test_memory_that_is_enough():
         (lambda: Schedule("mine", 2, 2, RIGHT), "2 lists, one for each stage, this is 'F0 B0"),
         (lambda: Schedule("mine", 2, 2, None), "this is None"),
         (lambda: Schedule("mine", 1, 1, [7]), r"this is \[7\]"),
-        (lambda: by_hand("F0 X0"), "'X0'.*an action is a chunk's number, one of F, B, I, W, and a micro-batch's number"),
+        (
+            lambda: by_hand("F0 X0"),
+            "'X0'.*an action is a chunk's number, one of F, B, I, W, and a micro-batch's number",
+        ),
         (lambda: by_hand("f0"), "the action 'f0'"),
         (lambda: by_hand([("F", 0, 0)]), r"stage 0 of .*: \('F', 0, 0\) is no action"),
         (lambda: by_hand([None]), "None is no action"),
@@ -133,7 +231,10 @@ def test_memory_that_is_enough():
         (lambda: by_hand([Action("F", "0")]).validate(), "is for micro-batch '0'"),
         (lambda: ONE.tasks(4), "stage 4 of .* the stages have the numbers 0 to 3"),
         (lambda: ONE.timeline(forward_s=-1), "forward_s=-1"),
-        (lambda: ONE.timeline(forward_s=(1, 2)), r"forward_s=\(1, 2\) .* or 4 of them, one for each stage"),
+        (
+            lambda: ONE.timeline(forward_s=(1, 2)),
+            r"forward_s=\(1, 2\) .* or 4 of them, one for each stage",
+        ),
         (lambda: ONE.timeline(backward_s="2"), "backward_s='2'"),
         (lambda: ONE.timeline(forward_s=float("inf")), "forward_s=inf"),
         (lambda: ONE.timeline(1, 2, weight_s=3), "weight_s=3 .* cannot be longer"),
@@ -152,7 +253,11 @@ def test_what_is_no_schedule(ask, phrase):
 @st.composite
 def right_schedules(draw):
     """What comes out when stages do, again and again, something that can be done."""
-    stages, micro_batches, chunks = draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    stages, micro_batches, chunks = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 3)),
+    )
     pick = random.Random(draw(st.integers(0, 2**32)))
     split = pick.choice((0, 0.5, 1))
     parts = stages * chunks
@@ -163,7 +268,9 @@ def right_schedules(draw):
             kind = "I"
         rows[part % stages].append(Action(kind, micro_batch, part // stages))
         if kind == "F":
-            ready.append(("F", micro_batch, part + 1) if part + 1 < parts else ("B", micro_batch, part))
+            ready.append(
+                ("F", micro_batch, part + 1) if part + 1 < parts else ("B", micro_batch, part)
+            )
         elif kind in "BI" and part:
             ready.append(("B", micro_batch, part - 1))
         if kind == "I":
@@ -172,7 +279,9 @@ def right_schedules(draw):
 
 
 def comes_to_its_end(schedule, pick):
-    """Stages as processes: whoever is not waiting may go on, in any order; a receive waits, a send does not."""
+    """Stages as processes: whoever is not waiting may go on, in any order; a receive waits, a
+    send does not.
+    """
     at, mail, done = [0] * schedule.stages, set(), set()
     while True:
         free = []
@@ -180,7 +289,9 @@ def comes_to_its_end(schedule, pick):
             if at[stage] < len(schedule.actions[stage]):
                 action, receive, _ = schedule.tasks(stage)[at[stage]]
                 own = {"F": None, "B": "F", "I": "F", "W": "I"}[action.kind]
-                if (receive is None or receive in mail) and (own is None or (stage, action._replace(kind=own)) in done):
+                if (receive is None or receive in mail) and (
+                    own is None or (stage, action._replace(kind=own)) in done
+                ):
                     free.append(stage)
         if not free:
             return at == [len(row) for row in schedule.actions]
@@ -199,7 +310,9 @@ def test_a_right_schedule_never_hangs(schedule, pick):
     for row in table.slots:
         assert all(one.end_s <= other.start_s for one, other in itertools.pairwise(row))
     work = schedule.micro_batches * 24
-    assert table.time_s >= work and table.bubbles == pytest.approx([1 - work / table.time_s] * schedule.stages)
+    assert table.time_s >= work and table.bubbles == pytest.approx(
+        [1 - work / table.time_s] * schedule.stages
+    )
     assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held(7, 3))
 
 
@@ -223,10 +336,18 @@ def test_a_swap_is_refused_where_and_only_where_it_stops(schedule, pick):
 # ---------------------------------------------------------------- times
 def test_transfers_are_waited_for_between_stages_only():
     def times(schedule):
-        return [[(str(slot.action), slot.start_s, slot.end_s) for slot in row] for row in schedule.timeline(1, 2, transfer_s=10).slots]
+        return [
+            [(str(slot.action), slot.start_s, slot.end_s) for slot in row]
+            for row in schedule.timeline(1, 2, transfer_s=10).slots
+        ]
 
-    assert times(by_hand("F0 B0", "F0 B0", micro_batches=1)) == [[("F0", 0, 1), ("B0", 24, 26)], [("F0", 11, 12), ("B0", 12, 14)]]
-    assert times(by_hand("F0 1F0 1B0 B0", micro_batches=1, chunks=2)) == [[("F0", 0, 0.5), ("1F0", 0.5, 1), ("1B0", 1, 2), ("B0", 2, 3)]]
+    assert times(by_hand("F0 B0", "F0 B0", micro_batches=1)) == [
+        [("F0", 0, 1), ("B0", 24, 26)],
+        [("F0", 11, 12), ("B0", 12, 14)],
+    ]
+    assert times(by_hand("F0 1F0 1B0 B0", micro_batches=1, chunks=2)) == [
+        [("F0", 0, 0.5), ("1F0", 0.5, 1), ("1B0", 1, 2), ("B0", 2, 3)]
+    ]
 
 
 def test_sending_keeps_nobody():
@@ -236,14 +357,20 @@ def test_sending_keeps_nobody():
 
 def test_stages_of_different_length():
     table = one_at_a_time(3, 2).timeline(forward_s=(1, 2, 3), backward_s=(2, 4, 6))
-    assert table.time_s == 2 * 18 and table.bubbles == pytest.approx((1 - 3 / 18, 1 - 6 / 18, 1 - 9 / 18))
+    assert table.time_s == 2 * 18 and table.bubbles == pytest.approx(
+        (1 - 3 / 18, 1 - 6 / 18, 1 - 9 / 18)
+    )
     assert table.bubble_fraction == pytest.approx(2 / 3)
-    assert one_f_one_b(3, 64).timeline((6, 7, 5), (12, 14, 10)).bubbles[1] < 0.05  # the longest stage is hardly idle
+    # the longest stage is hardly idle
+    assert one_f_one_b(3, 64).timeline((6, 7, 5), (12, 14, 10)).bubbles[1] < 0.05
 
 
 def test_the_longer_the_link_the_longer_the_step():
     link = topology("t3000").link
-    times = [one_f_one_b(4, 8).timeline(1e-3, 2e-3, transfer_s=hop_time_s(link, size)).time_s for size in (0, 1 << 10, 1 << 20, 1 << 24)]
+    times = [
+        one_f_one_b(4, 8).timeline(1e-3, 2e-3, transfer_s=hop_time_s(link, size)).time_s
+        for size in (0, 1 << 10, 1 << 20, 1 << 24)
+    ]
     assert times == sorted(times) and times[0] == pytest.approx(33e-3) and times[-1] > times[0]
 
 
@@ -253,6 +380,9 @@ def test_nothing_takes_no_time():
 
 
 def test_how_it_prints():
-    assert repr(interleaved(4, 8, 2)) == "Schedule(interleaved 1F1B: 4 stages, 8 micro-batches, 2 chunks a stage)"
+    assert (
+        repr(interleaved(4, 8, 2))
+        == "Schedule(interleaved 1F1B: 4 stages, 8 micro-batches, 2 chunks a stage)"
+    )
     assert repr(gpipe(1, 1)) == "Schedule(GPipe: 1 stage, 1 micro-batch)"
     assert repr(gpipe(4, 8).timeline()) == "Timetable(GPipe: 33 s, bubble 27.3%)"

@@ -68,6 +68,9 @@ def test_a_row_of_a_torus_is_still_a_ring_and_half_a_row_is_not():
 def test_a_route_prefers_the_row(name, data):
     mesh = topology(name)
     a, b = data.draw(st.sampled_from(mesh.chips)), data.draw(st.sampled_from(mesh.chips))
-    turns = [mesh.coordinate(x)[0] == mesh.coordinate(y)[0] for x, y in zip(mesh.route(a, b), mesh.route(a, b)[1:], strict=False)]
+    turns = [
+        mesh.coordinate(x)[0] == mesh.coordinate(y)[0]
+        for x, y in zip(mesh.route(a, b), mesh.route(a, b)[1:], strict=False)
+    ]
     if not any(SYSTEMS[name].wraps):
         assert turns == sorted(turns, reverse=True)

@@ -6,7 +6,17 @@ import pytest
 
 from ttkit.errors import TTKitError
 from ttkit.hardware import SYSTEMS
-from ttkit.plans import Plan, Transfer, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
+from ttkit.plans import (
+    Plan,
+    Transfer,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    point_to_point,
+    reduce_scatter,
+    topology,
+)
 
 T3000 = topology("t3000")  # 4 0 2 6 / 5 1 3 7
 N300 = topology("n300")
@@ -29,7 +39,11 @@ def swap(plan, step, index, **what):
 
 
 def find(plan, step, source, destination):
-    return next(i for i, t in enumerate(plan.steps[step - 1]) if (t.source, t.destination) == (source, destination))
+    return next(
+        i
+        for i, t in enumerate(plan.steps[step - 1])
+        if (t.source, t.destination) == (source, destination)
+    )
 
 
 GATHER = all_gather(T3000, 1024, axis=1, links=1)
@@ -39,33 +53,77 @@ EXCHANGE = all_to_all(N300, 1024)
 BOTH_WAYS = [Transfer(0, 1, 0), Transfer(1, 0, 1)]
 
 WRONG = {
-    "off-by-one chunk": (lambda: swap(GATHER, 2, find(GATHER, 2, 0, 2), chunk=1), ["step 3", "chunk 0", "chip 6"]),
-    "a chunk of another row": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=4), ["step 1", "chip 4 sends chunk 4", "does not hold it"]),
+    "off-by-one chunk": (
+        lambda: swap(GATHER, 2, find(GATHER, 2, 0, 2), chunk=1),
+        ["step 3", "chunk 0", "chip 6"],
+    ),
+    "a chunk of another row": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=4),
+        ["step 1", "chip 4 sends chunk 4", "does not hold it"],
+    ),
     "a chunk sent before it has come": (
         lambda: changed(GATHER, steps=[steps_of(GATHER)[i] for i in (1, 0, 2)]),
         ["step 1", "does not hold it yet"],
     ),
-    "a step left out": (lambda: changed(GATHER, steps=steps_of(GATHER)[:2]), ["step 2 of 2", "after the last step", "chip 4", "chunk 3"]),
+    "a step left out": (
+        lambda: changed(GATHER, steps=steps_of(GATHER)[:2]),
+        ["step 2 of 2", "after the last step", "chip 4", "chunk 3"],
+    ),
     "one transfer left out": (
-        lambda: changed(GATHER, steps=[[t for t in step if (t.source, t.destination) != (3, 7)] for step in GATHER.steps]),
+        lambda: changed(
+            GATHER,
+            steps=[
+                [t for t in step if (t.source, t.destination) != (3, 7)] for step in GATHER.steps
+            ],
+        ),
         ["chip 7 does not hold chunk 4"],
     ),
     "a ring on a line": (
         lambda: swap(GATHER, 1, find(GATHER, 1, 6, 2), destination=4),
         ["step 1", "chip 6 sends chunk 3 to chip 4", "no cable joins them", "2, 7"],
     ),
-    "a diagonal": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=1), ["step 1", "chip 4 sends chunk 0 to chip 1", "no cable"]),
-    "to itself": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=4), ["step 1", "chip 4", "to itself"]),
-    "a chip that is not there": (lambda: swap(GATHER, 1, 0, destination=8), ["step 1", "there is no chip 8"]),
-    "a sender that is not there": (lambda: swap(GATHER, 1, 0, source=-1), ["step 1", "there is no chip -1"]),
-    "a chunk that is not there": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=8), ["step 1", "chunk 8", "0 to 7"]),
-    "a negative chunk": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=-1), ["step 1", "chunk -1"]),
+    "a diagonal": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=1),
+        ["step 1", "chip 4 sends chunk 0 to chip 1", "no cable"],
+    ),
+    "to itself": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), destination=4),
+        ["step 1", "chip 4", "to itself"],
+    ),
+    "a chip that is not there": (
+        lambda: swap(GATHER, 1, 0, destination=8),
+        ["step 1", "there is no chip 8"],
+    ),
+    "a sender that is not there": (
+        lambda: swap(GATHER, 1, 0, source=-1),
+        ["step 1", "there is no chip -1"],
+    ),
+    "a chunk that is not there": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=8),
+        ["step 1", "chunk 8", "0 to 7"],
+    ),
+    "a negative chunk": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), chunk=-1),
+        ["step 1", "chunk -1"],
+    ),
     "two messages on one link": (
-        lambda: Plan("all_gather", topology("galaxy"), [[Transfer(0, 1, 0), Transfer(0, 1, 0)] * 3], 64, axis=1),
+        lambda: Plan(
+            "all_gather",
+            topology("galaxy"),
+            [[Transfer(0, 1, 0), Transfer(0, 1, 0)] * 3],
+            64,
+            axis=1,
+        ),
         ["step 1", "chip 0 sends 6 messages", "chip 1", "4 links"],
     ),
     "two messages that take both links each": (
-        lambda: Plan("all_reduce", N300, [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]], 64, links=2),
+        lambda: Plan(
+            "all_reduce",
+            N300,
+            [[Transfer(0, 1, 0, reduce=True), Transfer(0, 1, 1, reduce=True)]],
+            64,
+            links=2,
+        ),
         ["step 1", "chip 0 sends 2 messages (chunks 0, 1) to chip 1", "2 links"],
     ),
     "two writers of one chunk": (
@@ -78,22 +136,46 @@ WRONG = {
         ),
         ["step 1", "chip 0", "chunk 0", "overwrite"],
     ),
-    "a missing reduction": (lambda: swap(SCATTER, 1, 0, reduce=False), ["step 1", "overwrite the part of chip", "reduce=True"]),
+    "a missing reduction": (
+        lambda: swap(SCATTER, 1, 0, reduce=False),
+        ["step 1", "overwrite the part of chip", "reduce=True"],
+    ),
     "a part added twice": (
-        lambda: Plan("reduce_scatter", N300, [[Transfer(0, 1, 1, reduce=True)], [Transfer(0, 1, 1, reduce=True)]], 64),
+        lambda: Plan(
+            "reduce_scatter",
+            N300,
+            [[Transfer(0, 1, 1, reduce=True)], [Transfer(0, 1, 1, reduce=True)]],
+            64,
+        ),
         ["step 2", "chip 0 sends chunk 1 to chip 1", "part of chip 0 a second time"],
     ),
     "a sum that lacks a part": (
-        lambda: changed(SCATTER, steps=[[t for t in step if t.source != 6] for step in SCATTER.steps]),
+        lambda: changed(
+            SCATTER, steps=[[t for t in step if t.source != 6] for step in SCATTER.steps]
+        ),
         ["chunk 0 on chip 4 lacks the part of chip 6"],
     ),
     "both add each other's, all of it": (
-        lambda: Plan("all_reduce", N300, [[Transfer(0, 1, (0, 1), reduce=True)], [Transfer(1, 0, (0, 1), reduce=True)]], 64),
+        lambda: Plan(
+            "all_reduce",
+            N300,
+            [[Transfer(0, 1, (0, 1), reduce=True)], [Transfer(1, 0, (0, 1), reduce=True)]],
+            64,
+        ),
         ["step 2", "second time"],
     ),
-    "an addition in a gather": (lambda: swap(GATHER, 1, 0, reduce=True), ["step 1", "all_gather adds nothing"]),
-    "no gather after the scatter": (lambda: changed(REDUCE, steps=steps_of(REDUCE)[:3]), ["chunk 1 on chip 4 lacks the part of"]),
-    "wrong bytes": (lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), bytes=512), ["step 1", "chip 4 to chip 0", "chunk 0", "512 bytes", "1,024"]),
+    "an addition in a gather": (
+        lambda: swap(GATHER, 1, 0, reduce=True),
+        ["step 1", "all_gather adds nothing"],
+    ),
+    "no gather after the scatter": (
+        lambda: changed(REDUCE, steps=steps_of(REDUCE)[:3]),
+        ["chunk 1 on chip 4 lacks the part of"],
+    ),
+    "wrong bytes": (
+        lambda: swap(GATHER, 1, find(GATHER, 1, 4, 0), bytes=512),
+        ["step 1", "chip 4 to chip 0", "chunk 0", "512 bytes", "1,024"],
+    ),
     "a broadcast from a chip that has nothing": (
         lambda: Plan("broadcast", T3000, [[Transfer(0, 2, 0)]], 64, axis=1, root=0),
         ["step 1", "chip 0 sends chunk 0 to chip 2", "does not hold it"],
@@ -103,14 +185,22 @@ WRONG = {
         ["after the last step", "chip 5 does not hold chunk 0"],
     ),
     "a message that stops on the way": (
-        lambda: changed(point_to_point(T3000, 64, 4, 2), steps=steps_of(point_to_point(T3000, 64, 4, 2))[:1]),
+        lambda: changed(
+            point_to_point(T3000, 64, 4, 2), steps=steps_of(point_to_point(T3000, 64, 4, 2))[:1]
+        ),
         ["chip 2 does not hold chunk 0"],
     ),
-    "all-to-all with the part for oneself": (lambda: swap(EXCHANGE, 1, 0, chunk=0), ["after the last step", "chip 1 does not hold chunk 1"]),
+    "all-to-all with the part for oneself": (
+        lambda: swap(EXCHANGE, 1, 0, chunk=0),
+        ["after the last step", "chip 1 does not hold chunk 1"],
+    ),
     "a ring the wrong way round": (
         lambda: changed(
             all_gather(ROW, 64, axis=1, algorithm="one_way_ring"),
-            steps=[[Transfer(t.destination, t.source, t.chunk) for t in s] for s in all_gather(ROW, 64, axis=1, algorithm="one_way_ring").steps],
+            steps=[
+                [Transfer(t.destination, t.source, t.chunk) for t in s]
+                for s in all_gather(ROW, 64, axis=1, algorithm="one_way_ring").steps
+            ],
         ),
         ["step 1", "chip 1 sends chunk 0 to chip 0", "does not hold it"],
     ),
@@ -123,11 +213,18 @@ def test_a_wrong_plan_is_refused_with_chip_chunk_and_step(name):
     plan = build()
     with pytest.raises(TTKitError) as refused:
         plan.validate()
-    for phrase in ["step", "chip", "chunk" if "chunk" in str(refused.value) else "message", *phrases]:
+    for phrase in [
+        "step",
+        "chip",
+        "chunk" if "chunk" in str(refused.value) else "message",
+        *phrases,
+    ]:
         assert phrase in str(refused.value)
 
 
-@pytest.mark.parametrize("plan", [GATHER, SCATTER, REDUCE, EXCHANGE, all_reduce(ROW, 4096, algorithm="tree")], ids=str)
+@pytest.mark.parametrize(
+    "plan", [GATHER, SCATTER, REDUCE, EXCHANGE, all_reduce(ROW, 4096, algorithm="tree")], ids=str
+)
 def test_a_right_plan_is_let_through(plan):
     assert plan.validate() is plan
 
@@ -145,13 +242,31 @@ def test_a_plan_written_by_hand():
         (lambda: Plan("all_gather", N300, [], 10.5), "shard_bytes=10.5 must be a whole number"),
         (lambda: Plan("all_gather", N300, [], None), "shard_bytes=None"),
         (lambda: Plan("all_gather", N300, [], 10, pieces=0), "pieces=0"),
-        (lambda: Plan("broadcast", N300, [], 10), "root=None must be the sender's number in its group, 0 to 1"),
-        (lambda: Plan("point_to_point", N300, [], 10, root=0), "destination=None must be the id of a chip"),
-        (lambda: Plan("all_gather", N300, [Transfer(0, 1, 0)], 10), "step 1 .* a step is a list of Transfer"),
+        (
+            lambda: Plan("broadcast", N300, [], 10),
+            "root=None must be the sender's number in its group, 0 to 1",
+        ),
+        (
+            lambda: Plan("point_to_point", N300, [], 10, root=0),
+            "destination=None must be the id of a chip",
+        ),
+        (
+            lambda: Plan("all_gather", N300, [Transfer(0, 1, 0)], 10),
+            "step 1 .* a step is a list of Transfer",
+        ),
         (lambda: Plan("all_gather", N300, [[(0, 1, 0)]], 10), "a step is a list of Transfer"),
-        (lambda: Plan("all_gather", N300, [[Transfer(0, 1, "a")]], 10).validate(), "step 1 of 1 .* 'a', which is not a chunk's number"),
-        (lambda: Plan("all_gather", N300, [[Transfer(0, 1, ())]], 10).validate(), "not a chunk's number"),
-        (lambda: Plan("all_gather", N300, [[Transfer(None, 1, 0)]], 10).validate(), "there is no chip None"),
+        (
+            lambda: Plan("all_gather", N300, [[Transfer(0, 1, "a")]], 10).validate(),
+            "step 1 of 1 .* 'a', which is not a chunk's number",
+        ),
+        (
+            lambda: Plan("all_gather", N300, [[Transfer(0, 1, ())]], 10).validate(),
+            "not a chunk's number",
+        ),
+        (
+            lambda: Plan("all_gather", N300, [[Transfer(None, 1, 0)]], 10).validate(),
+            "there is no chip None",
+        ),
     ],
 )
 def test_what_is_no_plan(ask, phrase):
@@ -160,4 +275,14 @@ def test_what_is_no_plan(ask, phrase):
 
 
 def test_chunks_as_a_list():
-    assert Plan("all_reduce", N300, [[Transfer(0, 1, [0, 1], reduce=True)], [Transfer(1, 0, [0, 1])]], 10).validate().total_bytes == 20
+    assert (
+        Plan(
+            "all_reduce",
+            N300,
+            [[Transfer(0, 1, [0, 1], reduce=True)], [Transfer(1, 0, [0, 1])]],
+            10,
+        )
+        .validate()
+        .total_bytes
+        == 20
+    )

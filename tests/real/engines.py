@@ -1,7 +1,10 @@
-"""Engines on the real ttnn's mock cluster: `engines.py REAL`, where REAL is what setup_mock.py made. Two ranks, as two meshes and as one big one.
+"""Engines on the real ttnn's mock cluster:
 
-The two meshes run lesson 05's own cells; values mean nothing there, and `lessons.same` says so. Exit status 1, with what went wrong, else a line for each.
-"""
+`engines.py REAL`, where REAL is what setup_mock.py made. Two ranks, as two meshes and as one big
+one.
+
+The two meshes run lesson 05's own cells; values mean nothing there, and `lessons.same` says so.
+Exit status 1, with what went wrong, else a line for each."""
 
 import contextlib
 import io
@@ -14,24 +17,43 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REAL = pathlib.Path(sys.argv[1]).resolve()
 sys.path.insert(0, str(ROOT))
-os.environ |= {"TTKIT_BACKEND": "ttnn", "TTKIT_PROGRESS": "0", "TT_METAL_SLOW_DISPATCH_MODE": "1", "LOGURU_LEVEL": "ERROR", "PYTHONPATH": str(ROOT)}
-os.environ["TT_METAL_MOCK_CLUSTER_DESC_PATH"] = str(REAL / "t3000.yaml")  # of this process; each rank has its own
+os.environ |= {
+    "TTKIT_BACKEND": "ttnn",
+    "TTKIT_PROGRESS": "0",
+    "TT_METAL_SLOW_DISPATCH_MODE": "1",
+    "LOGURU_LEVEL": "ERROR",
+    "PYTHONPATH": str(ROOT),
+}
+# of this process; each rank has its own
+os.environ["TT_METAL_MOCK_CLUSTER_DESC_PATH"] = str(REAL / "t3000.yaml")
 
 import ttkit  # noqa: E402
 from ttkit import lessons  # noqa: E402
 from ttkit.cluster.cells import run_cell  # noqa: E402
 
-APPLY = ("I am {rank} of {size}", "mesh = ttnn.open_mesh_device", "travelling = np.array", "builtin = np.empty_like", "one_process = np.maximum")
+APPLY = (
+    "I am {rank} of {size}",
+    "mesh = ttnn.open_mesh_device",
+    "travelling = np.array",
+    "builtin = np.empty_like",
+    "one_process = np.maximum",
+)
 
 
 def bindings(folder, parts, descriptor, shared):
     """A configuration folder for two ranks, each with the cluster descriptor of its part."""
     lines = ["rank_bindings:"]
     for rank in range(2):
-        place = f"mesh_id: 0, mesh_host_rank: {rank}" if shared else f"mesh_id: {rank}, mesh_host_rank: 0"
+        place = (
+            f"mesh_id: 0, mesh_host_rank: {rank}"
+            if shared
+            else f"mesh_id: {rank}, mesh_host_rank: 0"
+        )
         mock = f"TT_METAL_MOCK_CLUSTER_DESC_PATH: {REAL}/{parts}{rank}.yaml"
         lines.append(f"  - {{rank: {rank}, {place}, env_overrides: {{{mock}}}}}")
-    (folder / "rank_bindings.yaml").write_text("\n".join([*lines, f"mesh_graph_desc_path: {REAL}/{descriptor}"]) + "\n")
+    (folder / "rank_bindings.yaml").write_text(
+        "\n".join([*lines, f"mesh_graph_desc_path: {REAL}/{descriptor}"]) + "\n"
+    )
     return folder
 
 
@@ -41,7 +63,10 @@ def lesson_cells():
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     found = [next(source for source in sources if mark in source) for mark in APPLY]
     # Which boards a rank has is in the mock's descriptor here, not in a variable.
-    return [source.replace("os.environ['TT_VISIBLE_DEVICES']", "os.environ.get('TT_VISIBLE_DEVICES')") for source in found]
+    return [
+        source.replace("os.environ['TT_VISIBLE_DEVICES']", "os.environ.get('TT_VISIBLE_DEVICES')")
+        for source in found
+    ]
 
 
 def two_meshes(folder):
@@ -49,7 +74,10 @@ def two_meshes(folder):
     import numpy
 
     said = io.StringIO()
-    with ttkit.Cluster(bindings(folder, "t3000_host", "two_meshes.textproto", False)) as cluster, contextlib.redirect_stdout(said):
+    with (
+        ttkit.Cluster(bindings(folder, "t3000_host", "two_meshes.textproto", False)) as cluster,
+        contextlib.redirect_stdout(said),
+    ):
         for cell in lesson_cells():
             if cell.startswith("%%px\n"):
                 run_cell(cluster, cell.removeprefix("%%px\n"))
@@ -61,7 +89,8 @@ def two_meshes(folder):
     assert kinds == ["ttnn", "ttnn"], kinds
     assert sums == [3.0, 3.0], sums
     assert text.count("I am") == 2 and "I am 1 of 2" in text, text
-    assert text.count("on one of my chips (4, 4)") == 2, text  # 16 samples over two ranks of two chips
+    # 16 samples over two ranks of two chips
+    assert text.count("on one of my chips (4, 4)") == 2, text
     assert text.count("(shape only: no kernel runs on a mock cluster)") == 2, text
     return "two meshes: lesson 05's cells, " + str(len(APPLY)) + " of them; MPI's sum is right"
 
@@ -85,7 +114,12 @@ def on_the_big_mesh():
         ttnn.visualize_mesh_device(mesh)
     picture = table.getvalue() + mesh_html(mesh)
     mapper = ttnn.ShardTensor2dMesh(mesh, dims=(0, 1), mesh_shape=(2, 4))
-    x = ttkit.from_numpy(numpy.zeros((64, 128), numpy.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    x = ttkit.from_numpy(
+        numpy.zeros((64, 128), numpy.float32),
+        device=mesh,
+        layout=ttnn.TILE_LAYOUT,
+        mesh_mapper=mapper,
+    )
     y = ttnn.gelu(x)
     z = ttnn.all_gather(x, dim=1, cluster_axis=1, topology=ttnn.Topology.Linear)
     total = numpy.empty(3)
@@ -96,14 +130,25 @@ def on_the_big_mesh():
 
 def one_big_mesh(folder):
     """A 2 x 4 mesh that two ranks share: both see all of it, half of it as their own."""
-    with ttkit.Cluster(bindings(folder, "t3000_half", "one_mesh_two_hosts.textproto", True)) as cluster:
+    with ttkit.Cluster(
+        bindings(folder, "t3000_half", "one_mesh_two_hosts.textproto", True)
+    ) as cluster:
         answers = cluster.run(on_the_big_mesh)
-        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]  # what is open on a card is not known
+        # what is open on a card is not known
+        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
     for shape, devices, picture, shapes, total in answers:
         assert (shape, devices, total) == ((2, 4), 8, [0.0, 3.0, 6.0]), (shape, devices, total)
-        assert [picture.count(word) for word in ("Remote", "Local", "Dev. ID", "another rank")] == [4, 4, 4, 4], picture
+        assert [picture.count(word) for word in ("Remote", "Local", "Dev. ID", "another rank")] == [
+            4,
+            4,
+            4,
+            4,
+        ], picture
         assert shapes == [(32, 32), (32, 32), (32, 128)], shapes
-    return "one big mesh: 2x4 on both ranks, 4 devices local to each; gelu and all_gather have their shapes; MPI's sum is right"
+    return (
+        "one big mesh: 2x4 on both ranks, 4 devices local to each; "
+        "gelu and all_gather have their shapes; MPI's sum is right"
+    )
 
 
 def main():

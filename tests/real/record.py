@@ -1,4 +1,6 @@
-"""Run each lesson, and a training step of each form, on the simulator and write down the ttnn calls, and the namespace: `record.py FILE`."""
+"""Run each lesson, and a training step of each form, on the simulator and write down the ttnn
+calls, and the namespace: `record.py FILE`.
+"""
 
 import contextlib
 import io
@@ -13,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 
-# Where a lesson goes on to ranks (tests/real/engines.py has those) or to hundreds of alike training steps (one of each form is below).
+# Where a lesson goes on to ranks (tests/real/engines.py has those) or to hundreds of alike training
+# steps (one of each form is below).
 ENDS = ("%%px", "Cluster(", "Trainer(")
 
 
@@ -22,7 +25,9 @@ def lesson(path: pathlib.Path) -> list[dict]:
     import ttkit
 
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
-    cells = itertools.takewhile(lambda cell: not any(end in "".join(cell["source"]) for end in ENDS), cells)
+    cells = itertools.takewhile(
+        lambda cell: not any(end in "".join(cell["source"]) for end in ENDS), cells
+    )
     names: dict = {"__name__": "__lesson__"}
     os.chdir(path.parent)  # as Jupyter does; a lesson may go elsewhere
     with ttkit.tape() as calls, contextlib.redirect_stdout(io.StringIO()):
@@ -39,11 +44,14 @@ def lesson(path: pathlib.Path) -> list[dict]:
     return list(calls)
 
 
-FORMS = {"data parallel 8": (8, 1), "tensor parallel 8": (1, 8), "data 2 x tensor 4": (2, 4)}  # replicas, and devices that share the weights
+# replicas, and devices that share the weights
+FORMS = {"data parallel 8": (8, 1), "tensor parallel 8": (1, 8), "data 2 x tensor 4": (2, 4)}
 
 
 def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
-    """The calls of one training step: forward, backward, averaging, clipping, AdamW; lengths that fill no tile."""
+    """The calls of one training step: forward, backward, averaging, clipping, AdamW; lengths
+    that fill no tile.
+    """
     import numpy as np
 
     import ttkit
@@ -56,13 +64,28 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
 
     (replicas, parts), narrow = form, dtype == "bfloat16"
     config = TransformerConfig(
-        kind, num_heads=8, num_groups=8, embedding_dim=64, num_blocks=1, vocab_size=97, max_sequence_length=40, weight_tying=narrow, dropout_prob=0.1
+        kind,
+        num_heads=8,
+        num_groups=8,
+        embedding_dim=64,
+        num_blocks=1,
+        vocab_size=97,
+        max_sequence_length=40,
+        weight_tying=narrow,
+        dropout_prob=0.1,
     )
     ttkit.strict()
     with ttkit.tape() as calls:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
         with ttnn.open_mesh_device(ttnn.MeshShape(*form)) as mesh:
-            layout = Layout(mesh, 1 if parts > 1 else None, parts, 0 if replicas > 1 else None, replicas, getattr(ttnn, dtype))
+            layout = Layout(
+                mesh,
+                1 if parts > 1 else None,
+                parts,
+                0 if replicas > 1 else None,
+                replicas,
+                getattr(ttnn, dtype),
+            )
             model = create_model(config, layout)
             model.init_weights(0)
             parameters = model.parameters()
@@ -81,7 +104,10 @@ def namespace() -> dict[str, list[str]]:
     """Public names of the simulated ttnn and of its inner namespaces."""
     from ttkit.sim import ttnn
 
-    inner = {name: sorted(vars(getattr(ttnn, name))) for name in ("transformer", "experimental", "model_preprocessing")}
+    inner = {
+        name: sorted(vars(getattr(ttnn, name)))
+        for name in ("transformer", "experimental", "model_preprocessing")
+    }
     return {"": sorted(n for n in vars(ttnn) if not n.startswith("_")), **inner}
 
 

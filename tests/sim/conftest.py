@@ -47,7 +47,9 @@ def wide():
 
 @pytest.fixture
 def put():
-    """put(mesh, shape, "S0R", ...) gives a tensor of random values, every shard of which has `shape`."""
+    """put(mesh, shape, "S0R", ...) gives a tensor of random values, every shard of which has
+    `shape`.
+    """
     random = np.random.default_rng(7)
 
     def make(mesh, shape, kind="RR", dtype=ttnn.float32, low=None, layout=ttnn.TILE_LAYOUT):
@@ -61,7 +63,9 @@ def put():
         else:
             values = random.standard_normal(whole, np.float32)
             values = values if low is None else np.abs(values) + np.float32(low)
-        placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
+        placements = [
+            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims
+        ]
         mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
         return ttkit.from_numpy(values, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
 
@@ -76,14 +80,17 @@ def parts():
 
 @pytest.fixture
 def check(parts):
-    """check(result, reference, *inputs) compares each chip with `reference` of its inputs in float64.
+    """check(result, reference, *inputs) compares each chip with `reference` of its inputs in
+    float64.
 
     Lists of results are compared element by element; other options are `formulas.tolerance`'s.
     """
 
     def compare(result, reference, *inputs, **limits):
         results = list(result) if isinstance(result, (list, tuple)) else [result]
-        have, given = ([None if t is None else parts(t) for t in tensors] for tensors in (results, inputs))
+        have, given = (
+            [None if t is None else parts(t) for t in tensors] for tensors in (results, inputs)
+        )
         count = max(len(shards) for shards in (*have, *given) if shards is not None)
         for chip in range(count):
             wanted = reference(*(g if g is None else exact(g[chip]) for g in given))
@@ -93,7 +100,9 @@ def check(parts):
                 if got is None:
                     continue
                 assert got[chip].shape == want.shape
-                np.testing.assert_allclose(got[chip], want, **tolerance(tensor.dtype, **limits), err_msg=f"chip {chip}")
+                np.testing.assert_allclose(
+                    got[chip], want, **tolerance(tensor.dtype, **limits), err_msg=f"chip {chip}"
+                )
 
     def exact(values):
         return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
@@ -103,5 +112,7 @@ def check(parts):
 
 @pytest.fixture
 def distinct(parts):
-    """distinct(tensor): the number of different shards, to show that a test is about chips that differ."""
+    """distinct(tensor): the number of different shards, to show that a test is about chips that
+    differ.
+    """
     return lambda tensor: len({values.tobytes() for values in parts(tensor)})

@@ -11,9 +11,13 @@ from ttkit.errors import TTKitError
 
 B16 = ttnn.bfloat16
 KINDS = pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
-FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
+FLOATS = pytest.mark.parametrize(
+    "dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"]
+)
 # queries, and keys with values
-PAIRS = pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
+PAIRS = pytest.mark.parametrize(
+    "kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join
+)
 SDPA = ttnn.transformer.scaled_dot_product_attention
 
 
@@ -22,7 +26,9 @@ SDPA = ttnn.transformer.scaled_dot_product_attention
 def test_causal(mesh, put, check, kinds, length, groups):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, groups, length, 32), kinds[1], B16) for _ in range(2))
-    check(SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(length)), q, k, v, additions=length)
+    check(
+        SDPA(q, k, v), lambda q, k, v: attention(q, k, v, causal(length)), q, k, v, additions=length
+    )
 
 
 def test_causal_in_float32_outside_of_strict(wide, put, check):
@@ -36,16 +42,29 @@ def test_causal_in_float32_outside_of_strict(wide, put, check):
 def test_not_causal(mesh, put, check, kinds, queries, keys):
     q = put(mesh, (1, 4, queries, 64), kinds[0], B16)
     k, v = (put(mesh, (1, 2, keys, 64), kinds[1], B16) for _ in range(2))
-    check(SDPA(q, k, v, is_causal=False, scale=0.3), lambda q, k, v: attention(q, k, v, scale=0.3), q, k, v, additions=keys)
+    check(
+        SDPA(q, k, v, is_causal=False, scale=0.3),
+        lambda q, k, v: attention(q, k, v, scale=0.3),
+        q,
+        k,
+        v,
+        additions=keys,
+    )
 
 
 @PAIRS
-@pytest.mark.parametrize("front, length", [((1, 1), 32), ((2, 1), 32), ((1, 4), 32), ((2, 4), 32), ((1, 1), 160), ((2, 4), 160)], ids=str)
+@pytest.mark.parametrize(
+    "front, length",
+    [((1, 1), 32), ((2, 1), 32), ((1, 4), 32), ((2, 4), 32), ((1, 1), 160), ((2, 4), 160)],
+    ids=str,
+)
 def test_mask(mesh, put, check, kinds, front, length):
     q = put(mesh, (2, 4, length, 32), kinds[0], B16)
     k, v = (put(mesh, (2, 2, length, 32), "RR", B16) for _ in range(2))
     mask = put(mesh, (*front, length, length), kinds[1], B16)
-    check(SDPA(q, k, v, attn_mask=mask, is_causal=False), attention, q, k, v, mask, additions=length)
+    check(
+        SDPA(q, k, v, attn_mask=mask, is_causal=False), attention, q, k, v, mask, additions=length
+    )
 
 
 @pytest.mark.parametrize("past", [True, False])
@@ -53,18 +72,38 @@ def test_mask(mesh, put, check, kinds, front, length):
 def test_window(wide, put, check, past, length, window):
     q, k, v = (put(wide, (1, 2, length, 32), "S0R", B16) for _ in range(3))
     behind = np.arange(length)[:, None] - np.arange(length)
-    mask = np.where((behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2, 0, -np.inf)
-    check(SDPA(q, k, v, is_causal=past, sliding_window_size=window), lambda *qkv: attention(*qkv, mask), q, k, v, additions=length)
+    mask = np.where(
+        (behind >= 0) & (behind < window) if past else np.abs(behind) <= window // 2, 0, -np.inf
+    )
+    check(
+        SDPA(q, k, v, is_causal=past, sliding_window_size=window),
+        lambda *qkv: attention(*qkv, mask),
+        q,
+        k,
+        v,
+        additions=length,
+    )
 
 
 def test_joined_heads(wide, put, check):
     q, k, v = (put(wide, (2, 4, 64, 32), kind, B16) for kind in ("S0R", "RR", "RR"))
-    check(SDPA(q, k, v, output_concat_heads=True), lambda *qkv: join_heads(attention(*qkv, causal(64))), q, k, v, additions=64)
+    check(
+        SDPA(q, k, v, output_concat_heads=True),
+        lambda *qkv: join_heads(attention(*qkv, causal(64))),
+        q,
+        k,
+        v,
+        additions=64,
+    )
 
 
 def cut(x, heads, groups, transpose):
-    """Heads of 32 from [queries, keys, values] in the last dimension; keys transposed when asked."""
-    q, k, v = map(split_heads, np.split(x, [heads * 32, (heads + groups) * 32], -1), (heads, groups, groups))
+    """Heads of 32 from [queries, keys, values] in the last dimension; keys transposed when
+    asked.
+    """
+    q, k, v = map(
+        split_heads, np.split(x, [heads * 32, (heads + groups) * 32], -1), (heads, groups, groups)
+    )
     return q, k.swapaxes(2, 3) if transpose else k, v
 
 
@@ -75,11 +114,15 @@ def cut(x, heads, groups, transpose):
 def test_making_heads(mesh, put, check, dtype, kind, transpose, groups):
     width = (4 + 2 * (groups or 4)) * 32
     x = put(mesh, (2, 40, width), kind, dtype)
-    made = ttnn.transformer.split_query_key_value_and_split_heads(x, num_heads=4, num_kv_heads=groups, transpose_key=transpose)
+    made = ttnn.transformer.split_query_key_value_and_split_heads(
+        x, num_heads=4, num_kv_heads=groups, transpose_key=transpose
+    )
     assert isinstance(made, tuple)
     check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
     x = put(mesh, (2, 1, 40, width), kind, dtype)
-    made = ttnn.experimental.nlp_create_qkv_heads(x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose)
+    made = ttnn.experimental.nlp_create_qkv_heads(
+        x, num_heads=4, num_kv_heads=groups, transpose_k_heads=transpose
+    )
     check(made, lambda x: cut(x, 4, groups or 4, transpose), x)
 
 
@@ -118,11 +161,17 @@ def test_attention_softmax(mesh, put, check, dtype, kinds):
 @pytest.mark.parametrize("token", [None, 5])
 def test_rotary_by_halves(mesh, put, check, dtype, kinds, token):
     x = put(mesh, (2, 3, 32, 64), kinds[0], dtype)
-    cos, sin = put(mesh, (1, 1, 96, 64), kinds[1], dtype), put(mesh, (1, 1, 96, 64), kinds[1], dtype)
+    cos, sin = (
+        put(mesh, (1, 1, 96, 64), kinds[1], dtype),
+        put(mesh, (1, 1, 96, 64), kinds[1], dtype),
+    )
 
     def reference(x, cos, sin):
         rows = slice(0, 32) if token is None else slice(token, token + 1)
-        return x * cos[..., rows, :] + np.concatenate([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
+        return (
+            x * cos[..., rows, :]
+            + np.concatenate([-x[..., 32:], x[..., :32]], -1) * sin[..., rows, :]
+        )
 
     check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
 
@@ -143,7 +192,9 @@ def test_rotary_gives_whole_tiles(wide, put, parts):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
     x = put(mesh, (2, 3, 32, 64), kinds[0], B16)
-    cos, sin = (put(mesh, (1, heads, 96, 64), kinds[1] if heads == 1 else "RR", B16) for _ in range(2))
+    cos, sin = (
+        put(mesh, (1, heads, 96, 64), kinds[1] if heads == 1 else "RR", B16) for _ in range(2)
+    )
     pairs = np.zeros((1, 1, 32, 32), np.float32)
     pairs[..., range(0, 32, 2), range(1, 32, 2)] = 1
     pairs[..., range(1, 32, 2), range(0, 32, 2)] = -1
@@ -157,44 +208,119 @@ def test_rotary_by_neighbours(mesh, put, check, kinds, heads):
 
 
 def test_rotary_by_neighbours_of_one_token(wide, put, check):
-    x, cos, sin = put(wide, (1, 8, 4, 32), "S0R", B16), put(wide, (1, 8, 1, 32), "RR", B16), put(wide, (1, 8, 1, 32), "RS0", B16)
-    eye = ttkit.from_numpy(np.eye(32, dtype=np.float32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide)
+    x, cos, sin = (
+        put(wide, (1, 8, 4, 32), "S0R", B16),
+        put(wide, (1, 8, 1, 32), "RR", B16),
+        put(wide, (1, 8, 1, 32), "RS0", B16),
+    )
+    eye = ttkit.from_numpy(
+        np.eye(32, dtype=np.float32)[None, None], dtype=B16, layout=ttnn.TILE_LAYOUT, device=wide
+    )
     out = ttnn.experimental.rotary_embedding_llama(x, cos, sin, eye, is_decode_mode=True)
     check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
 
 
 def heads(p, *shapes, **options):
-    return [p(shape, dtype=options.get("dtype", B16), layout=options.get("layout", ttnn.TILE_LAYOUT)) for shape in shapes]
+    return [
+        p(shape, dtype=options.get("dtype", B16), layout=options.get("layout", ttnn.TILE_LAYOUT))
+        for shape in shapes
+    ]
 
 
 Q = (1, 4, 64, 32)
 SPLIT, X = ttnn.transformer.split_query_key_value_and_split_heads, ttnn.experimental
 REFUSED = {
     "rank": (lambda p: SDPA(*heads(p, *[(4, 64, 32)] * 3)), r"3 not in \[-4, 3\)"),
-    "float32": (lambda p: SDPA(*heads(p, Q, Q, Q, dtype=ttnn.float32)), "must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::FLOAT32"),
-    "row-major": (lambda p: SDPA(*heads(p, Q, Q, Q, layout=ttnn.ROW_MAJOR_LAYOUT)), "Inputs to SDPA must be tilized"),
-    "lengths": (lambda p: SDPA(*heads(p, Q, *[(1, 4, 32, 32)] * 2)), "Causal SDPA requires Q and K to have the same sequence length. Got Q: 64, K: 32"),
+    "float32": (
+        lambda p: SDPA(*heads(p, Q, Q, Q, dtype=ttnn.float32)),
+        "must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::FLOAT32",
+    ),
+    "row-major": (
+        lambda p: SDPA(*heads(p, Q, Q, Q, layout=ttnn.ROW_MAJOR_LAYOUT)),
+        "Inputs to SDPA must be tilized",
+    ),
+    "lengths": (
+        lambda p: SDPA(*heads(p, Q, *[(1, 4, 32, 32)] * 2)),
+        "Causal SDPA requires Q and K to have the same sequence length. Got Q: 64, K: 32",
+    ),
     "groups": (lambda p: SDPA(*heads(p, Q, *[(1, 3, 64, 32)] * 2)), "Got Q: 4, K: 3"),
-    "size": (lambda p: SDPA(*heads(p, Q, *[(1, 4, 64, 64)] * 2)), "K and V hidden dim must match. Got K: 64, V: 64"),
-    "batch": (lambda p: SDPA(*heads(p, (2, 4, 64, 32), Q, Q)), "K and V batch must match. Got K: 1, V: 1"),
-    "padded": (lambda p: SDPA(*heads(p, *[(1, 4, 64, 40)] * 3)), "Padding is not supported on the head_dim dimension"),
-    "two masks": (lambda p: SDPA(*heads(p, Q, Q, Q), attn_mask=p((1, 1, 64, 64), dtype=B16)), "is_causal and attn_mask cannot both be present"),
-    "mask heads": (lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 2, 64, 64))), "Mask num_heads must either be 1"),
-    "mask rows": (lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 1, 32, 64))), "Mask sequence length must match Q"),
-    "in place": (lambda p: ttnn.transformer.attention_softmax_(p((1, 2, 32, 32)), head_size=32), "in-place version when attention_mask is not set"),
-    "split rank": (lambda p: SPLIT(p((1, 2, 32, 192)), num_heads=2), "expected 3 dimensions, but found 4"),
+    "size": (
+        lambda p: SDPA(*heads(p, Q, *[(1, 4, 64, 64)] * 2)),
+        "K and V hidden dim must match. Got K: 64, V: 64",
+    ),
+    "batch": (
+        lambda p: SDPA(*heads(p, (2, 4, 64, 32), Q, Q)),
+        "K and V batch must match. Got K: 1, V: 1",
+    ),
+    "padded": (
+        lambda p: SDPA(*heads(p, *[(1, 4, 64, 40)] * 3)),
+        "Padding is not supported on the head_dim dimension",
+    ),
+    "two masks": (
+        lambda p: SDPA(*heads(p, Q, Q, Q), attn_mask=p((1, 1, 64, 64), dtype=B16)),
+        "is_causal and attn_mask cannot both be present",
+    ),
+    "mask heads": (
+        lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 2, 64, 64))),
+        "Mask num_heads must either be 1",
+    ),
+    "mask rows": (
+        lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 1, 32, 64))),
+        "Mask sequence length must match Q",
+    ),
+    "in place": (
+        lambda p: ttnn.transformer.attention_softmax_(p((1, 2, 32, 32)), head_size=32),
+        "in-place version when attention_mask is not set",
+    ),
+    "split rank": (
+        lambda p: SPLIT(p((1, 2, 32, 192)), num_heads=2),
+        "expected 3 dimensions, but found 4",
+    ),
     "split size": (lambda p: SPLIT(p((2, 32, 288)), num_heads=2), "Invalid head size: 48"),
-    "nlp width": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 160)), num_heads=3), "Unsupported input shape"),
-    "nlp dim 1": (lambda p: X.nlp_create_qkv_heads(p((2, 2, 32, 192)), num_heads=2), "is not equal to 1"),
-    "nlp size": (lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 96)), num_heads=2), "heads of size 16, which ttnn pads"),
-    "join rank": (lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))), "Input tensor must have rank 4"),
-    "join size": (lambda p: ttnn.transformer.concatenate_heads(p((2, 3, 32, 40))), "Head size must be a multiple of 32 but was found to be 40"),
-    "rotary width": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 96), *[(1, 1, 64, 96)] * 2)), r"Input X dimension \(96\) must be either 32"),
-    "rotary caches": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), (1, 1, 64, 64), (1, 1, 32, 64))), "Sine cache dimensions must match"),
-    "rotary short": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 64, 64), *[(1, 1, 32, 64)] * 2)), "must cover the input sequence length"),
-    "rotary token": (lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), *[(1, 1, 64, 64)] * 2), 99), "must cover the token index. Token index: 99"),
-    "llama type": (lambda p: X.rotary_embedding_llama(*[p((1, 1, 32, 32))] * 4), "All input tensors must have dtype = bfloat16"),
-    "llama matrix": (lambda p: X.rotary_embedding_llama(*heads(p, *[(1, 1, 64, 64)] * 4)), "must have 4th dim equal to TILE_WIDTH"),
+    "nlp width": (
+        lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 160)), num_heads=3),
+        "Unsupported input shape",
+    ),
+    "nlp dim 1": (
+        lambda p: X.nlp_create_qkv_heads(p((2, 2, 32, 192)), num_heads=2),
+        "is not equal to 1",
+    ),
+    "nlp size": (
+        lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 96)), num_heads=2),
+        "heads of size 16, which ttnn pads",
+    ),
+    "join rank": (
+        lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))),
+        "Input tensor must have rank 4",
+    ),
+    "join size": (
+        lambda p: ttnn.transformer.concatenate_heads(p((2, 3, 32, 40))),
+        "Head size must be a multiple of 32 but was found to be 40",
+    ),
+    "rotary width": (
+        lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 96), *[(1, 1, 64, 96)] * 2)),
+        r"Input X dimension \(96\) must be either 32",
+    ),
+    "rotary caches": (
+        lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), (1, 1, 64, 64), (1, 1, 32, 64))),
+        "Sine cache dimensions must match",
+    ),
+    "rotary short": (
+        lambda p: X.rotary_embedding(*heads(p, (1, 3, 64, 64), *[(1, 1, 32, 64)] * 2)),
+        "must cover the input sequence length",
+    ),
+    "rotary token": (
+        lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), *[(1, 1, 64, 64)] * 2), 99),
+        "must cover the token index. Token index: 99",
+    ),
+    "llama type": (
+        lambda p: X.rotary_embedding_llama(*[p((1, 1, 32, 32))] * 4),
+        "All input tensors must have dtype = bfloat16",
+    ),
+    "llama matrix": (
+        lambda p: X.rotary_embedding_llama(*heads(p, *[(1, 1, 64, 64)] * 4)),
+        "must have 4th dim equal to TILE_WIDTH",
+    ),
 }
 
 

@@ -10,8 +10,12 @@ from ttkit import ttnn
 from ttkit.dialect import DialectWarning, strict
 from ttkit.errors import TTKitError
 
-FLOATS = pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
-PAIRS = pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join)
+FLOATS = pytest.mark.parametrize(
+    "dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"]
+)
+PAIRS = pytest.mark.parametrize(
+    "kinds", [("RR", "RR"), ("S0R", "RR"), ("RR", "RS0"), ("S0R", "RS0")], ids="-".join
+)
 UNARY = ("relu", "silu", "gelu")
 
 
@@ -19,7 +23,9 @@ def gradients(function):
     """(grad, *inputs) -> the gradient of each input of an elementwise function."""
 
     def reference(grad, *inputs):
-        return [folded(grad * slope(function, *inputs, by=i), x.shape) for i, x in enumerate(inputs)]
+        return [
+            folded(grad * slope(function, *inputs, by=i), x.shape) for i, x in enumerate(inputs)
+        ]
 
     return reference
 
@@ -43,7 +49,9 @@ def test_one_operand(mesh, put, check, dtype, kinds, name):
 @PAIRS
 def test_gelu_by_tanh(mesh, put, check, kinds):
     grad, x = put(mesh, (33, 50), kinds[0]), put(mesh, (33, 50), kinds[1])
-    check(ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh), gradients(formulas.gelu_tanh), grad, x)
+    check(
+        ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh), gradients(formulas.gelu_tanh), grad, x
+    )
 
 
 def test_older_form_of_gelu(wide, put, check):
@@ -61,16 +69,32 @@ def test_older_form_of_gelu(wide, put, check):
 
 @pytest.mark.parametrize("name", ["silu", "gelu"])
 def test_into_a_given_tensor(wide, put, check, name):
-    grad, x, into = put(wide, (33, 50), "S0R"), put(wide, (33, 50), "RS0", low=0.5), put(wide, (33, 50), "S0R")
+    grad, x, into = (
+        put(wide, (33, 50), "S0R"),
+        put(wide, (33, 50), "RS0", low=0.5),
+        put(wide, (33, 50), "S0R"),
+    )
     assert getattr(ttnn, f"{name}_bw")(grad, x, input_grad=into)[0] is into
     check(into, gradients(formulas.UNARY[name]), grad, x)
 
 
 S = (1, 1, 32, 64)
 REFUSED = {
-    "shapes": (lambda p: ttnn.relu_bw(p(S), p((1, 1, 32, 32))), TTKitError, "Invalid subtile broadcast type"),
-    "gelu table": (lambda p: ttnn.gelu_bw(p(S), p(S), variant=ttnn.GeluVariant.FastLut), TTKitError, "GELU_BW does not support GeluVariant::FAST_LUT"),
-    "gelu shapes": (lambda p: ttnn.gelu_bw(p((1, 1, 1, 64)), p(S)), TTKitError, "to have the same logical shape"),
+    "shapes": (
+        lambda p: ttnn.relu_bw(p(S), p((1, 1, 32, 32))),
+        TTKitError,
+        "Invalid subtile broadcast type",
+    ),
+    "gelu table": (
+        lambda p: ttnn.gelu_bw(p(S), p(S), variant=ttnn.GeluVariant.FastLut),
+        TTKitError,
+        "GELU_BW does not support GeluVariant::FAST_LUT",
+    ),
+    "gelu shapes": (
+        lambda p: ttnn.gelu_bw(p((1, 1, 1, 64)), p(S)),
+        TTKitError,
+        "to have the same logical shape",
+    ),
 }
 
 

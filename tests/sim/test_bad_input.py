@@ -67,7 +67,10 @@ def test_the_error_says_what_and_why(mesh, tensor, make, kind, phrase):
 
 def test_closed_meshes_and_foreign_tensors(mesh, tensor):
     row, other = mesh.create_submeshes(ttnn.MeshShape(1, 4))
-    a, b = (ttkit.from_numpy(np.ones((32, 32), np.float32), device=m, layout=ttnn.TILE_LAYOUT) for m in (row, other))
+    a, b = (
+        ttkit.from_numpy(np.ones((32, 32), np.float32), device=m, layout=ttnn.TILE_LAYOUT)
+        for m in (row, other)
+    )
     with pytest.raises(TTKitError, match="different meshes"):
         ttnn.add(a, b)
     mesh.close()
@@ -104,16 +107,21 @@ def test_a_mapper_places_or_says_why_not(shape, size, dims, override):
     try:
         array = np.arange(int(np.prod(size)), dtype=np.float32).reshape(size)
         config = ttnn.MeshMapperConfig(
-            [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims], ttnn.MeshShape(override) if override else None
+            [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims],
+            ttnn.MeshShape(override) if override else None,
         )
         try:
-            tensor = ttkit.from_numpy(array, device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config))
+            tensor = ttkit.from_numpy(
+                array, device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config)
+            )
         except TTKitError as error:
             assert ": " in str(error)
             return
         shards = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(tensor)]
         assert len({s.shape for s in shards}) == 1 and tuple(tensor.shape) == shards[0].shape
         if array.size:
-            assert set(np.concatenate([s.ravel() for s in shards]).tolist()) == set(array.ravel().tolist())
+            assert set(np.concatenate([s.ravel() for s in shards]).tolist()) == set(
+                array.ravel().tolist()
+            )
     finally:
         mesh.close()

@@ -8,15 +8,47 @@ import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
 
-FLOATS = ["add", "atan2", "bias_gelu", "divide", "eq", "fmod", "ge", "gt", "le", "logaddexp", "logical_and", "logical_or", "logical_xor"]
-FLOATS += ["lt", "maximum", "minimum", "multiply", "ne", "remainder", "rsub", "squared_difference", "subtract"]
-SHAPES = [((2, 33, 20), (2, 33, 20)), ((2, 33, 20), (1, 33, 1)), ((1, 1, 20), (2, 33, 20)), ((4, 2, 8, 8), (8, 8))]
+FLOATS = [
+    "add",
+    "atan2",
+    "bias_gelu",
+    "divide",
+    "eq",
+    "fmod",
+    "ge",
+    "gt",
+    "le",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+]
+FLOATS += [
+    "lt",
+    "maximum",
+    "minimum",
+    "multiply",
+    "ne",
+    "remainder",
+    "rsub",
+    "squared_difference",
+    "subtract",
+]
+SHAPES = [
+    ((2, 33, 20), (2, 33, 20)),
+    ((2, 33, 20), (1, 33, 1)),
+    ((1, 1, 20), (2, 33, 20)),
+    ((4, 2, 8, 8), (8, 8)),
+]
 
 
 @pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
 @pytest.mark.parametrize("name", FLOATS)
 def test_each_chip_has_the_formulas_values(mesh, put, check, name, kinds):
-    a, b = put(mesh, (2, 33, 20), kinds[0]), put(mesh, (2, 33, 20), kinds[1], low=0.5 if name in ("fmod", "remainder") else None)
+    a, b = (
+        put(mesh, (2, 33, 20), kinds[0]),
+        put(mesh, (2, 33, 20), kinds[1], low=0.5 if name in ("fmod", "remainder") else None),
+    )
     check(getattr(ttnn, name)(a, b), BINARY[name], a, b)
 
 
@@ -27,7 +59,9 @@ def test_sizes_of_one_repeat(mesh, put, check, name, shapes):
     check(getattr(ttnn, name)(a, b), BINARY[name], a, b)
 
 
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "rsub", "eq", "lt", "pow", "remainder"])
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "divide", "rsub", "eq", "lt", "pow", "remainder"]
+)
 @pytest.mark.parametrize("number", [2, 0.5])
 def test_with_a_number(mesh, put, check, name, number):
     x = put(mesh, (2, 32, 20), "RS0", low=0.5)
@@ -35,7 +69,22 @@ def test_with_a_number(mesh, put, check, name, number):
 
 
 EDGES = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, -1e38, 1e-40, -1e-40, 1.0, -1.0, 3.0, -3.0]
-ANY = ["add", "subtract", "rsub", "multiply", "divide", "maximum", "minimum", "atan2", "eq", "ne", "lt", "le", "gt", "ge"]
+ANY = [
+    "add",
+    "subtract",
+    "rsub",
+    "multiply",
+    "divide",
+    "maximum",
+    "minimum",
+    "atan2",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+]
 ANY += ["logical_and", "logical_or", "logical_xor", "squared_difference"]
 
 
@@ -45,7 +94,9 @@ def test_special_values(wide, parts, name):
     first, second = np.meshgrid(np.float32(EDGES), np.float32(EDGES))
     a, b = (ttkit.from_numpy(x, layout=ttnn.TILE_LAYOUT, device=wide) for x in (first, second))
     with np.errstate(all="ignore"):
-        want = np.asarray(BINARY[name](first.astype(np.float64), second.astype(np.float64)), np.float32)
+        want = np.asarray(
+            BINARY[name](first.astype(np.float64), second.astype(np.float64)), np.float32
+        )
     for have in parts(getattr(ttnn, name)(a, b)):
         np.testing.assert_allclose(have, want, **tolerance())
         signed = (want == 0) & (name not in ("maximum", "minimum"))  # either zero is the larger
@@ -69,7 +120,12 @@ def test_in_place_replaces_the_first(wide, put, check):
 
 def test_fused_activations(wide, put, check):
     a, b = put(wide, (32, 64), "S0R"), put(wide, (32, 64))
-    check(ttnn.add(a, b, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)]), lambda a, b: np.maximum(a + b, 0), a, b)
+    check(
+        ttnn.add(a, b, activations=[ttnn.UnaryWithParam(ttnn.UnaryOpType.RELU)]),
+        lambda a, b: np.maximum(a + b, 0),
+        a,
+        b,
+    )
 
 
 def test_shapes_that_do_not_fit(wide, put):
@@ -78,7 +134,11 @@ def test_shapes_that_do_not_fit(wide, put):
 
 
 def test_where_and_multiply_add(mesh, put, check):
-    p, a, b = put(mesh, (2, 32, 20), "S0R"), put(mesh, (2, 32, 20)), put(mesh, (2, 32, 20), "RS0", low=0.5)
+    p, a, b = (
+        put(mesh, (2, 32, 20), "S0R"),
+        put(mesh, (2, 32, 20)),
+        put(mesh, (2, 32, 20), "RS0", low=0.5),
+    )
     check(ttnn.where(ttnn.gtz(p), a, b), lambda p, a, b: np.where(p > 0, a, b), p, a, b)
     check(ttnn.addcmul(p, a, b, value=0.5), lambda p, a, b: p + 0.5 * a * b, p, a, b)
     check(ttnn.addcdiv(p, a, b, value=0.5), lambda p, a, b: p + 0.5 * a / b, p, a, b)
@@ -100,7 +160,9 @@ TYPES = ["bfloat16", "float32", "bfloat8_b", "int32", "uint32", "uint16", "uint8
 
 
 def of(mesh, dtype, layout=ttnn.TILE_LAYOUT):
-    return ttkit.from_numpy(np.full((32, 32), 7, np.float32), dtype=getattr(ttnn, dtype), device=mesh, layout=layout)
+    return ttkit.from_numpy(
+        np.full((32, 32), 7, np.float32), dtype=getattr(ttnn, dtype), device=mesh, layout=layout
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +187,12 @@ def test_types_of_results_and_refusals(wide, name, a, b, expected):
 
 def test_row_major_with_tiles_gives_tiles(wide):
     rows, tiles = of(wide, "float32", ttnn.ROW_MAJOR_LAYOUT), of(wide, "float32")
-    assert [ttnn.add(a, b).layout.name for a in (rows, tiles) for b in (rows, tiles)] == ["ROW_MAJOR", "TILE", "TILE", "TILE"]
+    assert [ttnn.add(a, b).layout.name for a in (rows, tiles) for b in (rows, tiles)] == [
+        "ROW_MAJOR",
+        "TILE",
+        "TILE",
+        "TILE",
+    ]
 
 
 def test_a_number_comes_first_where_ttnn_has_it(wide, put, check):

@@ -1,4 +1,6 @@
-"""Work on several threads: every job runs once, BLAS gets its threads back, warnings and errors behave as in one thread."""
+"""Work on several threads: every job runs once, BLAS gets its threads back, warnings and errors
+behave as in one thread.
+"""
 
 import os
 import threading
@@ -41,7 +43,9 @@ def test_jobs_may_start_jobs():
 
 def test_several_callers_at_once():
     before, done = blas_threads(), []
-    callers = [threading.Thread(target=blocks.run, args=([lambda: done.append(1)] * 20,)) for _ in range(4)]
+    callers = [
+        threading.Thread(target=blocks.run, args=([lambda: done.append(1)] * 20,)) for _ in range(4)
+    ]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -57,7 +61,8 @@ def test_numpy_does_not_warn_in_any_thread():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 on: fork in a process with threads
+# Python 3.12 on: fork in a process with threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_has_threads_of_its_own():
     blocks.run([lambda: None] * 4)
     child = os.fork()
@@ -71,7 +76,8 @@ def test_a_forked_child_has_threads_of_its_own():
 @pytest.mark.parametrize(
     "a, b",
     [
-        ((1, 1, 700, 640), (1, 1, 640, 700)),  # more columns than rows do not fit into eight equal pieces
+        # more columns than rows do not fit into eight equal pieces
+        ((1, 1, 700, 640), (1, 1, 640, 700)),
         ((2, 4, 130, 640), (1, 1, 640, 601)),
         ((1, 1, 640, 512), (2, 4, 512, 300)),
         ((2, 1, 256, 128), (1, 4, 128, 96)),
@@ -80,4 +86,9 @@ def test_a_forked_child_has_threads_of_its_own():
 def test_products_in_pieces_equal_numpy(a, b):
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal(a, dtype=np.float32), rng.standard_normal(b, dtype=np.float32)
-    np.testing.assert_allclose(product(x, y, 2), np.matmul(x.astype(np.float64), y.astype(np.float64)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        product(x, y, 2),
+        np.matmul(x.astype(np.float64), y.astype(np.float64)),
+        rtol=1e-3,
+        atol=1e-3,
+    )

@@ -16,12 +16,16 @@ SUMMED = [ttnn.float32, ttnn.bfloat16, ttnn.int32]
 def same(tensor, naive, dtype):
     near = 0.02 if dtype in FLOATS[1:] else 0
     for at, values in parts(tensor).items():
-        np.testing.assert_allclose(values, naive.parts[at], atol=near, rtol=near, err_msg=f"at {at}")
+        np.testing.assert_allclose(
+            values, naive.parts[at], atol=near, rtol=near, err_msg=f"at {at}"
+        )
     assert list(parts(tensor)) == sorted(naive.parts)
 
 
 @many(80)
-@given(places(least=1, kinds=WHOLE, layouts=[ROWS]), st.integers(0, 1), st.integers(-8, 7), st.data())
+@given(
+    places(least=1, kinds=WHOLE, layouts=[ROWS]), st.integers(0, 1), st.integers(-8, 7), st.data()
+)
 def test_gathers_and_sums(place, axis, dim, data):
     with laid(place) as (mesh, t):
         along, rank = mesh.shape[axis], len(place.shape)
@@ -35,9 +39,17 @@ def test_gathers_and_sums(place, axis, dim, data):
             same(tensor, Naive(naive.mesh, picked), ttnn.float32)
         sender = data.draw(st.sampled_from(list(naive.parts)))
         picked = {c: naive.parts[naive.group(c, axis)[sender[axis]]] for c in naive.parts}
-        same(ttnn.broadcast(t, ttnn.MeshCoordinate(sender), cluster_axis=axis), Naive(naive.mesh, picked), ttnn.float32)
+        same(
+            ttnn.broadcast(t, ttnn.MeshCoordinate(sender), cluster_axis=axis),
+            Naive(naive.mesh, picked),
+            ttnn.float32,
+        )
         receiver = data.draw(st.sampled_from(naive.group(sender, axis)))
-        same(ttnn.point_to_point(t, ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)), naive.send(sender, receiver), ttnn.float32)
+        same(
+            ttnn.point_to_point(t, ttnn.MeshCoordinate(sender), ttnn.MeshCoordinate(receiver)),
+            naive.send(sender, receiver),
+            ttnn.float32,
+        )
         if place.dtype in SUMMED:
             total = ttnn.all_reduce(t, cluster_axis=axis)
             same(total, naive.all_reduce(axis), place.dtype)
@@ -46,19 +58,34 @@ def test_gathers_and_sums(place, axis, dim, data):
                 same(ttnn.all_gather(t, dim), naive.all_gather(dim, None), ttnn.float32)
             if rank > 1:
                 wide = Naive(naive.mesh, parts(gathered))
-                same(ttnn.reduce_scatter(gathered, dim, cluster_axis=axis), wide.reduce_scatter(dim, axis), place.dtype)
+                same(
+                    ttnn.reduce_scatter(gathered, dim, cluster_axis=axis),
+                    wide.reduce_scatter(dim, axis),
+                    place.dtype,
+                )
         if gathered.layout is ROWS:
             wide = Naive(naive.mesh, parts(gathered))
             same(ttnn.mesh_partition(gathered, dim, axis), wide.partition(dim, axis), ttnn.float32)
             line = ttnn.repeat(t, [mesh.get_num_devices()] + [1] * (rank - 1))
-            same(ttnn.mesh_partition(line, 0), Naive(naive.mesh, parts(line)).partition(0, None), ttnn.float32)
+            same(
+                ttnn.mesh_partition(line, 0),
+                Naive(naive.mesh, parts(line)).partition(0, None),
+                ttnn.float32,
+            )
 
 
 def test_given_outputs_are_written():
     with opened(T3000) as mesh:
-        t, out = (put(mesh, Place(None, "each", [2, 4], ttnn.float32, ROWS, seed)) for seed in (0, 50))
+        t, out = (
+            put(mesh, Place(None, "each", [2, 4], ttnn.float32, ROWS, seed)) for seed in (0, 50)
+        )
         kept, sent = parts(out), parts(t)
-        assert ttnn.point_to_point(t, ttnn.MeshCoordinate(0, 1), ttnn.MeshCoordinate(0, 3), output_tensor=out) is out
+        assert (
+            ttnn.point_to_point(
+                t, ttnn.MeshCoordinate(0, 1), ttnn.MeshCoordinate(0, 3), output_tensor=out
+            )
+            is out
+        )
         for at, values in parts(out).items():
             np.testing.assert_array_equal(values, sent[0, 1] if at == (0, 3) else kept[at])
         wide = ttnn.zeros([2, 16], ttnn.float32, ROWS, mesh)
@@ -72,11 +99,26 @@ def test_refused():
         part = put(mesh, Place(None, "corner", [3, 4], ttnn.float32, TILE, 0))
         needs_all = "every chip of the mesh takes part"
         refused(lambda: ttnn.all_gather(part, 0, cluster_axis=1), needs_all)
-        refused(lambda: ttnn.all_gather(t, 0, cluster_axis=1, output_tensor=t), "the result has shape [12, 4]")
-        refused(lambda: ttnn.reduce_scatter(ttnn.reshape(t, [12]), 0, cluster_axis=0), "rank 2 tensors at minimum")
-        refused(lambda: ttnn.reduce_scatter(t, 1, cluster_axis=0, num_links=0), "num_links must be greater than 0")
-        refused(lambda: ttnn.all_reduce(t, cluster_axis=0, num_links=0), "num_links should be more than 0")
-        refused(lambda: ttnn.all_reduce(ttnn.typecast(ttnn.abs(t), ttnn.uint32), cluster_axis=0), "does not take UINT32")
+        refused(
+            lambda: ttnn.all_gather(t, 0, cluster_axis=1, output_tensor=t),
+            "the result has shape [12, 4]",
+        )
+        refused(
+            lambda: ttnn.reduce_scatter(ttnn.reshape(t, [12]), 0, cluster_axis=0),
+            "rank 2 tensors at minimum",
+        )
+        refused(
+            lambda: ttnn.reduce_scatter(t, 1, cluster_axis=0, num_links=0),
+            "num_links must be greater than 0",
+        )
+        refused(
+            lambda: ttnn.all_reduce(t, cluster_axis=0, num_links=0),
+            "num_links should be more than 0",
+        )
+        refused(
+            lambda: ttnn.all_reduce(ttnn.typecast(ttnn.abs(t), ttnn.uint32), cluster_axis=0),
+            "does not take UINT32",
+        )
         refused(lambda: ttnn.all_reduce(part, cluster_axis=1), needs_all)
         refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: pieces of 1")
 
@@ -86,5 +128,9 @@ def test_refused():
 def test_sums_that_overflow_say_nothing(dtype):
     with opened(T3000) as mesh:
         t = ttnn.full([32, 32], 3e38, dtype=dtype, layout=TILE, device=mesh)
-        for tensor in (ttnn.all_reduce(t, cluster_axis=0), ttnn.all_reduce(t), ttnn.reduce_scatter(t, 0, cluster_axis=1)):
+        for tensor in (
+            ttnn.all_reduce(t, cluster_axis=0),
+            ttnn.all_reduce(t),
+            ttnn.reduce_scatter(t, 0, cluster_axis=1),
+        ):
             assert np.isinf(parts(tensor)[0, 0]).all()

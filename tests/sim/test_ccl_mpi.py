@@ -1,12 +1,18 @@
-"""One mesh over several ranks, split each way: every rank gets what one process gets. A sample here; all of it under make test-long."""
+"""One mesh over several ranks, split each way: every rank gets what one process gets.
+
+A sample here; all of it under make test-long.
+"""
 
 import json
 
 import pytest
 from started import passed
 
-CASES = 866  # recorded of the real library, see ranks/conformance.py for those that ask for what ranks have each of their own
-SPLITS = [(1, 2), (2, 1), (1, 4), (2, 2)]  # of a 2x4 mesh, rows x columns of ranks; 4x1 does not divide it
+# recorded of the real library, see ranks/conformance.py for those that ask for what ranks have each
+# of their own
+CASES = 866
+# of a 2x4 mesh, rows x columns of ranks; 4x1 does not divide it
+SPLITS = [(1, 2), (2, 1), (1, 4), (2, 2)]
 whole = pytest.mark.long
 
 
@@ -16,11 +22,17 @@ def recorded(process, hosts, every):
     reports = [json.loads(line) for line in process.out.splitlines() if line.startswith("{")]
     assert len(reports) == hosts[0] * hosts[1]
     for report in reports:
-        assert not report["failed"], "\n".join(f"{case}: {why}" for case, why in report["failed"].items())
-        assert report["cases"] == -(-CASES // every) and sum(report["passed"].values()) > 0.85 * report["cases"]
+        assert not report["failed"], "\n".join(
+            f"{case}: {why}" for case, why in report["failed"].items()
+        )
+        assert (
+            report["cases"] == -(-CASES // every)
+            and sum(report["passed"].values()) > 0.85 * report["cases"]
+        )
 
 
-# For each split, one start of its ranks: programs that give what one process gives, and one or two other things.
+# For each split, one start of its ranks: programs that give what one process gives, and one or two
+# other things.
 @pytest.mark.parametrize(
     "hosts, collectives, every",
     [((1, 2), 0, 4), ((2, 1), 15, 0), ((1, 4), 15, 0), ((2, 2), 0, 8)],
@@ -55,12 +67,27 @@ def test_all_collectives_against_loops(run, hosts, checks):
 @pytest.mark.parametrize("mesh, hosts", [((4, 4), (2, 2)), ((8, 4), (4, 1))], ids=str)
 def test_bigger_meshes(run, mesh, hosts):
     names = ["collectives", "mapping", "random_programs"]
-    passed(run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 3 * hosts[0] * hosts[1])
+    passed(
+        run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 3 * hosts[0] * hosts[1]
+    )
 
 
 def test_without_checks(run):
     """The same with MPI's blocking calls."""
-    passed(run((2, 4), (1, 2), "together.py", "2x4", "collectives", "large", "mapping", "random_programs", TTKIT_RANK_CHECKS="0"), 8)
+    passed(
+        run(
+            (2, 4),
+            (1, 2),
+            "together.py",
+            "2x4",
+            "collectives",
+            "large",
+            "mapping",
+            "random_programs",
+            TTKIT_RANK_CHECKS="0",
+        ),
+        8,
+    )
 
 
 @whole

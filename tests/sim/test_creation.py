@@ -11,15 +11,30 @@ import ttkit
 from ttkit import ttnn
 
 # What becomes of a host type when no dtype is given.
-KEPT = {"float32": "float32", "float16": "bfloat16", "int64": "uint32", "int32": "int32", "int16": "uint16", "int8": "int8", "uint8": "uint8", "bool": "uint8"}
+KEPT = {
+    "float32": "float32",
+    "float16": "bfloat16",
+    "int64": "uint32",
+    "int32": "int32",
+    "int16": "uint16",
+    "int8": "int8",
+    "uint8": "uint8",
+    "bool": "uint8",
+}
 
 
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_types_of_the_host(request, library, name):
     values = np.array([[0, 1, 5], [7, 3, 2]]).astype(name)
-    tensor = ttnn.from_torch(values if library == "numpy" else request.getfixturevalue("torch").from_numpy(values))
-    assert tensor.dtype is getattr(ttnn, KEPT[name]) and tensor.layout is ROWS and tensor.device() is None
+    tensor = ttnn.from_torch(
+        values if library == "numpy" else request.getfixturevalue("torch").from_numpy(values)
+    )
+    assert (
+        tensor.dtype is getattr(ttnn, KEPT[name])
+        and tensor.layout is ROWS
+        and tensor.device() is None
+    )
     np.testing.assert_array_equal(ttkit.to_numpy(tensor), values)
 
 
@@ -44,17 +59,28 @@ def test_values_are_copies_both_ways(dtype):
         kept = values.copy()
         tensors = [
             ttkit.from_numpy(values, dtype=dtype),
-            *(ttkit.from_numpy(values, dtype=dtype, device=mesh, mesh_mapper=m) for m in (None, ttnn.ShardTensorToMesh(mesh, 0))),
+            *(
+                ttkit.from_numpy(values, dtype=dtype, device=mesh, mesh_mapper=m)
+                for m in (None, ttnn.ShardTensorToMesh(mesh, 0))
+            ),
         ]
         values[:] = 0
         for tensor in tensors:
             join = None if tensor.device() is None else ttnn.ConcatMeshToTensor(mesh, dim=0)
             ttkit.to_numpy(tensor, mesh_composer=join)[:] = 99
-            np.testing.assert_array_equal(ttkit.to_numpy(tensor, mesh_composer=join)[:8].reshape(8, 4), kept)
+            np.testing.assert_array_equal(
+                ttkit.to_numpy(tensor, mesh_composer=join)[:8].reshape(8, 4), kept
+            )
 
 
 def test_refused():
     with opened(T3000) as mesh:
         refused(lambda: ttkit.from_numpy(np.zeros(2, complex)), "unsupported host type complex128")
-        refused(lambda: ttnn.from_torch([1.0]), "neither a torch tensor nor a NumPy array", TypeError)
-        refused(lambda: ttkit.from_numpy(numbers(2), device=mesh, mesh_mapper=3), "mesh_mapper=3", TypeError)
+        refused(
+            lambda: ttnn.from_torch([1.0]), "neither a torch tensor nor a NumPy array", TypeError
+        )
+        refused(
+            lambda: ttkit.from_numpy(numbers(2), device=mesh, mesh_mapper=3),
+            "mesh_mapper=3",
+            TypeError,
+        )

@@ -26,32 +26,56 @@ def cut(values, over, placements):
 
 
 def config(placements, *more):
-    return ttnn.MeshMapperConfig([ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in placements], *more)
+    return ttnn.MeshMapperConfig(
+        [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in placements],
+        *more,
+    )
 
 
 @many(150)
 @given(st.sampled_from(WORLDS), dims, dims, st.data())
 def test_pieces_go_to_their_chips(world, first, second, data):
-    """Any distribution: the mesh's own shape, one that fits at an offset, or one that runs over the chips in row-major order."""
+    """Any distribution: the mesh's own shape, one that fits at an offset, or one that runs over
+    the chips in row-major order.
+    """
     second = None if second == first else second
     with opened(world) as mesh:
         shape = tuple(mesh.shape)
         size = math.prod(shape)
-        over = data.draw(st.tuples(st.integers(1, size), st.integers(1, size)).filter(lambda s: s[0] * s[1] <= size))
+        over = data.draw(
+            st.tuples(st.integers(1, size), st.integers(1, size)).filter(
+                lambda s: s[0] * s[1] <= size
+            )
+        )
         fits = all(n <= m for n, m in zip(over, shape))
-        corner = data.draw(st.tuples(*(st.integers(0, m - n) for n, m in zip(over, shape)))) if fits else (0, 0)
+        corner = (
+            data.draw(st.tuples(*(st.integers(0, m - n) for n, m in zip(over, shape))))
+            if fits
+            else (0, 0)
+        )
         pieces = {d: n for d, n in zip((first, second), over) if d is not None}
         values = numbers([2 * pieces.get(d, 1) for d in range(3)], seed=1)
-        cutter = ttnn.create_mesh_mapper(mesh, config([first, second], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner)))
+        cutter = ttnn.create_mesh_mapper(
+            mesh, config([first, second], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner))
+        )
         tensor = ttkit.from_numpy(values, device=mesh, mesh_mapper=cutter)
-        chips = [tuple(o + i for o, i in zip(corner, c)) for c in coordinates(over)] if fits else coordinates(shape)[: math.prod(over)]
+        chips = (
+            [tuple(o + i for o, i in zip(corner, c)) for c in coordinates(over)]
+            if fits
+            else coordinates(shape)[: math.prod(over)]
+        )
         have = parts(tensor)
         assert list(have) == chips
         for values_here, wanted in zip(have.values(), cut(values, over, (first, second))):
             np.testing.assert_array_equal(values_here, wanted)
         if fits or chips == coordinates(shape):  # composed with other dims than it was cut along
-            joined = ttnn.MeshComposerConfig([1, 2], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner))
-            rows = [np.concatenate(list(have.values())[r * over[1] : (r + 1) * over[1]], 2) for r in range(over[0])]
+            joined = ttnn.MeshComposerConfig(
+                [1, 2], ttnn.MeshShape(over), ttnn.MeshCoordinate(corner)
+            )
+            rows = [
+                np.concatenate(list(have.values())[r * over[1] : (r + 1) * over[1]], 2)
+                for r in range(over[0])
+            ]
             whole = ttkit.to_numpy(tensor, mesh_composer=ttnn.create_mesh_composer(mesh, joined))
             np.testing.assert_array_equal(whole, np.concatenate(rows, 1))
 
@@ -70,6 +94,15 @@ def test_a_line_of_shards_is_joined_in_order(place, dim):
 
 def test_refused():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        place = lambda size, *args: ttkit.from_numpy(numbers(size), device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config(*args)))  # noqa: E731
-        refused(lambda: place((4, 3), [0, 1]), "ND sharding requires the number of chunks 3 to match the mesh dimension size 4")
-        refused(lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)), "tuple index out of range", IndexError)
+        place = lambda size, *args: ttkit.from_numpy(  # noqa: E731
+            numbers(size), device=mesh, mesh_mapper=ttnn.create_mesh_mapper(mesh, config(*args))
+        )
+        refused(
+            lambda: place((4, 3), [0, 1]),
+            "ND sharding requires the number of chunks 3 to match the mesh dimension size 4",
+        )
+        refused(
+            lambda: ttnn.ShardTensor2dMesh(mesh, (2, 4), (0,)),
+            "tuple index out of range",
+            IndexError,
+        )

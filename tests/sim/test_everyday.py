@@ -122,7 +122,9 @@ def test_what_outer_refuses(wide):
     near(ttnn.outer(a, b), np.outer, a, b)
     scalar, half = random(wide, ()), ttnn.typecast(b, ttnn.bfloat16)
     refused(lambda: ttnn.outer(a, scalar), r"at least 1D, but got shapes [3] and []")
-    refused(lambda: ttnn.outer(a, half), "inputs must have the same dtype, but got DataType::FLOAT32")
+    refused(
+        lambda: ttnn.outer(a, half), "inputs must have the same dtype, but got DataType::FLOAT32"
+    )
     small = ttnn.typecast(a, ttnn.uint16)
     supported = "supported: BFLOAT16, BFLOAT8_B, FLOAT32, INT32, UINT32"
     refused(lambda: ttnn.outer(small, small), supported)

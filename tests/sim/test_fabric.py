@@ -1,4 +1,7 @@
-"""Several ranks: real processes under Open MPI, on meshes that they share or send to. What they compute together is in test_ccl_mpi.py."""
+"""Several ranks: real processes under Open MPI, on meshes that they share or send to.
+
+What they compute together is in test_ccl_mpi.py.
+"""
 
 import sys
 
@@ -15,8 +18,13 @@ def test_other_calls_are_named(run):
     passed(process, 2)
     for rank in (0, 1):
         lines = [line for line in process.out.splitlines() if line.startswith(f"rank {rank}:")]
-        assert len(lines) == 5 and all("rank 0 calls" in line and "rank 1 calls" in line for line in lines)
-        assert "all_reduce([32, 32] FLOAT32 on 2x4, cluster_axis=0)" in lines[0] and "cluster_axis=1" in lines[0]
+        assert len(lines) == 5 and all(
+            "rank 0 calls" in line and "rank 1 calls" in line for line in lines
+        )
+        assert (
+            "all_reduce([32, 32] FLOAT32 on 2x4, cluster_axis=0)" in lines[0]
+            and "cluster_axis=1" in lines[0]
+        )
         assert "[64, 32]" in lines[2] and "BFLOAT16" in lines[3]
 
 
@@ -24,8 +32,13 @@ def test_a_rank_that_does_not_come_is_named(run):
     process = run((2, 4), (2, 2), "faults.py", "late")
     passed(process, 4)
     for rank in (0, 2, 3):
-        first, second = [line for line in process.out.splitlines() if line.startswith(f"rank {rank}:")]
-        assert f"rank {rank} waited 5.0 s for rank 1, which did not come" in first and "all_reduce" in first
+        first, second = [
+            line for line in process.out.splitlines() if line.startswith(f"rank {rank}:")
+        ]
+        assert (
+            f"rank {rank} waited 5.0 s for rank 1, which did not come" in first
+            and "all_reduce" in first
+        )
         assert "out of step" in second
 
 
@@ -37,12 +50,17 @@ def test_a_dead_rank_ends_the_others(run):
 def test_a_wait_can_be_interrupted(run):
     process = run((2, 4), (2, 1), "faults.py", "interrupted")
     passed(process, 2)
-    assert "rank 0: rank 0 waited" in process.out and "s for rank 1 in all_reduce([32, 32] FLOAT32 on 2x4, cluster_axis=0)" in process.out
+    assert (
+        "rank 0: rank 0 waited" in process.out
+        and "s for rank 1 in all_reduce([32, 32] FLOAT32 on 2x4, cluster_axis=0)" in process.out
+    )
 
 
 def test_one_binding_for_two_ranks(run):
     process = run((2, 4), (2, 1), "faults.py", "twice")
-    assert process.out.count("ranks 0 and 1 have the same TT_MESH_ID=0 and TT_MESH_HOST_RANK=0") == 2
+    assert (
+        process.out.count("ranks 0 and 1 have the same TT_MESH_ID=0 and TT_MESH_HOST_RANK=0") == 2
+    )
 
 
 def test_context_sockets_and_channels_between_meshes(run):
@@ -65,7 +83,12 @@ def test_a_process_on_its_own_knows_no_ranks(monkeypatch):
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         assert mesh.grid.local and mesh.owners is None
         corner = ttnn.MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))
-        config = ttnn.SocketConfig([ttnn.SocketConnection(corner, corner)], ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 4096), 0, 1)
+        config = ttnn.SocketConfig(
+            [ttnn.SocketConnection(corner, corner)],
+            ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 4096),
+            0,
+            1,
+        )
         with pytest.raises(ttkit.TTKitError, match="this process is alone"):
             ttnn.MeshSocket(mesh, config)
 
@@ -73,21 +96,44 @@ def test_a_process_on_its_own_knows_no_ranks(monkeypatch):
 def test_sockets_of_one_process():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         first, second = mesh.create_submeshes(ttnn.MeshShape(2, 2))
-        cores = [ttnn.MeshCoreCoord(ttnn.MeshCoordinate(r, c), ttnn.CoreCoord(0, 0)) for r in range(2) for c in range(2)]
+        cores = [
+            ttnn.MeshCoreCoord(ttnn.MeshCoordinate(r, c), ttnn.CoreCoord(0, 0))
+            for r in range(2)
+            for c in range(2)
+        ]
         memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
-        sender, receiver = ttnn.create_socket_pair(first, second, ttnn.SocketConfig([ttnn.SocketConnection(a, a) for a in cores], memory))
-        assert [str(c) for c in sender.get_active_cores()][:1] == ["MeshCoreCoord(device=MeshCoordinate([0, 0]), core=(0,0))"]
-        assert (sender.get_mesh_device(), receiver.get_mesh_device()) == (first, second) and len(sender.get_connection_config()) == 4
+        sender, receiver = ttnn.create_socket_pair(
+            first, second, ttnn.SocketConfig([ttnn.SocketConnection(a, a) for a in cores], memory)
+        )
+        assert [str(c) for c in sender.get_active_cores()][:1] == [
+            "MeshCoreCoord(device=MeshCoordinate([0, 0]), core=(0,0))"
+        ]
+        assert (sender.get_mesh_device(), receiver.get_mesh_device()) == (first, second) and len(
+            sender.get_connection_config()
+        ) == 4
         t = ttnn.ones([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, first)
         into = ttnn.zeros([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, second)
         for call, phrase in [
             (lambda: ttnn.experimental.recv_async(into, receiver), "nothing has been sent"),
-            (lambda: ttnn.experimental.recv_async(t, sender), "recv_async op requires a RECEIVER socket"),
-            (lambda: ttnn.experimental.send_async(into, receiver), "send_async op requires a SENDER socket"),
-            (lambda: ttnn.experimental.send_async(into, sender), "the tensor lies on"),
-            (lambda: ttnn.create_socket_pair(first, second, ttnn.SocketConfig([], memory)), "Socket connection config cannot be empty."),
             (
-                lambda: ttnn.create_socket_pair(first, second, ttnn.SocketConfig([ttnn.SocketConnection(cores[0], cores[1])] * 2, memory)),
+                lambda: ttnn.experimental.recv_async(t, sender),
+                "recv_async op requires a RECEIVER socket",
+            ),
+            (
+                lambda: ttnn.experimental.send_async(into, receiver),
+                "send_async op requires a SENDER socket",
+            ),
+            (lambda: ttnn.experimental.send_async(into, sender), "the tensor lies on"),
+            (
+                lambda: ttnn.create_socket_pair(first, second, ttnn.SocketConfig([], memory)),
+                "Socket connection config cannot be empty.",
+            ),
+            (
+                lambda: ttnn.create_socket_pair(
+                    first,
+                    second,
+                    ttnn.SocketConfig([ttnn.SocketConnection(cores[0], cores[1])] * 2, memory),
+                ),
                 "Cannot reuse sender cores in a single socket.",
             ),
         ]:

@@ -8,7 +8,16 @@ from ttkit.errors import TTKitError
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((6, 5), (5, 7)), ((5,), (5, 7)), ((6, 5), (5,)), ((5,), (5,)), ((2, 6, 5), (5,)), ((2, 6, 5), (2, 5, 7))], ids=str
+    ("left", "right"),
+    [
+        ((6, 5), (5, 7)),
+        ((5,), (5, 7)),
+        ((6, 5), (5,)),
+        ((5,), (5,)),
+        ((2, 6, 5), (5,)),
+        ((2, 6, 5), (2, 5, 7)),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("kinds", [("RR", "RR"), ("S0R", "RR"), ("S0R", "RS0")], ids="-".join)
 def test_each_chip_has_the_product(mesh, put, check, left, right, kinds):
@@ -20,7 +29,13 @@ def test_each_chip_has_the_product(mesh, put, check, left, right, kinds):
 @pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
 def test_a_bias_repeats_and_can_raise_the_rank(wide, put, check, bias, kind):
     x, w, c = put(wide, (6, 5), "S0R"), put(wide, (5, 7), "RR"), put(wide, bias, kind)
-    check(ttnn.linear(x, w, bias=c, activation="relu"), lambda x, w, c: np.maximum(x @ w + c, 0), x, w, c)
+    check(
+        ttnn.linear(x, w, bias=c, activation="relu"),
+        lambda x, w, c: np.maximum(x @ w + c, 0),
+        x,
+        w,
+        c,
+    )
 
 
 def test_nothing_gives_new_zeros(wide, put, check):
@@ -39,7 +54,9 @@ def test_nothing_gives_new_zeros(wide, put, check):
 )  # fmt: skip
 def test_biases_that_do_not_fit(wide, put, bias, dtype, rule):
     with pytest.raises(TTKitError, match=rule):
-        ttnn.linear(put(wide, (64, 32), "S0R"), put(wide, (32, 64), "RR"), bias=put(wide, bias, "RR", dtype))
+        ttnn.linear(
+            put(wide, (64, 32), "S0R"), put(wide, (32, 64), "RR"), bias=put(wide, bias, "RR", dtype)
+        )
 
 
 def test_order_of_refusals(wide, put):

@@ -16,23 +16,44 @@ from ttkit.hardware import current_system
 def neighbours(shape):
     """Pairs of places next to each other in a row or a column."""
     for row, column in coordinates(shape):
-        yield from (((row, column), other) for other in ((row + 1, column), (row, column + 1)) if other in set(coordinates(shape)))
+        yield from (
+            ((row, column), other)
+            for other in ((row + 1, column), (row, column + 1))
+            if other in set(coordinates(shape))
+        )
 
 
 @pytest.mark.parametrize("system", ["n300", "t3000", "galaxy", "quietbox_bh"])
 def test_neighbours_are_linked(system):
     ttkit.use_system(system)
-    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)  # with one, a single chip of an n300 cannot be opened
+    # with one, a single chip of an n300 cannot be opened
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     rows, columns = current_system().shape
-    shapes = [s for s in itertools.product(range(1, rows * columns + 1), repeat=2) if s[0] * s[1] <= rows * columns]
+    shapes = [
+        s
+        for s in itertools.product(range(1, rows * columns + 1), repeat=2)
+        if s[0] * s[1] <= rows * columns
+    ]
     tried = 0
     for shape in shapes:
-        if not (1 in shape or all(a <= b for a, b in zip(shape, (rows, columns))) or all(a <= b for a, b in zip(shape, (columns, rows)))):
-            refused(lambda: ttnn.open_mesh_device(ttnn.MeshShape(shape)), "too big and is not rotatable")  # noqa: B023
+        if not (
+            1 in shape
+            or all(a <= b for a, b in zip(shape, (rows, columns)))
+            or all(a <= b for a, b in zip(shape, (columns, rows)))
+        ):
+            refused(
+                lambda shape=shape: ttnn.open_mesh_device(ttnn.MeshShape(shape)),
+                "too big and is not rotatable",
+            )
             continue
         with ttnn.open_mesh_device(ttnn.MeshShape(shape)) as mesh:
             ids = mesh.get_device_ids()
-            assert len(set(ids)) == shape[0] * shape[1] == mesh.get_num_devices() == ttnn.MeshShape(shape).mesh_size()
+            assert (
+                len(set(ids))
+                == shape[0] * shape[1]
+                == mesh.get_num_devices()
+                == ttnn.MeshShape(shape).mesh_size()
+            )
             for a, b in neighbours(shape):
                 assert current_system().linked(mesh.id_at(a), mesh.id_at(b)), (shape, a, b)
             tried += 1
@@ -49,10 +70,16 @@ def test_submeshes_are_rectangles(data):
             corner = tuple(data.draw(st.integers(0, n - m)) for n, m in zip(mesh.shape, shape))
             mesh = mesh.create_submesh(ttnn.MeshShape(shape), ttnn.MeshCoordinate(corner))
             whole = whole[tuple(slice(c, c + n) for c, n in zip(corner, shape))]
-            assert mesh.get_device_ids() == whole.ravel().tolist() and mesh.shape == ttnn.MeshShape(shape)
-        pieces = tuple(data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in shape)
+            assert mesh.get_device_ids() == whole.ravel().tolist() and mesh.shape == ttnn.MeshShape(
+                shape
+            )
+        pieces = tuple(
+            data.draw(st.sampled_from([d for d in range(1, n + 1) if n % d == 0])) for n in shape
+        )
         parted = mesh.create_submeshes(ttnn.MeshShape(pieces))
-        assert sorted(i for m in parted for i in m.get_device_ids()) == sorted(mesh.get_device_ids())
+        assert sorted(i for m in parted for i in m.get_device_ids()) == sorted(
+            mesh.get_device_ids()
+        )
         assert mesh.get_submeshes() == parted
         t = ttkit.from_numpy(values, device=parted[-1])
         assert list(parts(t)) == coordinates(pieces)
@@ -64,18 +91,28 @@ def test_submeshes_are_rectangles(data):
 def test_tensors_stay_on_their_chips_when_a_mesh_is_reshaped(shapes):
     with opened(T3000) as mesh:
         ids = mesh.get_device_ids()
-        part = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(0, None, ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(0, 3)))
+        part = ttnn.create_mesh_mapper(
+            mesh, ttnn.MeshMapperConfig(0, None, ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(0, 3))
+        )
         t = ttkit.from_numpy(numbers((2, 2)), device=mesh, mesh_mapper=part)
         text, used = str(t), ttkit.memory(mesh).used
         assert {chip for chip, nbytes in used.items() if nbytes} == {ids[3], ids[7]}
         for shape in shapes:
             mesh.reshape(ttnn.MeshShape(shape))
-            assert sorted(mesh.get_device_ids()) == sorted(ids) and mesh.shape == ttnn.MeshShape(shape)
+            assert sorted(mesh.get_device_ids()) == sorted(ids) and mesh.shape == ttnn.MeshShape(
+                shape
+            )
             for a, b in neighbours(shape):
                 assert mesh.system.linked(mesh.id_at(a), mesh.id_at(b))
-            assert str(t) == text and {k: v for k, v in ttkit.memory(mesh).used.items() if v} == {k: v for k, v in used.items() if v}
-            fresh = ttkit.from_numpy(numbers((8, 2)), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0))
-            np.testing.assert_array_equal(np.concatenate(list(parts(ttnn.neg(fresh)).values())), -numbers((8, 2)))
+            assert str(t) == text and {k: v for k, v in ttkit.memory(mesh).used.items() if v} == {
+                k: v for k, v in used.items() if v
+            }
+            fresh = ttkit.from_numpy(
+                numbers((8, 2)), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0)
+            )
+            np.testing.assert_array_equal(
+                np.concatenate(list(parts(ttnn.neg(fresh)).values())), -numbers((8, 2))
+            )
             del fresh
 
 

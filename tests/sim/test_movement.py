@@ -1,9 +1,28 @@
-"""Tensors moved between host and mesh, kept in another layout or type, written into one another; device by device."""
+"""Tensors moved between host and mesh, kept in another layout or type, written into one another;
+device by device.
+"""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from places import FLOATS, INTEGERS, KINDS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, parts, places, put, refused
+from places import (
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    ROWS,
+    T3000,
+    TILE,
+    Place,
+    compare,
+    laid,
+    many,
+    numbers,
+    opened,
+    parts,
+    places,
+    put,
+    refused,
+)
 
 import ttkit
 from ttkit import ttnn
@@ -20,10 +39,13 @@ def test_values_stay_wherever_they_go(place, dtype, layout):
         again = ttnn.to_device(host, mesh)
         assert again.tensor_topology() == t.tensor_topology() and again.layout is t.layout
         turned = ttnn.to_layout(t, layout)
-        assert turned.layout is layout and turned.dtype is (ttnn.bfloat16 if t.dtype is BLOCK and layout is ROWS else t.dtype)
+        assert turned.layout is layout and turned.dtype is (
+            ttnn.bfloat16 if t.dtype is BLOCK and layout is ROWS else t.dtype
+        )
         for same in (again, turned, ttnn.clone(t), ttnn.to_memory_config(t, ttnn.L1_MEMORY_CONFIG)):
             compare(same, lambda x: x, t)
-        small = ttnn.abs(t) if place.dtype in FLOATS else t  # a negative number has no place in an unsigned type
+        # a negative number has no place in an unsigned type
+        small = ttnn.abs(t) if place.dtype in FLOATS else t
         cast = ttnn.typecast(small, dtype)
         assert cast.dtype is dtype and cast.layout is (TILE if dtype is BLOCK else t.layout)
         if place.dtype not in (ttnn.int32, ttnn.int8):
@@ -60,23 +82,40 @@ def test_a_large_tensor_is_refreshed_without_memory_for_two():
 def test_refused():
     with opened(T3000) as mesh:
         host = ttkit.from_numpy(numbers((2, 6)), layout=TILE)
-        t, part = ttnn.to_device(host, mesh), put(mesh, Place(T3000, "corner", [2, 6], ttnn.float32, TILE, 0))
+        t, part = (
+            ttnn.to_device(host, mesh),
+            put(mesh, Place(T3000, "corner", [2, 6], ttnn.float32, TILE, 0)),
+        )
         small, whole = ttnn.slice(t, [0, 0], [1, 6]), ttnn.typecast(t, ttnn.int32)
         freed = ttnn.clone(t)
         ttnn.deallocate(freed)
-        refused(lambda: ttnn.to_device(t, mesh.create_submesh(ttnn.MeshShape(1, 2))), "already lies on")
-        refused(lambda: ttnn.to_layout(t, ROWS, ttnn.bfloat16), "dtype cannot be different from tensor dtype")
-        refused(lambda: ttnn.typecast(t, ttnn.int32, output_tensor=small), "the result has shape [2, 6]")
+        refused(
+            lambda: ttnn.to_device(t, mesh.create_submesh(ttnn.MeshShape(1, 2))), "already lies on"
+        )
+        refused(
+            lambda: ttnn.to_layout(t, ROWS, ttnn.bfloat16),
+            "dtype cannot be different from tensor dtype",
+        )
+        refused(
+            lambda: ttnn.typecast(t, ttnn.int32, output_tensor=small), "the result has shape [2, 6]"
+        )
         refused(lambda: ttnn.copy(t, small), "the result has shape [2, 6]")
         refused(lambda: ttnn.copy(t, part), "on 8 chips")
         refused(lambda: ttnn.copy(t, freed), "not allocated")
         refused(lambda: ttnn.copy_host_to_device_tensor(host, freed), "not allocated")
-        refused(lambda: ttnn.copy_host_to_device_tensor(host, whole), "different shape, dtype or layout")
+        refused(
+            lambda: ttnn.copy_host_to_device_tensor(host, whole), "different shape, dtype or layout"
+        )
         refused(lambda: ttnn.copy_host_to_device_tensor(host, part), "cover different chips")
-        refused(lambda: ttnn.copy_device_to_host_tensor(whole, ttnn.from_device(t)), "different shape, dtype or layout")
+        refused(
+            lambda: ttnn.copy_device_to_host_tensor(whole, ttnn.from_device(t)),
+            "different shape, dtype or layout",
+        )
         refused(lambda: ttnn.copy_device_to_host_tensor(t, host), "different distribution")
         into = ttnn.zeros([2, 6], ttnn.bfloat16, TILE, mesh)
-        assert ttnn.typecast(t, ttnn.int32, output_tensor=into) is into and into.dtype is ttnn.bfloat16
+        assert (
+            ttnn.typecast(t, ttnn.int32, output_tensor=into) is into and into.dtype is ttnn.bfloat16
+        )
         compare(into, np.trunc, t)
 
 
@@ -86,7 +125,13 @@ def test_apart_and_together(place):
     with laid(place) as (mesh, t):
         shards = ttnn.get_device_tensors(t)
         assert [s.device_coords() for s in shards] == [[c] for c in t.device_coords()]
-        assert all(s.device() is mesh and s.shape == t.shape and s.dtype is t.dtype and s.layout is t.layout for s in shards)
+        assert all(
+            s.device() is mesh
+            and s.shape == t.shape
+            and s.dtype is t.dtype
+            and s.layout is t.layout
+            for s in shards
+        )
         again = ttnn.combine_device_tensors(tensors=shards[::-1])
         assert again.grid is t.grid
         compare(again, lambda x: x, t)
@@ -106,8 +151,18 @@ def test_shards_refused():
         host = ttkit.from_numpy(numbers((1, 2)))
         t = ttnn.to_device(host, mesh)
         shards = ttnn.get_device_tensors(t)
-        refused(lambda: ttnn.from_host_shards([host] * 3, mesh.shape), "must match mesh size: 3 and 8")
-        refused(lambda: ttnn.from_host_shards([host] * 7 + shards[:1], mesh.shape), "All tensor shards must be on host")
-        refused(lambda: ttnn.combine_device_tensors(tensors=[shards[0]] * 2), "duplicate coordinate")
+        refused(
+            lambda: ttnn.from_host_shards([host] * 3, mesh.shape), "must match mesh size: 3 and 8"
+        )
+        refused(
+            lambda: ttnn.from_host_shards([host] * 7 + shards[:1], mesh.shape),
+            "All tensor shards must be on host",
+        )
+        refused(
+            lambda: ttnn.combine_device_tensors(tensors=[shards[0]] * 2), "duplicate coordinate"
+        )
         other = mesh.create_submesh(ttnn.MeshShape(1, 1))
-        refused(lambda: ttnn.combine_device_tensors(tensors=[shards[1], ttnn.to_device(host, other)]), "on the same mesh")
+        refused(
+            lambda: ttnn.combine_device_tensors(tensors=[shards[1], ttnn.to_device(host, other)]),
+            "on the same mesh",
+        )

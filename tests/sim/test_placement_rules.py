@@ -1,4 +1,6 @@
-"""What a tensor's topology says after a collective: read as a description of one array, it describes the right one."""
+"""What a tensor's topology says after a collective: read as a description of one array, it
+describes the right one.
+"""
 
 import numpy as np
 from hypothesis import assume, given
@@ -12,7 +14,9 @@ dims = st.one_of(st.none(), st.integers(0, 2))
 
 
 def described(tensor):
-    """The array that the placements describe: pieces joined along sharded axes, copies (which must be equal) counted once."""
+    """The array that the placements describe: pieces joined along sharded axes, copies (which
+    must be equal) counted once.
+    """
     topology, shards = tensor.tensor_topology(), list(parts(tensor).values())
     values = np.reshape(shards, [*topology.distribution_shape(), *tensor.shape])
     for axis, placement in reversed(list(enumerate(topology.placements()))):
@@ -37,11 +41,19 @@ def described(tensor):
 def test_collectives(world, first, second, name, axis, dim):
     assume(first is None or first != second)
     with opened(world) as mesh:
-        placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in (first, second)]
+        placements = [
+            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d)
+            for d in (first, second)
+        ]
         along, here = mesh.shape[axis], (first, second)[axis]
         assume(along > 1)
         values = numbers((8, 8, 8), seed=3)
-        t = ttkit.from_numpy(values, device=mesh, layout=ROWS, mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)))
+        t = ttkit.from_numpy(
+            values,
+            device=mesh,
+            layout=ROWS,
+            mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)),
+        )
         np.testing.assert_array_equal(described(t), values)
         if name == "gather":
             assume(here is not None)
@@ -54,9 +66,14 @@ def test_collectives(world, first, second, name, axis, dim):
                 "partition": lambda: (ttnn.mesh_partition(t, dim, axis), values),
                 "scatter": lambda: (ttnn.reduce_scatter(t, dim, cluster_axis=axis), values * along),
                 "reduce": lambda: (ttnn.all_reduce(t, cluster_axis=axis), values * along),
-                "broadcast": lambda: (ttnn.broadcast(t, ttnn.MeshCoordinate(0, 0), cluster_axis=axis), values),
+                "broadcast": lambda: (
+                    ttnn.broadcast(t, ttnn.MeshCoordinate(0, 0), cluster_axis=axis),
+                    values,
+                ),
                 "all_broadcast": lambda: (ttnn.all_broadcast(t, cluster_axis=axis)[-1], values),
             }[name]()
         np.testing.assert_array_equal(described(made), wanted)
         if name == "partition":
-            np.testing.assert_array_equal(described(ttnn.all_gather(made, dim, cluster_axis=axis)), values)
+            np.testing.assert_array_equal(
+                described(ttnn.all_gather(made, dim, cluster_axis=axis)), values
+            )

@@ -48,7 +48,11 @@ def test_names_shapes_layouts(model):
     assert seen(made.scale) == ([4, 5], ROWS, ttnn.bfloat16)
     assert seen(made.counts["0"]) == ([4], ROWS, ttnn.uint32)
     assert list(made.steps) == [0, 2]  # a Sequential is a dict, a ModuleList a list
-    assert isinstance(made.layers, PRE.ParameterList) and len(made.layers) == 2 and made.layers[1] == {}
+    assert (
+        isinstance(made.layers, PRE.ParameterList)
+        and len(made.layers) == 2
+        and made.layers[1] == {}
+    )
     assert 1 in made.layers and 2 not in made.layers
     assert list(made.layers[0]) == ["weight"]
 
@@ -71,7 +75,11 @@ def test_parameters_of_a_single_module(torch):
 
 def test_as_text(model):
     lines = repr(make(model)).splitlines()
-    assert lines[:2] == ["{", "  scale: ttnn.Tensor(shape=Shape([4, 5]), layout=Layout.ROW_MAJOR, dtype=DataType.BFLOAT16),"]
+    assert lines[:2] == [
+        "{",
+        "  scale: ttnn.Tensor(shape=Shape([4, 5]), layout=Layout.ROW_MAJOR, "
+        "dtype=DataType.BFLOAT16),",
+    ]
     assert "    {}" in lines and lines[-1] == "}"
 
 
@@ -95,23 +103,37 @@ def test_distributed_by_a_mapper(wide, torch):
         weight = make(linear, device=wide).weight
     assert list(weight.shape) == [32, 32]
     for chip, part in enumerate(ttnn.get_device_tensors(weight)):
-        assert ttnn.to_torch(part).equal(linear.weight.T[:, chip % 4 * 32 :][:, :32].detach().bfloat16())
+        assert ttnn.to_torch(part).equal(
+            linear.weight.T[:, chip % 4 * 32 :][:, :32].detach().bfloat16()
+        )
 
 
 def test_distributed_along_the_width(wide, torch):
     linear = torch.nn.Linear(32, 256)
     with ttnn.distribute(ttnn.ShardTensorToMesh(wide, dim=-1)):
         made = make(linear, device=wide)
-    assert seen(made.weight) == ([32, 32], TILE, ttnn.bfloat16) and seen(made.bias) == ([1, 32], TILE, ttnn.bfloat16)
+    assert seen(made.weight) == ([32, 32], TILE, ttnn.bfloat16) and seen(made.bias) == (
+        [1, 32],
+        TILE,
+        ttnn.bfloat16,
+    )
     for ours, theirs in ((made.weight, linear.weight.T), (made.bias, linear.bias[None])):
-        for part, wanted in zip(ttnn.get_device_tensors(ours), theirs.detach().bfloat16().split(32, -1), strict=True):
+        for part, wanted in zip(
+            ttnn.get_device_tensors(ours), theirs.detach().bfloat16().split(32, -1), strict=True
+        ):
             assert ttnn.to_torch(part).equal(wanted)
 
 
 def test_linear_on_a_mesh_with_its_parameters(wide, torch, put, check):
     linear = torch.nn.Linear(64, 96)
     made, x = make(linear, device=wide), put(wide, (32, 64), "S0R", ttnn.bfloat16)
-    check(ttnn.linear(x, made.weight, bias=made.bias), lambda x, w, b: x @ w + b, x, made.weight, made.bias)
+    check(
+        ttnn.linear(x, made.weight, bias=made.bias),
+        lambda x, w, b: x @ w + b,
+        x,
+        made.weight,
+        made.bias,
+    )
 
 
 def test_subclass_counts_as_its_parent(torch):
@@ -131,15 +153,35 @@ def test_subclass_counts_as_its_parent(torch):
 
 def test_choice_of_modules(model, torch):
     names = []
-    made = make(model, convert_to_ttnn=lambda module, name: names.append(name) or name != "x.dense_h_to_4h", prefix="x")
-    assert names == ["x", "x.dense_h_to_4h", "x.steps", *(f"x.steps.{i}" for i in range(3)), "x.layers.0", "x.layers.1", "x.table", "x.counts", "x.act"]
-    assert isinstance(made.dense_h_to_4h.weight, torch.Tensor) and tuple(made.dense_h_to_4h.weight.shape) == (32, 64)
+    made = make(
+        model,
+        convert_to_ttnn=lambda module, name: names.append(name) or name != "x.dense_h_to_4h",
+        prefix="x",
+    )
+    assert names == [
+        "x",
+        "x.dense_h_to_4h",
+        "x.steps",
+        *(f"x.steps.{i}" for i in range(3)),
+        "x.layers.0",
+        "x.layers.1",
+        "x.table",
+        "x.counts",
+        "x.act",
+    ]
+    assert isinstance(made.dense_h_to_4h.weight, torch.Tensor) and tuple(
+        made.dense_h_to_4h.weight.shape
+    ) == (32, 64)
     assert isinstance(made.scale, ttnn.Tensor)
 
 
 def test_own_preprocessor(model, torch):
     def own(module, name, convert_to_ttnn):
-        return {"both": {"first": 1}, "converts": convert_to_ttnn(module, name)} if isinstance(module, torch.nn.LayerNorm) else None
+        return (
+            {"both": {"first": 1}, "converts": convert_to_ttnn(module, name)}
+            if isinstance(module, torch.nn.LayerNorm)
+            else None
+        )
 
     made = make(model, custom_preprocessor=own)
     assert made.steps[2].both.first == 1 and made.steps[2].converts is True

@@ -18,14 +18,21 @@ def test_the_cases_that_are_named_are_there():
     known = "".join(path.read_text() for path in RECORDED.glob("*.json"))
     named = re.findall(r"#[0-9a-f]{5}\b", pathlib.Path(quirks.__file__).read_text())
     assert len(named) >= 2 and all(f'{name}"' in known for name in named)
-    assert json.loads((RECORDED / "op.json").read_text())["meta"]["source"].startswith("ttnn 0.81.1")
+    assert json.loads((RECORDED / "op.json").read_text())["meta"]["source"].startswith(
+        "ttnn 0.81.1"
+    )
 
 
 def test_a_product_of_nothing_is_a_new_tensor():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         mapper = ttnn.ShardTensor2dMesh(mesh, (2, 4), (None, 0))
         a = ttkit.from_numpy(np.zeros((0, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
-        b = ttkit.from_numpy(np.zeros((128, 32), np.float32), device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+        b = ttkit.from_numpy(
+            np.zeros((128, 32), np.float32),
+            device=mesh,
+            layout=ttnn.TILE_LAYOUT,
+            mesh_mapper=mapper,
+        )
         made = ttnn.matmul(a, b)
         assert list(made.shape) == [0, 32]
         assert made.tensor_topology().placements() == [ttnn.PlacementReplicate()]
@@ -47,7 +54,10 @@ def test_numbers_out_of_range(values, dtype, wanted):
 
 def test_sums_of_whole_tiles_take_every_type():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        whole, part = (ttkit.from_numpy(np.ones((n, 32), np.uint32), device=mesh, layout=ttnn.TILE_LAYOUT) for n in (32, 31))
+        whole, part = (
+            ttkit.from_numpy(np.ones((n, 32), np.uint32), device=mesh, layout=ttnn.TILE_LAYOUT)
+            for n in (32, 31)
+        )
         assert ttnn.all_reduce(whole, cluster_axis=0).dtype is ttnn.uint32
         with pytest.raises(TTKitError, match="moreh_sum"):
             ttnn.all_reduce(part, cluster_axis=0)
@@ -55,7 +65,9 @@ def test_sums_of_whole_tiles_take_every_type():
 
 def test_what_is_converted_on_the_device_names_every_device():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], ttnn.MeshShape([2])))
+        mapper = ttnn.create_mesh_mapper(
+            mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], ttnn.MeshShape([2]))
+        )
         given = {"device": mesh, "mesh_mapper": mapper}
         tiles = ttkit.from_numpy(np.ones((2, 32), np.float32), layout=ttnn.TILE_LAYOUT, **given)
         rows = ttkit.from_numpy(np.ones((2, 32), np.float32), **given)

@@ -4,7 +4,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import FLOATS, INTEGERS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, parts, places, put, refused
+from places import (
+    FLOATS,
+    INTEGERS,
+    ROWS,
+    T3000,
+    TILE,
+    Place,
+    compare,
+    laid,
+    many,
+    numbers,
+    opened,
+    parts,
+    places,
+    put,
+    refused,
+)
 
 import ttkit
 from ttkit import ttnn
@@ -20,25 +36,63 @@ def exactly(function):
 @given(places(sizes=(1, 2, 3, 5), dtypes=[ttnn.float32, ttnn.bfloat16]), st.data())
 def test_sums_and_statistics(place, data):
     rank = len(place.shape)
-    dims = data.draw(st.one_of(st.none(), st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank)))
+    dims = data.draw(
+        st.one_of(st.none(), st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank))
+    )
     dims = dims if dims is None else [d - data.draw(st.sampled_from([0, rank])) for d in dims]
-    keep, scalar, correction = data.draw(st.booleans()), data.draw(st.sampled_from([1.0, -0.5])), data.draw(st.booleans())
+    keep, scalar, correction = (
+        data.draw(st.booleans()),
+        data.draw(st.sampled_from([1.0, -0.5])),
+        data.draw(st.booleans()),
+    )
     scale = scalar if rank else 1.0  # ttnn copies a tensor of rank 0
     # no dimensions mean all, as in torch
     axes = {"axis": tuple(dims) if dims else None, "keepdims": keep}
     many_terms = 1000  # or more, but sums of values with so few bits are exact
     with laid(place) as (_, t):
         over = dims[0] if dims and len(dims) == 1 else dims
-        compare(ttnn.sum(t, over, keep, scalar=scalar), exactly(lambda x: x.sum(**axes) * scale), t, additions=many_terms)
-        compare(ttnn.mean(t, over, keep, scalar=scalar), exactly(lambda x: x.mean(**axes) * scale), t, additions=many_terms)
-        compare(ttnn.max(t, over, keep, scalar=scalar), exactly(lambda x: x.max(**axes) * scale), t, additions=many_terms)
-        compare(ttnn.min(t, over, keep, scalar=scalar), exactly(lambda x: x.min(**axes) * scale), t, additions=many_terms)
-        compare(ttnn.var(t, over, keep, correction=correction), exactly(lambda x: x.var(ddof=int(correction), **axes)), t, additions=many_terms)
-        compare(ttnn.std(t, over, keep, correction=correction), exactly(lambda x: x.std(ddof=int(correction), **axes)), t, additions=many_terms)
+        compare(
+            ttnn.sum(t, over, keep, scalar=scalar),
+            exactly(lambda x: x.sum(**axes) * scale),
+            t,
+            additions=many_terms,
+        )
+        compare(
+            ttnn.mean(t, over, keep, scalar=scalar),
+            exactly(lambda x: x.mean(**axes) * scale),
+            t,
+            additions=many_terms,
+        )
+        compare(
+            ttnn.max(t, over, keep, scalar=scalar),
+            exactly(lambda x: x.max(**axes) * scale),
+            t,
+            additions=many_terms,
+        )
+        compare(
+            ttnn.min(t, over, keep, scalar=scalar),
+            exactly(lambda x: x.min(**axes) * scale),
+            t,
+            additions=many_terms,
+        )
+        compare(
+            ttnn.var(t, over, keep, correction=correction),
+            exactly(lambda x: x.var(ddof=int(correction), **axes)),
+            t,
+            additions=many_terms,
+        )
+        compare(
+            ttnn.std(t, over, keep, correction=correction),
+            exactly(lambda x: x.std(ddof=int(correction), **axes)),
+            t,
+            additions=many_terms,
+        )
 
 
 @many(80)
-@given(places(least=1, most=5, sizes=(1, 2, 3, 5), dtypes=FLOATS + INTEGERS, layouts=[TILE]), st.data())
+@given(
+    places(least=1, most=5, sizes=(1, 2, 3, 5), dtypes=FLOATS + INTEGERS, layouts=[TILE]), st.data()
+)
 def test_along_one_dimension(place, data):
     dim = data.draw(st.integers(-len(place.shape), len(place.shape) - 1))
     keep, terms = data.draw(st.booleans()), 100 if place.dtype in FLOATS else None
@@ -48,21 +102,41 @@ def test_along_one_dimension(place, data):
         k, largest = data.draw(st.integers(0, place.shape[dim])), data.draw(st.booleans())
         values, indices = ttnn.topk(t, k, dim, largest)
         assert indices.dtype is ttnn.uint16
-        compare(values, lambda x: np.take(np.sort(x, dim), np.arange(-1, -k - 1, -1) if largest else np.arange(k), dim), t)
+        compare(
+            values,
+            lambda x: np.take(
+                np.sort(x, dim), np.arange(-1, -k - 1, -1) if largest else np.arange(k), dim
+            ),
+            t,
+        )
         compare(values, lambda x, i: np.take_along_axis(x, i.astype(int), dim), t, indices)
         if place.dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
             back = data.draw(st.booleans())
             turned = (lambda x: np.flip(x, dim)) if back else (lambda x: x)
-            compare(ttnn.cumsum(t, dim, reverse_order=back), exactly(lambda x: turned(np.cumsum(turned(x), dim))), t, additions=terms)
-            compare(ttnn.prod(t, dim, keep), lambda x: x.prod(dim, keepdims=keep), t, additions=terms)
+            compare(
+                ttnn.cumsum(t, dim, reverse_order=back),
+                exactly(lambda x: turned(np.cumsum(turned(x), dim))),
+                t,
+                additions=terms,
+            )
+            compare(
+                ttnn.prod(t, dim, keep), lambda x: x.prod(dim, keepdims=keep), t, additions=terms
+            )
 
 
 def test_what_a_type_is_changes_what_is_added():
     with opened(T3000) as mesh:
         halves = ttkit.from_numpy(np.full((2, 4), 0.75, np.float32), layout=TILE, device=mesh)
-        compare(ttnn.cumsum(halves, 1, dtype=ttnn.int32), lambda x: np.zeros((2, 4)), halves)  # cast first, then added
-        many_small = ttkit.from_numpy(np.full((2, 4), 200, np.int32), dtype=ttnn.uint8, layout=TILE, device=mesh)
-        compare(ttnn.cumsum(many_small, 1, dtype=ttnn.int32), lambda x: np.cumsum(x.astype(int), 1), many_small)
+        # cast first, then added
+        compare(ttnn.cumsum(halves, 1, dtype=ttnn.int32), lambda x: np.zeros((2, 4)), halves)
+        many_small = ttkit.from_numpy(
+            np.full((2, 4), 200, np.int32), dtype=ttnn.uint8, layout=TILE, device=mesh
+        )
+        compare(
+            ttnn.cumsum(many_small, 1, dtype=ttnn.int32),
+            lambda x: np.cumsum(x.astype(int), 1),
+            many_small,
+        )
         place = Place(T3000, "each", [3, 40], ttnn.float32, ROWS, 5)
         rows = put(mesh, place)
         compare(ttnn.argmax(rows), lambda x: x.argmax(), rows)
@@ -81,7 +155,10 @@ def test_of_nothing():
 def test_given_outputs_are_written():
     with opened(T3000) as mesh:
         t = put(mesh, Place(T3000, "each", [3, 40], ttnn.float32, TILE, 5))
-        into = ttnn.zeros([3, 2], ttnn.float32, TILE, mesh), ttnn.zeros([3, 2], ttnn.uint16, TILE, mesh)
+        into = (
+            ttnn.zeros([3, 2], ttnn.float32, TILE, mesh),
+            ttnn.zeros([3, 2], ttnn.uint16, TILE, mesh),
+        )
         made = ttnn.topk(t, 2, output_tensor=into)
         assert made[0] is into[0] and made[1] is into[1]
         compare(into[0], lambda x: np.sort(x, 1)[:, :-3:-1], t)
@@ -99,7 +176,10 @@ def test_refused():
         refused(lambda: ttnn.sum(ttnn.from_device(t), 0), "Expected input tensor to be on device")
         refused(lambda: ttnn.mean(whole, 0), "does not support integer inputs")
         refused(lambda: ttnn.max(four, 0), "for generic reduction - got DataType::BFLOAT4_B")
-        refused(lambda: ttnn.sum(ttnn.typecast(t, ttnn.bfloat8_b), 0, output_layout=ROWS), "output_layout=ROW_MAJOR is not supported")
+        refused(
+            lambda: ttnn.sum(ttnn.typecast(t, ttnn.bfloat8_b), 0, output_layout=ROWS),
+            "output_layout=ROW_MAJOR is not supported",
+        )
         freed = ttnn.zeros([2, 6], ttnn.float32, TILE, mesh)
         ttnn.deallocate(freed)
         refused(lambda: ttnn.cumsum(t, 1, out=freed), "not allocated on the mesh of the operands")

@@ -3,7 +3,20 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from places import ROWS, T3000, TILE, compare, laid, many, numbers, opened, parts, places, put, refused
+from places import (
+    ROWS,
+    T3000,
+    TILE,
+    compare,
+    laid,
+    many,
+    numbers,
+    opened,
+    parts,
+    places,
+    put,
+    refused,
+)
 
 import ttkit
 from ttkit import ttnn
@@ -21,7 +34,10 @@ def test_order_and_shape(place, data):
     with laid(place) as (_, t):
         dims = data.draw(permuted(rank))
         compare(ttnn.permute(t, dims), lambda x: x.transpose(dims), t)
-        flat = ttnn.reshape(t, [-1, data.draw(st.sampled_from([n for n in (1, 2, 3) if t.logical_volume() % n == 0]))])
+        flat = ttnn.reshape(
+            t,
+            [-1, data.draw(st.sampled_from([n for n in (1, 2, 3) if t.logical_volume() % n == 0]))],
+        )
         compare(flat, lambda x: x.reshape(flat.shape), t)
         at = data.draw(st.integers(-rank - 1, rank))
         compare(ttnn.unsqueeze(t, at), lambda x: np.expand_dims(x, at), t)
@@ -42,36 +58,59 @@ def test_pieces(place, data):
     with laid(place) as (_, t):
         each = data.draw(st.integers(1, 6))
         for i, piece in enumerate(ttnn.split(t, each, dim)):
-            compare(piece, lambda x, i=i: np.take(x, range(each * i, min(size, each * (i + 1))), dim), t)
+            compare(
+                piece, lambda x, i=i: np.take(x, range(each * i, min(size, each * (i + 1))), dim), t
+            )
         sizes = [size - size // 2, size // 2]
         compare(ttnn.split(t, sizes, dim)[1], lambda x: np.split(x, [sizes[0]], dim)[1], t)
         index = []
         for n in place.shape:
             low = data.draw(st.integers(0, n - 1))
             whole = slice(low, data.draw(st.integers(low, n)), data.draw(st.integers(1, 3)))
-            index.append(data.draw(st.sampled_from([whole, low, low - n, slice(None), slice(-n, None)])))
+            index.append(
+                data.draw(st.sampled_from([whole, low, low - n, slice(None), slice(-n, None)]))
+            )
         compare(t[tuple(index)], lambda x: x[tuple(index)], t)
         compare(t[..., index[-1]], lambda x: x[..., index[-1]], t)
-        plain = [i if isinstance(i, slice) else slice(i % n, i % n + 1) for i, n in zip(index, place.shape)]
+        plain = [
+            i if isinstance(i, slice) else slice(i % n, i % n + 1)
+            for i, n in zip(index, place.shape)
+        ]
         ends = [slice(*s.indices(n)) for s, n in zip(plain, place.shape)]
-        compare(ttnn.slice(t, [s.start for s in ends], [s.stop for s in ends], [s.step for s in ends]), lambda x: x[tuple(plain)], t)
+        compare(
+            ttnn.slice(t, [s.start for s in ends], [s.stop for s in ends], [s.step for s in ends]),
+            lambda x: x[tuple(plain)],
+            t,
+        )
 
 
 @many(100)
 @given(places(least=1, most=6), st.data())
 def test_copies(place, data):
     rank = len(place.shape)
-    dim, times = data.draw(st.integers(-rank, rank - 1)), data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=rank + 1))
+    dim, times = (
+        data.draw(st.integers(-rank, rank - 1)),
+        data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=rank + 1)),
+    )
     with laid(place) as (mesh, t):
         compare(ttnn.repeat(t, times), lambda x: np.tile(x, times), t)
-        other = put(mesh, place, kind=data.draw(st.sampled_from(["same", place.kind])), seed=place.seed + 50)
+        other = put(
+            mesh, place, kind=data.draw(st.sampled_from(["same", place.kind])), seed=place.seed + 50
+        )
         compare(ttnn.concat([t, other], dim), lambda x, y: np.concatenate([x, y], dim), t, other)
         ends = [(0, data.draw(st.integers(0, 2))) for _ in range(data.draw(st.integers(1, rank)))]
-        compare(ttnn.pad(t, ends, 2.0), lambda x: np.pad(x, [(0, 0)] * (rank - len(ends)) + ends, constant_values=2), t)
+        compare(
+            ttnn.pad(t, ends, 2.0),
+            lambda x: np.pad(x, [(0, 0)] * (rank - len(ends)) + ends, constant_values=2),
+            t,
+        )
 
 
 @many(40)
-@given(places(least=1, most=4, sizes=(1, 2, 5), dtypes=[ttnn.float32, ttnn.bfloat16, ttnn.int32]), st.integers(-3, 3))
+@given(
+    places(least=1, most=4, sizes=(1, 2, 5), dtypes=[ttnn.float32, ttnn.bfloat16, ttnn.int32]),
+    st.integers(-3, 3),
+)
 def test_triangles(place, diagonal):
     with laid(place) as (_, t):
         made = ttnn.triu(t, diagonal=diagonal)
@@ -85,20 +124,30 @@ def test_what_is_padded_is_rounded_and_goes_where_it_should():
         made = ttkit.to_numpy(ttnn.get_device_tensors(ttnn.pad(t, [(1, 0), (2, 1)], 0.1))[5])
         np.testing.assert_array_equal(made[1:, 2:-1], numbers((2, 3)))
         assert made[0, 0] == np.float32(0.10009765625)  # the bfloat16 nearest 0.1
-        np.testing.assert_array_equal(parts(ttnn.pad(t, [4, 4], [1, 0], 7.0))[1, 3][[0, 3]], np.full((2, 4), 7.0))
+        np.testing.assert_array_equal(
+            parts(ttnn.pad(t, [4, 4], [1, 0], 7.0))[1, 3][[0, 3]], np.full((2, 4), 7.0)
+        )
 
 
 def test_an_output_tensor_gets_values_and_label():
     with opened(T3000) as mesh:
-        cut, copy = (ttkit.from_numpy(numbers((8, 4)), device=mesh, mesh_mapper=m) for m in (ttnn.ShardTensorToMesh(mesh, 0), ttnn.ReplicateTensorToMesh(mesh)))
+        cut, copy = (
+            ttkit.from_numpy(numbers((8, 4)), device=mesh, mesh_mapper=m)
+            for m in (ttnn.ShardTensorToMesh(mesh, 0), ttnn.ReplicateTensorToMesh(mesh))
+        )
         out = ttnn.zeros([9, 4], ttnn.float32, ROWS, mesh)
         assert ttnn.concat([copy, cut], 0, output_tensor=out) is out
         compare(out, lambda x, y: np.concatenate([x, y]), copy, cut)
-        assert out.tensor_topology().placements() == ttnn.concat([copy, cut], 0).tensor_topology().placements() == [ttnn.PlacementShard(0)]
+        assert (
+            out.tensor_topology().placements()
+            == ttnn.concat([copy, cut], 0).tensor_topology().placements()
+            == [ttnn.PlacementShard(0)]
+        )
 
 
 def test_row_major_shards_are_counted_as_they_are():
-    with opened(T3000) as mesh:  # in tiles the copy would take 32 times as much: more than a chip has
+    # in tiles the copy would take 32 times as much: more than a chip has
+    with opened(T3000) as mesh:
         thin = ttnn.zeros([1 << 23, 1], ttnn.bfloat16, ROWS, mesh)
         assert list(ttnn.repeat(thin, [1, 30]).shape) == [1 << 23, 30]
 

@@ -1,4 +1,6 @@
-"""Ranks that add up in memory that they share, here as threads: every rank gets the sum in the order of the ranks, whoever is late."""
+"""Ranks that add up in memory that they share, here as threads: every rank gets the sum in the
+order of the ranks, whoever is late.
+"""
 
 import mmap
 import threading
@@ -41,7 +43,9 @@ def play(ranks, sizes, dtype, seed):
         for array in arrays[1:]:
             wanted = wanted + array
         for rank in range(ranks):
-            np.testing.assert_array_equal(found[rank][number], wanted, err_msg=f"sum {number} on rank {rank}")
+            np.testing.assert_array_equal(
+                found[rank][number], wanted, err_msg=f"sum {number} on rank {rank}"
+            )
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import KINDS, ROWS, T3000, TILE, Place, compare, laid, many, numbers, opened, put, refused
+from places import (
+    KINDS,
+    ROWS,
+    T3000,
+    TILE,
+    Place,
+    compare,
+    laid,
+    many,
+    numbers,
+    opened,
+    put,
+    refused,
+)
 
 import ttkit
 from ttkit import ttnn
@@ -45,7 +58,9 @@ def test_replayed_on_new_inputs(kind, order):
 
 def test_a_list_may_change_after_the_call():
     with opened(T3000) as mesh:
-        a, b = (put(mesh, Place(T3000, "each", [2, 2], ttnn.float32, ROWS, seed)) for seed in (0, 50))
+        a, b = (
+            put(mesh, Place(T3000, "each", [2, 2], ttnn.float32, ROWS, seed)) for seed in (0, 50)
+        )
         trace = ttnn.begin_trace_capture(mesh)
         pair, start = [a, b], [0, 0]
         joined = ttnn.slice(ttnn.concat(pair, 0), start, [3, 2])
@@ -68,7 +83,10 @@ def test_a_capture_left_open_goes_with_its_mesh():
 
 def test_refused():
     with opened(T3000) as mesh:
-        t, host = put(mesh, Place(T3000, "both", [2, 6], ttnn.float32, ROWS, 0)), ttkit.from_numpy(numbers((2, 6)))
+        t, host = (
+            put(mesh, Place(T3000, "both", [2, 6], ttnn.float32, ROWS, 0)),
+            ttkit.from_numpy(numbers((2, 6))),
+        )
         trace = ttnn.begin_trace_capture(mesh)
         writes = "Writes are not supported during trace capture"
         refused(lambda: ttkit.from_numpy(numbers(2), device=mesh), writes)
@@ -83,7 +101,10 @@ def test_refused():
         refused(lambda: ttnn.begin_trace_capture(mesh), "another trace is being captured")
         ttnn.end_trace_capture(mesh, trace)
         refused(lambda: ttnn.execute_trace(mesh, 3), "is a int, not MeshTraceId", TypeError)
-        refused(lambda: ttnn.execute_trace(mesh.create_submesh(ttnn.MeshShape(1, 1)), trace), "is no trace of")
+        refused(
+            lambda: ttnn.execute_trace(mesh.create_submesh(ttnn.MeshShape(1, 1)), trace),
+            "is no trace of",
+        )
         ttnn.release_trace(mesh, trace)
         refused(lambda: ttnn.execute_trace(mesh, trace), "is no trace of")
     refused(lambda: ttnn.begin_trace_capture(mesh), "is closed")

@@ -8,7 +8,11 @@ from ttkit import ttnn
 @pytest.mark.parametrize(
     ("where", "name", "says"),
     [
-        (ttnn, "hardsigmod", "ttnn.hardsigmod: the simulator has no such name; the closest is ttnn.hardsigmoid"),
+        (
+            ttnn,
+            "hardsigmod",
+            "ttnn.hardsigmod: the simulator has no such name; the closest is ttnn.hardsigmoid",
+        ),
         (ttnn, "floor_div", "ttkit/sim/unary.py or binary.py"),
         (ttnn, "zzz", "ttnn.zzz: the simulator has no such name\n"),
         (ttnn.transformer, "concatenate_head", "the closest is ttnn.transformer.concatenate_heads"),

@@ -1,4 +1,6 @@
-"""What the training tests share: strict, with a fabric, on systems big enough for their meshes; no mesh is left open."""
+"""What the training tests share: strict, with a fabric, on systems big enough for their meshes;
+no mesh is left open.
+"""
 
 import contextlib
 import os

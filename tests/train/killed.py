@@ -1,4 +1,5 @@
-"""A program for test_checkpoint: saves checkpoints in processes that it kills, and looks each time at what is left.
+"""A program for test_checkpoint: saves checkpoints in processes that it kills, and looks each
+time at what is left.
 
 python killed.py random FOLDER SEED TIMES   kill -9 at random times
 python killed.py calls FOLDER               kill -9 at each system call of a save, before it, and half-way through a write
@@ -20,18 +21,26 @@ KEEP = 3
 
 
 def tensors(step):
-    return {"weight": np.full((1, 1, 64, 256), step, np.float32), "steps": np.arange(step, dtype=np.int64)}
+    return {
+        "weight": np.full((1, 1, 64, 256), step, np.float32),
+        "steps": np.arange(step, dtype=np.int64),
+    }
 
 
 def look(folder, at_least):
-    """The step of the newest checkpoint, which must be whole and not older than what save() has reported as saved."""
+    """The step of the newest checkpoint, which must be whole and not older than what save() has
+    reported as saved.
+    """
     paths = checkpoint.checkpoints(folder)
     if not paths and not at_least:
         return 0
-    found, meta = checkpoint.load(checkpoint.latest(folder))  # a damaged one on the way would warn, and warnings are errors here
+    # a damaged one on the way would warn, and warnings are errors here
+    found, meta = checkpoint.load(checkpoint.latest(folder))
     step = meta["step"]
     assert step >= at_least, f"step {at_least} was saved, the newest is {step}"
-    assert found.keys() == tensors(step).keys() and all((found[name] == array).all() for name, array in tensors(step).items())
+    assert found.keys() == tensors(step).keys() and all(
+        (found[name] == array).all() for name, array in tensors(step).items()
+    )
     assert all(checkpoint.load(path)[1]["step"] == int(path.stem[5:]) for path in paths)
     assert len(paths) >= min(step, KEEP), f"{len(paths)} checkpoints are left at step {step}"
     return step
@@ -74,7 +83,9 @@ def kill_at_each_call(folder):
         code = os.waitpid(pid, 0)[1]
         if os.WIFEXITED(code):
             assert os.WEXITSTATUS(code) == 0
-            assert sorted(os.listdir(folder)) == [f"step_{number:08d}.safetensors" for number in range(step - 1, step + 2)]
+            assert sorted(os.listdir(folder)) == [
+                f"step_{number:08d}.safetensors" for number in range(step - 1, step + 2)
+            ]
             break
         seen.append(look(folder, step))
         assert len([name for name in os.listdir(folder) if name.endswith(".part")]) <= 1
@@ -85,7 +96,9 @@ def kill_at_each_call(folder):
 
 
 def die_at(wanted):
-    """From now on count the calls that touch the disk; end this process before number `wanted`, or half-way through when it writes."""
+    """From now on count the calls that touch the disk; end this process before number `wanted`,
+    or half-way through when it writes.
+    """
     count = -1
 
     def here():
@@ -107,7 +120,13 @@ def die_at(wanted):
     write = os.write
     os.write = watched(write, lambda file, data: write(file, data[: len(data) // 2]))
     os.fsync, os.close, fcntl.flock = watched(os.fsync), watched(os.close), watched(fcntl.flock)
-    sys.addaudithook(lambda event, args: event in ("open", "os.rename", "os.remove") and here() and os.kill(os.getpid(), signal.SIGKILL))
+    sys.addaudithook(
+        lambda event, args: (
+            event in ("open", "os.rename", "os.remove")
+            and here()
+            and os.kill(os.getpid(), signal.SIGKILL)
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""A program for test_survives: training runs that are killed with kill -9 at random times and go on until they are through.
+"""A program for test_survives: training runs that are killed with kill -9 at random times and go
+on until they are through.
 
 python killed_runs.py FOLDER SEED RUNS
 
-Each run must end with the losses of one that nobody killed, to the last bit, and with a log that has each step once. After each kill
-the newest checkpoint must hold a beginning of those losses. It forks before anything is computed: a fork copies no threads.
-"""
+Each run must end with the losses of one that nobody killed, to the last bit, and with a log that
+has each step once. After each kill the newest checkpoint must hold a beginning of those losses. It
+forks before anything is computed: a fork copies no threads."""
 
 import contextlib
 import json
@@ -23,7 +24,12 @@ from train.tiny import trainer
 from ttkit.train.run_folder import RunFolder
 
 STEPS, KILLS = 12, 4
-OPTIONS = {"form": "DP2xTP2", "model_save_interval": 2, "eval_every": 4, "model": {"dropout_prob": 0.1}}
+OPTIONS = {
+    "form": "DP2xTP2",
+    "model_save_interval": 2,
+    "eval_every": 4,
+    "model": {"dropout_prob": 0.1},
+}
 
 
 def train(folder):
@@ -32,7 +38,10 @@ def train(folder):
     if pid:
         return pid
     try:
-        with contextlib.redirect_stdout(None), trainer(checkpoint_dir=str(folder), **OPTIONS) as run:
+        with (
+            contextlib.redirect_stdout(None),
+            trainer(checkpoint_dir=str(folder), **OPTIONS) as run,
+        ):
             run.fit(STEPS - run.steps, show=False)
         os._exit(0)
     except BaseException:
@@ -41,10 +50,16 @@ def train(folder):
 
 
 def history(folder):
-    """(step, loss, validation loss) of what the newest checkpoint goes on from; nothing where there is none."""
+    """(step, loss, validation loss) of what the newest checkpoint goes on from; nothing where
+    there is none.
+    """
     saved = RunFolder(folder).saved(True, None)
     assert saved is None or saved.meta.step == len(saved.history)
-    return [(record.step, record.loss, record.validation_loss) for record in saved.history] if saved else []
+    return (
+        [(record.step, record.loss, record.validation_loss) for record in saved.history]
+        if saved
+        else []
+    )
 
 
 def ended(pid):
@@ -69,7 +84,9 @@ def main(folder, seed, runs):
                 time.sleep(dice.uniform(0, usual))
                 os.kill(pid, signal.SIGKILL)
             through, found = ended(pid), history(here)
-            assert found == whole[: len(found)], f"run {number}: {found} is not the beginning of {whole}"
+            assert found == whole[: len(found)], (
+                f"run {number}: {found} is not the beginning of {whole}"
+            )
             if through:
                 break
             kills += 1
@@ -78,7 +95,10 @@ def main(folder, seed, runs):
         log = [json.loads(line) for line in (here / "log.jsonl").read_text().splitlines()]
         assert [(line["step"], line["loss"], line.get("validation_loss")) for line in log] == whole
     counts = {step: at.count(step) for step in sorted(set(at))}
-    print(f"{runs} runs, killed {kills} times; steps in the newest checkpoint then, and how often: {counts}")
+    print(
+        f"{runs} runs, killed {kills} times; steps in the newest checkpoint then, and how often: "
+        f"{counts}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""GPT and Llama in plain torch, one device, on the weights of our models by name: what their losses and gradients must be."""
+"""GPT and Llama in plain torch, one device, on the weights of our models by name: what their
+losses and gradients must be.
+"""
 
 import math
 
@@ -7,15 +9,21 @@ import torch.nn.functional as F
 
 
 def loss_and_gradients(config, weights, tokens, targets):
-    """The mean cross-entropy of tokens [B, S] and the gradient of each weight, in float64, so that all rounding is the other side's.
+    """The mean cross-entropy of tokens [B, S] and the gradient of each weight, in float64, so
+    that all rounding is the other side's.
 
     Args:
         config: a TransformerConfig.
         weights: name -> array [1, 1, rows, columns].
     """
-    w = {name: torch.tensor(array, dtype=torch.float64).requires_grad_() for name, array in weights.items()}
+    w = {
+        name: torch.tensor(array, dtype=torch.float64).requires_grad_()
+        for name, array in weights.items()
+    }
     model = {"gpt2": gpt, "llama": llama}[config.model_type]
-    logits = model(config, {name: value[0, 0] for name, value in w.items()}, torch.as_tensor(tokens))
+    logits = model(
+        config, {name: value[0, 0] for name, value in w.items()}, torch.as_tensor(tokens)
+    )
     loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(targets).flatten())
     loss.backward()
     return loss.item(), {name: value.grad.numpy() for name, value in w.items()}
@@ -30,9 +38,15 @@ def attention(config, w, name, x, turn=lambda heads: heads):
     batch, length, width = x.shape
 
     def heads(part):
-        return linear(w, f"{name}.{part}", x).view(batch, length, -1, width // config.num_heads).transpose(1, 2)
+        return (
+            linear(w, f"{name}.{part}", x)
+            .view(batch, length, -1, width // config.num_heads)
+            .transpose(1, 2)
+        )
 
-    y = F.scaled_dot_product_attention(turn(heads("query")), turn(heads("key")), heads("value"), is_causal=True, enable_gqa=True)
+    y = F.scaled_dot_product_attention(
+        turn(heads("query")), turn(heads("key")), heads("value"), is_causal=True, enable_gqa=True
+    )
     return linear(w, f"{name}.out", y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -48,7 +62,11 @@ def gpt(config, w, tokens):
     for i in range(config.num_blocks):
         block = f"blocks.{i}"
         x = x + attention(config, w, f"{block}.attention", norm(f"{block}.norm1", x))
-        x = x + linear(w, f"{block}.down", F.gelu(linear(w, f"{block}.up", norm(f"{block}.norm2", x)), approximate="tanh"))
+        x = x + linear(
+            w,
+            f"{block}.down",
+            F.gelu(linear(w, f"{block}.up", norm(f"{block}.norm2", x)), approximate="tanh"),
+        )
     return head(w, norm("norm", x))
 
 
@@ -56,7 +74,10 @@ def llama(config, w, tokens):
     def norm(name, x):
         return F.rms_norm(x, x.shape[-1:], w[f"{name}.weight"][0], eps=1e-5)
 
-    turns = torch.polar(torch.ones(()).double(), torch.outer(torch.arange(tokens.shape[1]).double(), frequencies(config)))
+    turns = torch.polar(
+        torch.ones(()).double(),
+        torch.outer(torch.arange(tokens.shape[1]).double(), frequencies(config)),
+    )
 
     def turn(heads):  # neighbours are the two parts of a complex number
         pairs = torch.view_as_complex(heads.unflatten(-1, (-1, 2)).contiguous())
@@ -67,20 +88,27 @@ def llama(config, w, tokens):
         block = f"blocks.{i}"
         x = x + attention(config, w, f"{block}.attention", norm(f"{block}.norm1", x), turn)
         y = norm(f"{block}.norm2", x)
-        x = x + linear(w, f"{block}.down", F.silu(linear(w, f"{block}.gate", y)) * linear(w, f"{block}.up", y))
+        x = x + linear(
+            w, f"{block}.down", F.silu(linear(w, f"{block}.gate", y)) * linear(w, f"{block}.up", y)
+        )
     return head(w, norm("norm", x))
 
 
 def frequencies(config):
-    """As Llama 3.1 tells them apart, by wavelength: short ones stay, long ones are stretched, those between go from one to the other."""
+    """As Llama 3.1 tells them apart, by wavelength: short ones stay, long ones are stretched,
+    those between go from one to the other.
+    """
     width, scaling = config.embedding_dim // config.num_heads, config.rope_scaling
     found = [1 / config.theta ** (i / width) for i in range(0, width, 2)]
     if scaling and scaling.scaling_factor:
         for i, frequency in enumerate(found):
-            fits = scaling.original_context_length / (2 * math.pi / frequency)  # wavelengths in the old context
+            # wavelengths in the old context
+            fits = scaling.original_context_length / (2 * math.pi / frequency)
             if fits < scaling.low_freq_factor:
                 found[i] = frequency / scaling.scaling_factor
             elif fits <= scaling.high_freq_factor:
-                smooth = (fits - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+                smooth = (fits - scaling.low_freq_factor) / (
+                    scaling.high_freq_factor - scaling.low_freq_factor
+                )
                 found[i] = (1 - smooth) * frequency / scaling.scaling_factor + smooth * frequency
     return torch.tensor(found, dtype=torch.float64)

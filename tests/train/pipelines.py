@@ -9,18 +9,35 @@ import numpy as np
 import ttkit
 from ttkit import ttnn
 from ttkit.train import checkpoint
-from ttkit.train.config import DeviceConfig, MultihostConfig, PipelineParallelConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config import (
+    DeviceConfig,
+    MultihostConfig,
+    PipelineParallelConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.trainer import Trainer
 
 TEXT = "".join(chr(97 + (i * i + i // 7) % 26) for i in range(4000))
-MODEL = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=8, max_sequence_length=32, dropout_prob=0, num_groups=2, intermediate_dim=64)
+MODEL = TransformerConfig(
+    num_heads=2,
+    embedding_dim=32,
+    num_blocks=8,
+    max_sequence_length=32,
+    dropout_prob=0,
+    num_groups=2,
+    intermediate_dim=64,
+)
 LLAMA = replace(MODEL, model_type="llama", bias=False)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training run; the same batch size, model and optimizer must give the same numbers in every form."""
+    """A training run; the same batch size, model and optimizer must give the same numbers in
+    every form.
+    """
 
     stages: int = 2
     micro_batches: int = 4
@@ -48,7 +65,8 @@ class Run:
         training = TrainingConfig(
             batch_size=self.batch_size,
             gradient_accumulation_steps=1 if one_device else self.micro_batches,
-            optimizer={"type": self.optimizer, "lr": rate} | ({"momentum": 0.9} if self.optimizer == "SGD" else {}),
+            optimizer={"type": self.optimizer, "lr": rate}
+            | ({"momentum": 0.9} if self.optimizer == "SGD" else {}),
             learning_rate=rate,
             max_steps=100,
             num_epochs=100,
@@ -63,17 +81,34 @@ class Run:
             return Settings(training_config=training, transformer_config=self.model)
         shape = (self.ddp, self.tp) if self.ddp > 1 or self.tp > 1 else (1, 1)
         device = DeviceConfig(shape, enable_ddp=self.ddp > 1, enable_tp=self.tp > 1)
-        pipeline = PipelineParallelConfig(self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks)
+        pipeline = PipelineParallelConfig(
+            self.model.num_blocks, dict(enumerate(self.shares)), self.schedule, self.chunks
+        )
         multihost = MultihostConfig(True, self.stages * self.replicas, self.sockets, pipeline)
-        return Settings(device_config=device, training_config=training, multihost_config=multihost, transformer_config=self.model)
+        return Settings(
+            device_config=device,
+            training_config=training,
+            multihost_config=multihost,
+            transformer_config=self.model,
+        )
 
 
 def write_config(folder, settings, **training):
-    """A configuration file of settings that read TEXT and keep their checkpoints in the folder, with these fields of the training."""
+    """A configuration file of settings that read TEXT and keep their checkpoints in the folder,
+    with these fields of the training.
+    """
     (folder / "text.txt").write_text(TEXT)
     named = {"checkpoint_dir": str(folder / "checkpoints"), "data_path": str(folder / "text.txt")}
     path = folder / "config.yaml"
-    path.write_text(json.dumps(asdict(replace(settings, training_config=replace(settings.training_config, **named, **training)))))
+    path.write_text(
+        json.dumps(
+            asdict(
+                replace(
+                    settings, training_config=replace(settings.training_config, **named, **training)
+                )
+            )
+        )
+    )
     return path
 
 
@@ -99,7 +134,9 @@ def on_one_device(model, batch_size, optimizer, steps, clip=0.0, precision="floa
 
 
 def wanted(run):
-    return on_one_device(run.model, run.batch_size, run.optimizer, run.steps, run.clip, run.precision)
+    return on_one_device(
+        run.model, run.batch_size, run.optimizer, run.steps, run.clip, run.precision
+    )
 
 
 def in_one_process(run):
@@ -116,8 +153,14 @@ def in_one_process(run):
 def far(have, want, rtol=1e-5, atol=1e-7):
     """The names of the arrays that differ by more than rounding, and how far."""
     assert have.keys() == want.keys()
-    distances = {name: np.linalg.norm((have[name] - want[name]).astype(np.float64)) for name in want}
-    return {name: d for name, d in distances.items() if not d <= rtol * np.linalg.norm(want[name]) + atol}
+    distances = {
+        name: np.linalg.norm((have[name] - want[name]).astype(np.float64)) for name in want
+    }
+    return {
+        name: d
+        for name, d in distances.items()
+        if not d <= rtol * np.linalg.norm(want[name]) + atol
+    }
 
 
 def differences(run, found=None):
@@ -125,5 +168,13 @@ def differences(run, found=None):
     losses, weights = found or in_one_process(run)
     wanted_losses, wanted_weights = wanted(run)
     rtol = 1e-4 if run.optimizer == "AdamW" else 1e-5
-    wrong = [f"loss {i}: {a} for {b}" for i, (a, b) in enumerate(zip(losses, wanted_losses, strict=True)) if not abs(a - b) <= rtol * abs(b) + 1e-7]
-    return wrong + ([] if run.optimizer == "AdamW" else [f"{name}: {d}" for name, d in far(weights, wanted_weights).items()])
+    wrong = [
+        f"loss {i}: {a} for {b}"
+        for i, (a, b) in enumerate(zip(losses, wanted_losses, strict=True))
+        if not abs(a - b) <= rtol * abs(b) + 1e-7
+    ]
+    return wrong + (
+        []
+        if run.optimizer == "AdamW"
+        else [f"{name}: {d}" for name, d in far(weights, wanted_weights).items()]
+    )

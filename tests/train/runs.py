@@ -1,4 +1,6 @@
-"""One training step of a model on a mesh, and the comparison of every device's gradients with those of one device."""
+"""One training step of a model on a mesh, and the comparison of every device's gradients with
+those of one device.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -25,7 +27,14 @@ class Form:
         return 1 if axis is None else self.shape[axis]
 
     def layout(self, mesh, dtype=None):
-        return Layout(mesh, self.tp_axis, self.size(self.tp_axis), self.ddp_axis, self.size(self.ddp_axis), dtype)
+        return Layout(
+            mesh,
+            self.tp_axis,
+            self.size(self.tp_axis),
+            self.ddp_axis,
+            self.size(self.ddp_axis),
+            dtype,
+        )
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,12 @@ class Case:
 
     def on_one_device(self):
         """The same with the whole batch at once on one device."""
-        return replace(self, form=Form(), batch=self.batch * self.form.size(self.form.ddp_axis) * self.micro_batches, micro_batches=1)
+        return replace(
+            self,
+            form=Form(),
+            batch=self.batch * self.form.size(self.form.ddp_axis) * self.micro_batches,
+            micro_batches=1,
+        )
 
 
 def opened(form):
@@ -58,21 +72,29 @@ def opened(form):
 
 
 def filled(case, mesh):
-    """The model of a case with weights that make no gradient vanish: norms not at 1, biases not at 0, attention not even."""
+    """The model of a case with weights that make no gradient vanish: norms not at 1, biases not
+    at 0, attention not even.
+    """
     model = create_model(case.config, case.form.layout(mesh, case.dtype))
     for index, parameter in enumerate(model.parameters().values()):
-        noise = np.random.default_rng([case.seed, index]).normal(0, 0.5 / np.sqrt(parameter.global_shape[3]), parameter.global_shape)
+        noise = np.random.default_rng([case.seed, index]).normal(
+            0, 0.5 / np.sqrt(parameter.global_shape[3]), parameter.global_shape
+        )
         parameter.place((parameter.draw(case.seed) + noise).astype(np.float32))
     return model
 
 
 def backward(case, model):
-    """Run all micro-batches of a case and average their gradients between replicas; the loss of each device."""
+    """Run all micro-batches of a case and average their gradients between replicas; the loss of
+    each device.
+    """
     layout = model.layout
     inputs, targets = case.tokens().reshape(2, case.micro_batches, -1, 1, 1, case.length)
     total = 0
     for x, y in zip(inputs, targets):
-        loss = ops.mul(model.loss(model(layout.tokens(x)), layout.tokens(y)), 1 / case.micro_batches)
+        loss = ops.mul(
+            model.loss(model(layout.tokens(x)), layout.tokens(y)), 1 / case.micro_batches
+        )
         loss.backward()
         total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
     if layout.ddp_axis is not None:
@@ -92,12 +114,22 @@ def expected_parts(parameter, form, whole):
         if parameter.shard_dim is None:
             yield at, padded
         else:
-            yield at, np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[at[form.tp_axis]]
+            yield (
+                at,
+                np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[
+                    at[form.tp_axis]
+                ],
+            )
 
 
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):
-    """Whether two arrays are further apart than rounding: a small part of the norm of what was wanted, or of the tensor that they are parts of."""
-    return not np.linalg.norm(np.asarray(have, np.float64) - want) <= rtol * np.linalg.norm(want if of is None else of) + atol
+    """Whether two arrays are further apart than rounding: a small part of the norm of what was
+    wanted, or of the tensor that they are parts of.
+    """
+    return (
+        not np.linalg.norm(np.asarray(have, np.float64) - want)
+        <= rtol * np.linalg.norm(want if of is None else of) + atol
+    )
 
 
 def wrong_gradients(case, model, wanted, **tolerance):
@@ -105,18 +137,29 @@ def wrong_gradients(case, model, wanted, **tolerance):
     wrong = []
     for name, parameter in model.parameters().items():
         shards = parts(parameter.get_grad())
-        for have, (at, want) in zip(shards, expected_parts(parameter, case.form, wanted[name]), strict=True):
+        for have, (at, want) in zip(
+            shards, expected_parts(parameter, case.form, wanted[name]), strict=True
+        ):
             if have.shape != want.shape or different(have, want, of=wanted[name], **tolerance):
                 wrong.append((name, at))
     return wrong
 
 
 def wrong_loss(case, losses, wanted, rtol=1e-5):
-    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch disagree."""
+    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch
+    disagree.
+    """
     grid = losses.reshape(case.form.shape)
     axis = case.form.ddp_axis
-    groups = grid.reshape(1, -1) if axis is None else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
-    return bool(np.ptp(groups, axis=1).max() > rtol * abs(wanted) or different(groups[:, 0].mean(), wanted, rtol))
+    groups = (
+        grid.reshape(1, -1)
+        if axis is None
+        else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
+    )
+    return bool(
+        np.ptp(groups, axis=1).max() > rtol * abs(wanted)
+        or different(groups[:, 0].mean(), wanted, rtol)
+    )
 
 
 def run(case):
@@ -125,7 +168,11 @@ def run(case):
         model = filled(case, mesh)
         losses = backward(case, model)
         parameters = model.parameters()
-        return losses[0], {name: p.gather(p.get_grad()) for name, p in parameters.items()}, {name: p.gather() for name, p in parameters.items()}
+        return (
+            losses[0],
+            {name: p.gather(p.get_grad()) for name, p in parameters.items()},
+            {name: p.gather() for name, p in parameters.items()},
+        )
 
 
 def wrong(case, *wanted, rtol=1e-5, atol=1e-7):
@@ -133,4 +180,8 @@ def wrong(case, *wanted, rtol=1e-5, atol=1e-7):
     with opened(case.form) as mesh:
         model = filled(case, mesh)
         losses = backward(case, model)
-        return [wrong_gradients(case, model, gradients, rtol=rtol, atol=atol) + ["loss"] * wrong_loss(case, losses, loss, rtol) for loss, gradients in wanted]
+        return [
+            wrong_gradients(case, model, gradients, rtol=rtol, atol=atol)
+            + ["loss"] * wrong_loss(case, losses, loss, rtol)
+            for loss, gradients in wanted
+        ]

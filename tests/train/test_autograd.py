@@ -1,4 +1,6 @@
-"""The tape: what is recorded, in which order gradients go back, what is added up, what hooks see."""
+"""The tape: what is recorded, in which order gradients go back, what is added up, what hooks
+see.
+"""
 
 import gc
 import weakref
@@ -19,7 +21,9 @@ from ttkit.train.autograd import GradMode, Tensor, get_gradient_mode, no_grad, s
 @pytest.fixture
 def leaf(one):
     """leaf(3.0) is a 1x1 tensor that requires a gradient."""
-    return lambda value, **kwargs: Tensor.from_numpy(np.full((1, 1), value, np.float32), device=one, **kwargs)
+    return lambda value, **kwargs: Tensor.from_numpy(
+        np.full((1, 1), value, np.float32), device=one, **kwargs
+    )
 
 
 def number(value):
@@ -150,7 +154,9 @@ def test_hooks_see_the_whole_gradient_and_may_replace_it(leaf):
 
 
 def test_a_hook_sees_a_leaf_before_older_tensors(leaf):
-    """So that a gradient can be sent while the pass goes on: leaves come in the order of the pass, the last layer's first."""
+    """So that a gradient can be sent while the pass goes on: leaves come in the order of the
+    pass, the last layer's first.
+    """
     order, x = [], leaf(1.0, requires_grad=False)
     weights = [leaf(float(i)) for i in (1, 2, 3)]
     for i, w in enumerate(weights):
@@ -214,15 +220,26 @@ def test_shards_go_in_and_come_out(mesh):
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.sampled_from(["add", "sub", "mul"]), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=12), st.integers(0, 99))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "sub", "mul"]), st.integers(0, 99), st.integers(0, 99)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 99),
+)
 def test_gradients_of_random_programs(program, seed):
     """Any graph: tensors used often, once and never. They are compared with dual numbers."""
     values = np.random.default_rng(seed).uniform(-1, 1, (3, 2, 2)).astype(np.float32)
-    exact, sizes = [Dual.of(values, i) for i in range(3)], [Dual.of(np.abs(values), i) for i in range(3)]
+    exact, sizes = (
+        [Dual.of(values, i) for i in range(3)],
+        [Dual.of(np.abs(values), i) for i in range(3)],
+    )
     for name, i, j in program:
         i, j = i % len(exact), j % len(exact)
         exact.append(getattr(exact[i], name)(exact[j]))
-        sizes.append(getattr(sizes[i], "add" if name == "sub" else name)(sizes[j]))  # no term cancels
+        # no term cancels
+        sizes.append(getattr(sizes[i], "add" if name == "sub" else name)(sizes[j]))
     assume(sizes[-1].slopes.max() < 1e30)  # float32 ends at 3e38
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as one:
         ours = [Tensor.from_numpy(v, device=one) for v in values]
@@ -238,7 +255,9 @@ def test_gradients_of_random_programs(program, seed):
 
 @dataclass
 class Dual:
-    """A value with its slope by each leaf, in float64: the derivative of a sum, a difference, a product."""
+    """A value with its slope by each leaf, in float64: the derivative of a sum, a difference, a
+    product.
+    """
 
     value: np.ndarray
     slopes: np.ndarray  # [leaf, ...]

@@ -1,4 +1,6 @@
-"""Checkpoints: what was saved comes back, a crash at any byte leaves the last good one, and what is no checkpoint says so."""
+"""Checkpoints: what was saved comes back, a crash at any byte leaves the last good one, and what
+is no checkpoint says so.
+"""
 
 import errno
 import json
@@ -22,7 +24,10 @@ from ttkit import TTKitError
 from ttkit.train import checkpoint
 from ttkit.train.checkpoint import DamagedCheckpoint, check_matches, checkpoints, latest, load, save
 
-TENSORS = {"weight": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3), "tokens": np.array([3, 1], np.uint32)}
+TENSORS = {
+    "weight": np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3),
+    "tokens": np.array([3, 1], np.uint32),
+}
 
 
 def names(folder):
@@ -30,26 +35,49 @@ def names(folder):
 
 
 arrays = st.sampled_from(sorted(checkpoint.DTYPES)).flatmap(
-    lambda dtype: st_numpy.arrays(dtype, st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+    lambda dtype: st_numpy.arrays(
+        dtype, st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+    )
 )
 
 
-@given(st.dictionaries(st.text(st.characters(blacklist_categories=["Cs"])).filter(lambda name: name != "__metadata__"), arrays, max_size=4), st.text())
+@given(
+    st.dictionaries(
+        st.text(st.characters(blacklist_categories=["Cs"])).filter(
+            lambda name: name != "__metadata__"
+        ),
+        arrays,
+        max_size=4,
+    ),
+    st.text(),
+)
 def test_what_was_saved_comes_back(tensors, word):
     meta = {"step": 3, "losses": [0.1, 1e-30, 7], "tokenizer": {"characters": word}, "none": None}
     with tempfile.TemporaryDirectory() as folder:
         found, told = load(save(folder, 3, tensors, meta))
     assert told == meta and found.keys() == tensors.keys()
     for name, array in tensors.items():
-        assert found[name].dtype == array.dtype and found[name].shape == array.shape and found[name].tobytes() == array.tobytes()
+        assert (
+            found[name].dtype == array.dtype
+            and found[name].shape == array.shape
+            and found[name].tobytes() == array.tobytes()
+        )
         assert found[name].flags.writeable
 
 
 def test_views_and_other_byte_orders(tmp_path):
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    tensors = {"turned": whole.T, "every_other": whole[::2, ::3], "big": whole.astype(">f4"), "repeated": np.broadcast_to(whole[0], (3, 6))}
+    tensors = {
+        "turned": whole.T,
+        "every_other": whole[::2, ::3],
+        "big": whole.astype(">f4"),
+        "repeated": np.broadcast_to(whole[0], (3, 6)),
+    }
     found, _ = load(save(tmp_path, 1, tensors, {}))
-    assert all((found[name] == array).all() and found[name].dtype == np.float32 for name, array in tensors.items())
+    assert all(
+        (found[name] == array).all() and found[name].dtype == np.float32
+        for name, array in tensors.items()
+    )
 
 
 def test_any_safetensors_program_reads_it(tmp_path):
@@ -58,8 +86,14 @@ def test_any_safetensors_program_reads_it(tmp_path):
 
 
 def test_the_same_run_writes_the_same_bytes(tmp_path):
-    one, two = save(tmp_path / "one", 1, TENSORS, {"a": 1}), save(tmp_path / "two", 1, dict(reversed(TENSORS.items())), {"a": 1})
-    assert load(one)[1] == load(two)[1] and safetensors.numpy.load_file(one).keys() == safetensors.numpy.load_file(two).keys()
+    one, two = (
+        save(tmp_path / "one", 1, TENSORS, {"a": 1}),
+        save(tmp_path / "two", 1, dict(reversed(TENSORS.items())), {"a": 1}),
+    )
+    assert (
+        load(one)[1] == load(two)[1]
+        and safetensors.numpy.load_file(one).keys() == safetensors.numpy.load_file(two).keys()
+    )
     assert marks(one)["digest"] == marks(two)["digest"]
 
 
@@ -71,8 +105,12 @@ def marks(path):
 def test_the_newest_stay(tmp_path):
     for step in range(0, 100_000_101, 20_000_020):
         save(tmp_path, step, TENSORS, {}, keep=2)
-    assert names(tmp_path) == ["step_100000100.safetensors", "step_80000080.safetensors"] and latest(tmp_path).stem == "step_100000100"
-    save(tmp_path, 7, TENSORS, {}, keep=2)  # a run that was set back: what it writes is never what goes
+    assert (
+        names(tmp_path) == ["step_100000100.safetensors", "step_80000080.safetensors"]
+        and latest(tmp_path).stem == "step_100000100"
+    )
+    # a run that was set back: what it writes is never what goes
+    save(tmp_path, 7, TENSORS, {}, keep=2)
     assert names(tmp_path) == ["step_00000007.safetensors", "step_100000100.safetensors"]
     save(tmp_path, 8, TENSORS, {}, keep=1)
     assert names(tmp_path) == ["step_00000008.safetensors"]
@@ -90,7 +128,13 @@ def test_damaged_ones_do_not_count_as_kept(tmp_path):
 
 
 def test_other_files_are_left_alone(tmp_path):
-    others = ["notes.txt", "step_1.safetensors", "model.safetensors", "step_00000001.safetensors.bak", ".hidden.part"]
+    others = [
+        "notes.txt",
+        "step_1.safetensors",
+        "model.safetensors",
+        "step_00000001.safetensors.bak",
+        ".hidden.part",
+    ]
     for name in others:
         (tmp_path / name).write_text("mine")
     (tmp_path / ".step_00000009.safetensors.part").write_text("of a process that was killed")
@@ -107,7 +151,9 @@ def test_an_old_one_that_cannot_go_is_a_warning(tmp_path, monkeypatch):
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(pathlib.Path, "unlink", refuse)
-    with pytest.warns(UserWarning, match=r"step_00000001.safetensors cannot be removed: Operation not permitted") as caught:
+    with pytest.warns(
+        UserWarning, match=r"step_00000001.safetensors cannot be removed: Operation not permitted"
+    ) as caught:
         save(tmp_path, 2, TENSORS, {}, keep=1)
     assert caught[0].filename == __file__ and latest(tmp_path).stem == "step_00000002"
 
@@ -118,10 +164,16 @@ def test_a_file_cut_anywhere_is_no_checkpoint(tmp_path):
     whole = good.read_bytes()
     for size in range(len(whole)):
         bad.write_bytes(whole[:size])
-        with pytest.raises(DamagedCheckpoint, match=rf"step_00000002.safetensors: its {size:,} bytes were cut short or are no safetensors file"):
+        with pytest.raises(
+            DamagedCheckpoint,
+            match=rf"step_00000002.safetensors: its {size:,} bytes were cut short or are no safetensors file",
+        ):
             load(bad)
     bad.write_bytes(whole[:-1])
-    with pytest.warns(UserWarning, match=r"load .*step_00000002.safetensors: its [\d,]+ bytes were cut short .*; passed over for step_00000001") as caught:
+    with pytest.warns(
+        UserWarning,
+        match=r"load .*step_00000002.safetensors: its [\d,]+ bytes were cut short .*; passed over for step_00000001",
+    ) as caught:
         assert latest(tmp_path) == good
     assert caught[0].filename == __file__
     bad.write_bytes(whole + b"\0")
@@ -142,7 +194,9 @@ def test_a_changed_byte_is_seen(tmp_path, flip):
             assert "does not agree with its digest" in str(caught.value)
 
 
-@pytest.mark.parametrize("old, new", [(b'"F32"', b'"I32"'), (b"[1,1,2,3]", b"[1,1,3,2]"), (b'"tokens"', b'"tokenz"')])
+@pytest.mark.parametrize(
+    "old, new", [(b'"F32"', b'"I32"'), (b"[1,1,2,3]", b"[1,1,3,2]"), (b'"tokens"', b'"tokenz"')]
+)
 def test_another_type_shape_or_name_is_seen(tmp_path, old, new):
     path = save(tmp_path, 1, TENSORS, {})
     whole = path.read_bytes()
@@ -161,10 +215,19 @@ def test_what_others_wrote(tmp_path):
             load(path)
         assert all(part in str(caught.value) for part in text)
     safetensors.numpy.save_file(TENSORS, path)
-    with pytest.raises(DamagedCheckpoint, match=r"it is a safetensors file, but no checkpoint of ttkit\n  try: safetensors.numpy.load_file"):
+    with pytest.raises(
+        DamagedCheckpoint,
+        match=r"it is a safetensors file, but no checkpoint of ttkit\n  try: safetensors.numpy.load_file",
+    ):
         load(path)
-    header = json.dumps({"__metadata__": {"format": "pt"}, "w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))  # a published model: NumPy has no bfloat16
+    header = json.dumps(
+        {
+            "__metadata__": {"format": "pt"},
+            "w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
+        }
+    ).encode()
+    # a published model: NumPy has no bfloat16
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(DamagedCheckpoint, match="but no checkpoint of ttkit"):
         load(path)
     safetensors.numpy.save_file(TENSORS, path, {checkpoint.MARK: "2"})
@@ -173,7 +236,10 @@ def test_what_others_wrote(tmp_path):
     safetensors.numpy.save_file(TENSORS, path, {checkpoint.MARK: checkpoint.FORMAT})
     with pytest.raises(DamagedCheckpoint, match="does not agree with its digest"):
         load(path)
-    with pytest.raises(DamagedCheckpoint, match=r"none of 1 is whole:\n  load .*step_00000005.safetensors: its content"):
+    with pytest.raises(
+        DamagedCheckpoint,
+        match=r"none of 1 is whole:\n  load .*step_00000005.safetensors: its content",
+    ):
         latest(tmp_path)
 
 
@@ -206,7 +272,10 @@ class FullDisk:
 def test_a_full_disk(tmp_path, monkeypatch, left):
     good = save(tmp_path, 1, TENSORS, {})
     monkeypatch.setattr(os, "write", FullDisk(left))
-    with pytest.raises(TTKitError, match=r"save step 2 in .*: it cannot be written: No space left on device; checkpoints that were .*\n  try: .* 0.0 MB"):
+    with pytest.raises(
+        TTKitError,
+        match=r"save step 2 in .*: it cannot be written: No space left on device; checkpoints that were .*\n  try: .* 0.0 MB",
+    ):
         save(tmp_path, 2, TENSORS, {}, keep=1)
     assert names(tmp_path) == [good.name] and latest(tmp_path) == good
     monkeypatch.undo()
@@ -255,12 +324,21 @@ def test_a_folder_that_may_not_be_written(ordinary_user):
         good = save(folder, 1, TENSORS, {})
         os.chmod(folder, 0o555)
         for where in (folder, f"{folder}/new/one"):
-            with ordinary_user(), pytest.raises(TTKitError, match=r"it cannot be written: Permission denied; .*\n  try: a folder that you may write to"):
+            with (
+                ordinary_user(),
+                pytest.raises(
+                    TTKitError,
+                    match=r"it cannot be written: Permission denied; .*\n  try: a folder that you may write to",
+                ),
+            ):
                 save(where, 2, TENSORS, {})
         with ordinary_user():
             assert latest(folder) == good
         os.chmod(good, 0)
-        with ordinary_user(), pytest.raises(TTKitError, match=f"load {good}: it cannot be read: Permission denied"):
+        with (
+            ordinary_user(),
+            pytest.raises(TTKitError, match=f"load {good}: it cannot be read: Permission denied"),
+        ):
             latest(folder)  # it may be whole: an older one in its place would lose steps
     finally:
         os.chmod(folder, 0o755)
@@ -270,7 +348,9 @@ def test_a_folder_that_may_not_be_written(ordinary_user):
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "file").write_text("")
     for where in ("file", "file/below"):
-        with pytest.raises(TTKitError, match=r"it cannot be written: (File exists|Not a directory)"):
+        with pytest.raises(
+            TTKitError, match=r"it cannot be written: (File exists|Not a directory)"
+        ):
             save(tmp_path / where, 1, TENSORS, {})
     assert checkpoints(tmp_path / "file") == []
 
@@ -279,7 +359,9 @@ def test_two_saves_at_once_do_not_mix(tmp_path, monkeypatch):
     fsync = os.fsync
 
     def meanwhile(file):
-        with pytest.raises(TTKitError, match="another process is writing a checkpoint into this folder just now"):
+        with pytest.raises(
+            TTKitError, match="another process is writing a checkpoint into this folder just now"
+        ):
             save(tmp_path, 2, TENSORS, {})
         fsync(file)
 
@@ -292,9 +374,13 @@ def test_two_saves_at_once_do_not_mix(tmp_path, monkeypatch):
 
 WRONG = {
     "weight is of type bfloat16": lambda folder: save(folder, 1, {"weight": bfloat16()}, {}),
-    "weight is of type complex64": lambda folder: save(folder, 1, {"weight": np.zeros(2, np.complex64)}, {}),
+    "weight is of type complex64": lambda folder: save(
+        folder, 1, {"weight": np.zeros(2, np.complex64)}, {}
+    ),
     "weight is of type object": lambda folder: save(folder, 1, {"weight": np.array([{}])}, {}),
-    "meta cannot be written as JSON: Object of type float32": lambda folder: save(folder, 1, {}, {"loss": np.float32(1)}),
+    "meta cannot be written as JSON: Object of type float32": lambda folder: save(
+        folder, 1, {}, {"loss": np.float32(1)}
+    ),
     "step is at least 0 and keep at least 1": lambda folder: save(folder, -1, {}, {}),
     "keep at least 1, not 0": lambda folder: save(folder, 1, {}, {}, keep=0),
 }
@@ -315,12 +401,17 @@ def test_errors(tmp_path, rule):
 def test_tensors_of_another_model():
     here = {f"blocks.{i}.weight": (1, 1, 4, 4) for i in range(5)} | {"bias": (1, 1, 1, 4)}
     check_matches(here, {name: np.zeros(shape) for name, shape in here.items()})
-    there = {"bias": np.zeros((1, 1, 1, 8)), "head": np.zeros((1, 1, 2, 2)), "blocks.0.weight": np.zeros((1, 1, 4, 4))}
+    there = {
+        "bias": np.zeros((1, 1, 1, 8)),
+        "head": np.zeros((1, 1, 2, 2)),
+        "blocks.0.weight": np.zeros((1, 1, 4, 4)),
+    }
     with pytest.raises(TTKitError) as caught:
         check_matches(here, there, "resume from step 7")
     assert str(caught.value).splitlines() == [
         "resume from step 7: the tensors are not those of the model",
-        "  4 missing: blocks.1.weight [1, 1, 4, 4]; blocks.2.weight [1, 1, 4, 4]; blocks.3.weight [1, 1, 4, 4]; ...",
+        "  4 missing: blocks.1.weight [1, 1, 4, 4]; blocks.2.weight [1, 1, 4, 4]; "
+        "blocks.3.weight [1, 1, 4, 4]; ...",
         "  1 too many: head [1, 1, 2, 2]",
         "  1 of another shape: bias is [1, 1, 1, 8], the model has [1, 1, 1, 4]",
         "  try: the model configuration that the checkpoint was made with",
@@ -329,8 +420,14 @@ def test_tensors_of_another_model():
 
 def killed(*arguments):
     program = pathlib.Path(__file__).with_name("killed.py")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}  # it forks: one thread
-    done = subprocess.run([sys.executable, str(program), *map(str, arguments)], env=env, capture_output=True, text=True)
+    # it forks: one thread
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(program), *map(str, arguments)],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.strip()
 

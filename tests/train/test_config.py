@@ -1,4 +1,6 @@
-"""Training configurations: defaults, references to other files, unknown keys with the nearest known one."""
+"""Training configurations: defaults, references to other files, unknown keys with the nearest
+known one.
+"""
 
 import pathlib
 from dataclasses import replace
@@ -29,23 +31,51 @@ def test_defaults(put):
     assert settings == Settings()
     assert settings.device_config == DeviceConfig((1, 1), None, False, False)
     training = settings.training_config
-    assert (training.seed, training.batch_size, training.max_steps, training.num_epochs, training.eval_every) == (42, 64, 1000, 1, 200)
-    assert (training.model_save_interval, training.gradient_accumulation_steps, training.learning_rate) == (500, 1, 3e-4)
-    assert (training.beta1, training.beta2, training.eps, training.weight_decay) == (0.9, 0.999, 1e-8, 0.01)
-    assert (training.tokenizer_type, training.checkpoint_dir, training.model_config) == ("bpe", "checkpoints", None)
+    assert (
+        training.seed,
+        training.batch_size,
+        training.max_steps,
+        training.num_epochs,
+        training.eval_every,
+    ) == (42, 64, 1000, 1, 200)
+    assert (
+        training.model_save_interval,
+        training.gradient_accumulation_steps,
+        training.learning_rate,
+    ) == (500, 1, 3e-4)
+    assert (training.beta1, training.beta2, training.eps, training.weight_decay) == (
+        0.9,
+        0.999,
+        1e-8,
+        0.01,
+    )
+    assert (training.tokenizer_type, training.checkpoint_dir, training.model_config) == (
+        "bpe",
+        "checkpoints",
+        None,
+    )
     assert settings.multihost_config == MultihostConfig(False, 1, "mpi", None)
     assert (settings.scheduler_config.max_lr, settings.scheduler_config.warmup_steps) == (1e-3, 100)
 
 
 def test_the_guides_example(put):
-    """The training configuration of the distributed training guide, with the model that it names."""
+    """The training configuration of the distributed training guide, with the model that it
+    names.
+    """
     put(
-        "transformer_config:\n  model_type: llama\n  num_heads: 32\n  num_groups: 8\n  num_blocks: 32\n"
+        "transformer_config:\n  model_type: llama\n  num_heads: 32\n  num_groups: "
+        "8\n  num_blocks: 32\n"
         "  rope_scaling: {scaling_factor: 8, original_context_length: 8192}\n",
         "configs/model_configs/llama8b.yaml",
     )
-    text = 'training_config:\n  project_name: "tt_train_llama8b_tp_dp"\n  batch_size: 4\n  model_config: "configs/model_configs/llama8b.yaml"\n'
-    text += "device_config:\n  enable_tp: true\n  enable_ddp: true\n  mesh_shape: [4, 8]\n  device_ids: []\n"
+    text = (
+        'training_config:\n  project_name: "tt_train_llama8b_tp_dp"\n  batch_size: '
+        '4\n  model_config: "configs/model_configs/llama8b.yaml"\n'
+    )
+    text += (
+        "device_config:\n  enable_tp: true\n  enable_ddp: true\n  mesh_shape: [4, "
+        "8]\n  device_ids: []\n"
+    )
     settings = read_settings(put(text, "configs/training_configs/tp_ddp.yaml"))
     assert settings.device_config == DeviceConfig((4, 8), (), True, True)
     assert settings.device_config.axes() == {"ddp": 0, "tp": 1}
@@ -56,51 +86,79 @@ def test_the_guides_example(put):
 
 def test_multihost_in_a_file_of_its_own(put):
     put(
-        "multihost_config:\n  enabled: true\n  num_workers: 5\n  socket_type: fabric\n  pipeline_parallel_config: {num_blocks: 4, blocks_per_rank: {0: 1, 1: 3}}\n",
+        "multihost_config:\n  enabled: true\n  num_workers: 5\n  socket_type: "
+        "fabric\n  pipeline_parallel_config: {num_blocks: 4, blocks_per_rank: {0: 1, 1: "
+        "3}}\n",
         "multihost_configs/pp.yaml",
     )
-    settings = read_settings(put("training_config: {learning_rate: 3e-4}\nmultihost_config: multihost_configs/pp.yaml\n"))
-    assert settings.multihost_config.num_workers == 5 and settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
+    settings = read_settings(
+        put("training_config: {learning_rate: 3e-4}\nmultihost_config: multihost_configs/pp.yaml\n")
+    )
+    assert (
+        settings.multihost_config.num_workers == 5
+        and settings.multihost_config.pipeline_parallel_config.blocks_per_rank == {0: 1, 1: 3}
+    )
     assert settings.training_config == TrainingConfig()
 
 
 WRONG = {
-    "training_config: {lerning_rate: 1}": "1: error: training_config.lerning_rate: unknown key 'lerning_rate': ttml ignores it; did you mean 'learning_rate'?",
-    "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; did you mean 'mesh_shape'?",
+    "training_config: {lerning_rate: 1}": "1: error: training_config.lerning_rate: unknown key 'lerning_rate': "
+    "ttml ignores it; did you mean 'learning_rate'?",
+    "device_config:\n  mesh_shap: [1, 8]": "2: error: device_config.mesh_shap: unknown key 'mesh_shap': ttml ignores it; "
+    "did you mean 'mesh_shape'?",
     "devise_config: {}\ntraining_config: {}": "1: warning: unknown section 'devise_config'; did you mean 'device_config'?",
-    "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got 8: input should be a valid tuple; the default is [1, 1]",
+    "device_config: {mesh_shape: 8}": "1: error: device_config.mesh_shape: got 8: input should be a valid tuple; "
+    "the default is [1, 1]",
     "device_config: {mesh_shape: [0, 8]}": "1: error: "
-    "device_config.mesh_shape.0: got 0: input should be greater than or equal to 1; at least 1 and at most 2,147,483,647",
-    "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got 1: input should be a valid boolean; the default is false",
+    "device_config.mesh_shape.0: got 0: input should be greater than or equal to 1; "
+    "at least 1 and at most 2,147,483,647",
+    "device_config: {enable_tp: 1}": "1: error: device_config.enable_tp: got 1: input should be a valid boolean; "
+    "the default is false",
     "training_config: {batch_size: many}": "1: error: "
-    "training_config.batch_size: got 'many': input should be a valid integer; at least 1 and at most 2,147,483,647; the default is 64",
-    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; one of 'bpe', 'char' or 'byte'",
+    "training_config.batch_size: got 'many': input should be a valid integer; "
+    "at least 1 and at most 2,147,483,647; the default is 64",
+    "training_config: {tokenizer_type: word}": "1: error: training_config.tokenizer_type: Unknown tokenizer_type: word; "
+    "one of 'bpe', 'char' or 'byte'",
     "training_config: 3": "1: error: "
-    "training_config: got 3: input should be a dictionary or an instance of TrainingConfig; one line 'key: value' below it for each setting",
-    "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: Unknown socket_type: tcp; one of 'mpi' or 'fabric'",
-    "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: {batch_size: 64}": "2: error: "
-    "batch_size 64 is not divisible by the DDP size 3 of mesh_shape [3, 2]: 64 % 3 = 1; batch_size 63 or 66",
+    "training_config: got 3: input should be a dictionary or an instance of TrainingConfig; "
+    "one line 'key: value' below it for each setting",
+    "multihost_config: {socket_type: tcp}": "1: error: multihost_config.socket_type: Unknown socket_type: tcp; "
+    "one of 'mpi' or 'fabric'",
+    "device_config: {mesh_shape: [3, 2], enable_ddp: true, enable_tp: true}\ntraining_config: "
+    "{batch_size: 64}": "2: error: "
+    "batch_size 64 is not divisible by the DDP size 3 of mesh_shape [3, 2]: 64 % 3 = 1; "
+    "batch_size 63 or 66",
     "device_config: {mesh_shape: [1, 8], enable_ddp: true}\ntraining_config: {batch_size: 6}": "2: error: "
     "batch_size 6 is not divisible by the DDP size 8 of mesh_shape [1, 8]: 6 % 8 = 6; batch_size 8",
     "device_config: {mesh_shape: [1, 4], enable_tp: true}": "1: error: "
-    "num_heads 6 is not divisible by the TP size 4 of mesh_shape [1, 4]: 6 % 4 = 2; num_heads 4 or 8",
-    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {model_type: llama, num_heads: 8, num_groups: 2}": "1: error: "
+    "num_heads 6 is not divisible by the TP size 4 of mesh_shape [1, 4]: 6 % 4 = 2; "
+    "num_heads 4 or 8",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {model_type: "
+    "llama, num_heads: 8, num_groups: 2}": "1: error: "
     "num_groups 2 is not divisible by the TP size 4 of mesh_shape [1, 4]: 2 % 4 = 2; num_groups 4",
-    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, embedding_dim: 90}": "1: error: "
-    "embedding_dim 90 is not divisible by the TP size 4 of mesh_shape [1, 4]: 90 % 4 = 2; embedding_dim 88 or 92",
-    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, intermediate_dim: 5}": "1: error: "
-    "intermediate_dim 5 is not divisible by the TP size 4 of mesh_shape [1, 4]: 5 % 4 = 1; intermediate_dim 4 or 8",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, "
+    "embedding_dim: 90}": "1: error: "
+    "embedding_dim 90 is not divisible by the TP size 4 of mesh_shape [1, 4]: 90 % 4 = 2; "
+    "embedding_dim 88 or 92",
+    "device_config: {mesh_shape: [1, 4], enable_tp: true}\ntransformer_config: {num_heads: 8, "
+    "intermediate_dim: 5}": "1: error: "
+    "intermediate_dim 5 is not divisible by the TP size 4 of mesh_shape [1, 4]: 5 % 4 = 1; "
+    "intermediate_dim 4 or 8",
     "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
-    "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be enabled. Got: ddp=true, tp=true, cp=false "
+    "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be "
+    "enabled. Got: ddp=true, tp=true, cp=false "
     f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true}": "1: error: "
-    "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must equal mesh dimensions (2). "
+    "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must "
+    "equal mesh dimensions (2). "
     f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
-    "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit; enable_ddp and enable_tp",
+    "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit; "
+    "enable_ddp and enable_tp",
     "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
     "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",
-    "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks; multihost_config: with enabled: true",
+    "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are "
+    "ranks; multihost_config: with enabled: true",
     "multihost_config: {pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 2, 1: 3}}}": "1: error: "
     "blocks_per_rank [2, 3] does not add up to num_blocks 6; one line 'RANK: BLOCKS' for each rank",
 }
@@ -109,7 +167,10 @@ WRONG = {
 @pytest.mark.parametrize("text, said", WRONG.items(), ids=range(len(WRONG)))
 def test_what_is_wrong_is_said(put, text, said):
     path = put(text)
-    assert [f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}" for finding in lint_path(path)] == [said]
+    assert [
+        f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}"
+        for finding in lint_path(path)
+    ] == [said]
     if ": error: " in said:
         with pytest.raises(TTKitError, match=r"train\.yaml:\d+:\d+: "):
             read_settings(path)
@@ -127,17 +188,24 @@ def test_a_fault_has_its_column_and_all_faults_are_told(put):
     assert [line.removeprefix(str(path)).partition(": got")[0] for line in lines[1::2]] == [
         ":2:21: device_config.mesh_shape.1",
         f":3:{last.index('lr:') + 1}: training_config.optimizer.lr",
-        f":3:{last.index('momentun') + 1}: training_config.optimizer.momentun: unknown key 'momentun': ttml ignores it",
+        f":3:{last.index('momentun') + 1}: training_config.optimizer.momentun: "
+        "unknown key 'momentun': ttml ignores it",
     ]
     assert lines[-1] == "  try: did you mean 'momentum'?"
 
 
 def test_values_given_in_python_are_checked_alike():
-    with pytest.raises(TTKitError, match=r"DeviceConfig\(mesh_shape.1\): got 0: .*\n  try: at least 1 and at most 2,147,483,647"):
+    with pytest.raises(
+        TTKitError,
+        match=r"DeviceConfig\(mesh_shape.1\): got 0: .*\n  try: at least 1 and at most 2,147,483,647",
+    ):
         DeviceConfig((1, 0))
     with pytest.raises(TTKitError, match="did you mean 'learning_rate'"):
         TrainingConfig(lerning_rate=1)
-    with pytest.raises(TTKitError, match=r"TrainingConfig\(beta1\): got 1: input should be less than 1\n  try: at least 0 and below 1; the default is 0.9"):
+    with pytest.raises(
+        TTKitError,
+        match=r"TrainingConfig\(beta1\): got 1: input should be less than 1\n  try: at least 0 and below 1; the default is 0.9",
+    ):
         replace(TrainingConfig(), beta1=1)
 
 
@@ -153,26 +221,44 @@ def test_references_that_lead_nowhere(put):
 
 @pytest.mark.parametrize("key", ["dropout", "dropout_prob"])
 def test_both_names_of_dropout(put, key):
-    assert read_settings(put(f"transformer_config: {{{key}: 0.1}}\n")).transformer_config.dropout_prob == 0.1
+    assert (
+        read_settings(put(f"transformer_config: {{{key}: 0.1}}\n")).transformer_config.dropout_prob
+        == 0.1
+    )
 
 
 def test_a_pipeline_takes_no_axis_of_the_mesh(put):
     settings = read_settings(
-        put("device_config: {enable_pp: true, mesh_shape: [1, 8], enable_tp: true}\n" + MULTIHOST + "transformer_config: {num_heads: 8}\n")
+        put(
+            "device_config: {enable_pp: true, mesh_shape: [1, 8], enable_tp: true}\n"
+            + MULTIHOST
+            + "transformer_config: {num_heads: 8}\n"
+        )
     )
     assert settings.device_config.axes() == {"tp": 1}
 
 
-MULTIHOST = "multihost_config: {enabled: true, num_workers: 2, pipeline_parallel_config: {num_blocks: 6, blocks_per_rank: {0: 3, 1: 3}}}\n"
+MULTIHOST = (
+    "multihost_config: {enabled: true, num_workers: 2, pipeline_parallel_config: "
+    "{num_blocks: 6, blocks_per_rank: {0: 3, 1: 3}}}\n"
+)
 
 
-@pytest.mark.parametrize("name, text", [("hosts.json", '[{"ssh": "a"}]'), ("hostfile", "a slots=1\n")])
+@pytest.mark.parametrize(
+    "name, text", [("hosts.json", '[{"ssh": "a"}]'), ("hostfile", "a slots=1\n")]
+)
 def test_distributed_over_hosts_without_meshes(put, name, text):
     put(text, name)
     settings = read_settings(put(f"distributed: {{enabled: true, hosts: {name}}}\n"))
     assert settings.distributed.enabled and settings.distributed.hosts == name
-    (finding,) = lint_path(put("training_config: {}\ndistributed:\n  enabled: true\n  hosts: nowhere.json\n"))
-    assert finding.line == 4 and "Hosts file not found: nowhere.json" in finding.message and "enabled: false" in finding.cure
+    (finding,) = lint_path(
+        put("training_config: {}\ndistributed:\n  enabled: true\n  hosts: nowhere.json\n")
+    )
+    assert (
+        finding.line == 4
+        and "Hosts file not found: nowhere.json" in finding.message
+        and "enabled: false" in finding.cure
+    )
     read_settings(put("distributed: {enabled: false, hosts: nowhere.json}\n"))
 
 
@@ -192,6 +278,12 @@ def test_the_guides_flagship_has_exactly_its_keys():
         "device_config": {"enable_tp", "enable_ddp", "mesh_shape"},
     }
     settings = read_settings(path)
-    assert settings.training_config.project_name == "tt_train_llama8b_tp_dp" and settings.training_config.batch_size == 4
+    assert (
+        settings.training_config.project_name == "tt_train_llama8b_tp_dp"
+        and settings.training_config.batch_size == 4
+    )
     assert settings.device_config == DeviceConfig((4, 8), None, True, True)
-    assert settings.transformer_config.embedding_dim == 4096 and settings.transformer_config.rope_scaling.scaling_factor == 8
+    assert (
+        settings.transformer_config.embedding_dim == 4096
+        and settings.transformer_config.rope_scaling.scaling_factor == 8
+    )

@@ -19,7 +19,12 @@ def clean_machine():
     close_all()
 
 
-DDP, TP, BOTH, NONE = DistributedConfig(enable_ddp=True), DistributedConfig(enable_tp=True), DistributedConfig(True, True), DistributedConfig()
+DDP, TP, BOTH, NONE = (
+    DistributedConfig(enable_ddp=True),
+    DistributedConfig(enable_tp=True),
+    DistributedConfig(True, True),
+    DistributedConfig(),
+)
 FABRIC = ttnn.FabricConfig
 
 
@@ -57,15 +62,25 @@ def test_axes(context, shape, config, ddp, tp):
     assert (made.is_ddp_enabled(), made.is_tp_enabled()) == (config.enable_ddp, config.enable_tp)
 
 
-LINE = "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be enabled. Got: ddp={}, tp={}, cp=false"
-GRID = "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes ({}) must equal mesh dimensions (2)."
+LINE = (
+    "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be "
+    "enabled. Got: ddp={}, tp={}, cp=false"
+)
+GRID = (
+    "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes ({}) must "
+    "equal mesh dimensions (2)."
+)
 REFUSED = [
     ([1, 8], BOTH, LINE.format("true", "true")),
     ([1, 8], NONE, LINE.format("false", "false")),
     ([1, 1], BOTH, "For line mesh topology (shape MeshShape([1, 1])), exactly one"),
     ([2, 4], DDP, GRID.format(1)),
     ([2, 4], NONE, GRID.format(0)),
-    ([2, 4], DistributedConfig(enable_ddp=True, enable_cp=True), "context parallelism is not built"),
+    (
+        [2, 4],
+        DistributedConfig(enable_ddp=True, enable_cp=True),
+        "context parallelism is not built",
+    ),
 ]
 
 
@@ -96,7 +111,9 @@ def test_others_open_without_one(context):
 
 def test_a_fabric_comes_with_several_chips_and_goes_with_them(context):
     context.open_device()
-    assert tuple(context.get_device().shape) == (1, 1) and ttnn.get_fabric_config() == FABRIC.DISABLED
+    assert (
+        tuple(context.get_device().shape) == (1, 1) and ttnn.get_fabric_config() == FABRIC.DISABLED
+    )
     context.close_device()
     context.open_device((2, 4))
     assert ttnn.get_fabric_config() == FABRIC.FABRIC_1D
@@ -122,7 +139,9 @@ def test_a_device_opens_once(context):
 
 @pytest.mark.parametrize("shape", [[2], [2, 4, 1], 8, "24", [2.0, 4], [True, 4]], ids=str)
 def test_a_shape_is_two_numbers(context, shape):
-    with pytest.raises(TTKitError, match=r"mesh_shape must be a list/tuple of 2 integers: \[rows, cols\]"):
+    with pytest.raises(
+        TTKitError, match=r"mesh_shape must be a list/tuple of 2 integers: \[rows, cols\]"
+    ):
         context.open_device(shape)
 
 
@@ -157,7 +176,10 @@ def test_ranks_and_sockets(context):
     ranks.barrier()
     with pytest.raises(TTKitError, match=r"MPIContext is already initialized\."):
         context.initialize_distributed_context()
-    with pytest.raises(TTKitError, match=r"SocketManager is not initialized\. Do not forget to call initialize_socket_manager\."):
+    with pytest.raises(
+        TTKitError,
+        match=r"SocketManager is not initialized\. Do not forget to call initialize_socket_manager\.",
+    ):
         context.get_socket_manager()
     context.initialize_socket_manager(SocketType.MPI)
     assert context.get_socket_manager().kind is SocketType.MPI
@@ -169,8 +191,20 @@ def test_ranks_and_sockets(context):
 @pytest.mark.parametrize(
     "what, size, by, parts, message",
     [
-        ("batch_size", 6, "the DDP size", 4, "batch_size 6 is not divisible by the DDP size 4: 6 % 4 = 2\n  try: batch_size 4 or 8"),
-        ("num_heads", 3, "the TP size", 8, "num_heads 3 is not divisible by the TP size 8: 3 % 8 = 3\n  try: num_heads 8"),
+        (
+            "batch_size",
+            6,
+            "the DDP size",
+            4,
+            "batch_size 6 is not divisible by the DDP size 4: 6 % 4 = 2\n  try: batch_size 4 or 8",
+        ),
+        (
+            "num_heads",
+            3,
+            "the TP size",
+            8,
+            "num_heads 3 is not divisible by the TP size 8: 3 % 8 = 3\n  try: num_heads 8",
+        ),
     ],
 )
 def test_what_cannot_be_cut_is_refused_with_the_equation(what, size, by, parts, message):
@@ -181,4 +215,7 @@ def test_what_cannot_be_cut_is_refused_with_the_equation(what, size, by, parts, 
 
 def test_it_says_what_it_is():
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        assert repr(ParallelismContext(mesh, BOTH)) == "ParallelismContext(2x4 mesh; ddp: axis 0, 2 chips, tp: axis 1, 4 chips)"
+        assert (
+            repr(ParallelismContext(mesh, BOTH))
+            == "ParallelismContext(2x4 mesh; ddp: axis 0, 2 chips, tp: axis 1, 4 chips)"
+        )

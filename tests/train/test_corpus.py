@@ -1,4 +1,6 @@
-"""Text to train on: the kit's own is the same everywhere, the learner's own is read whole or refused by name."""
+"""Text to train on: the kit's own is the same everywhere, the learner's own is read whole or
+refused by name.
+"""
 
 import hashlib
 import os
@@ -27,7 +29,8 @@ DIGEST = "eff81fc57f771bf7a7223c3c6b1b8ed70cd666bc4883aa7120264373ed8a1ea4"
 
 def test_the_corpus_is_right():
     text = builtin_corpus()
-    assert set(text) <= set(map(chr, range(32, 127))) | {"\n"} and len(set(text)) <= 96  # the vocabulary of ttml's smallest model
+    # the vocabulary of ttml's smallest model
+    assert set(text) <= set(map(chr, range(32, 127))) | {"\n"} and len(set(text)) <= 96
     sums = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", text)
     assert len(sums) > 300
     assert all(int(a) + int(b) * (1 if sign == "+" else -1) == int(c) for a, sign, b, c in sums)
@@ -42,9 +45,14 @@ def test_the_standard_library():
     text = standard_library_text()
     assert len(text) > 5_000_000 and "def urlopen(" in text and "\0" not in text
     assert "import numpy" not in text.splitlines()[:100]
-    code = "import hashlib\nfrom ttkit.train import *\nprint(hashlib.sha256(standard_library_text().encode()).hexdigest())"
+    code = (
+        "import hashlib\nfrom ttkit.train import "
+        "*\nprint(hashlib.sha256(standard_library_text().encode()).hexdigest())"
+    )
     env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -60,7 +68,15 @@ def test_a_file(tmp_path):
 
 
 def test_a_folder_in_order(tmp_path):
-    files = {"b.txt": "b", "a/z.md": "az\n", "a/b/c.txt": "abc", "c.txt": "", ".hidden/x": "x", ".DS_Store": "y", "B.txt": "B"}
+    files = {
+        "b.txt": "b",
+        "a/z.md": "az\n",
+        "a/b/c.txt": "abc",
+        "c.txt": "",
+        ".hidden/x": "x",
+        ".DS_Store": "y",
+        "B.txt": "B",
+    }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -99,11 +115,19 @@ def test_what_may_not_be_opened(ordinary_user):
             with open(f"{folder}/{name}", "w") as file:
                 file.write(name)
         os.chmod(f"{folder}/shut", 0)
-        with ordinary_user(), pytest.raises(TTKitError, match=f"{folder}/shut cannot be opened: Permission denied"):
+        with (
+            ordinary_user(),
+            pytest.raises(TTKitError, match=f"{folder}/shut cannot be opened: Permission denied"),
+        ):
             read_text(folder)
         os.chmod(f"{folder}/shut", 0o755)
         os.chmod(f"{folder}/one.txt", 0)
-        with ordinary_user(), pytest.raises(TTKitError, match=f"{folder}/one.txt cannot be opened: Permission denied"):
+        with (
+            ordinary_user(),
+            pytest.raises(
+                TTKitError, match=f"{folder}/one.txt cannot be opened: Permission denied"
+            ),
+        ):
             read_text(folder)
     finally:
         os.chmod(f"{folder}/shut", 0o755)

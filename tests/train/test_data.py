@@ -1,4 +1,6 @@
-"""Datasets and batches: the order is a shuffle, follows from seed and step alone, and does not depend on how the batch is shared out."""
+"""Datasets and batches: the order is a shuffle, follows from seed and step alone, and does not
+depend on how the batch is shared out.
+"""
 
 import hashlib
 
@@ -23,7 +25,10 @@ def test_targets_are_the_inputs_one_further_on():
     assert (y == x + 1).all() and (np.diff(x) == 1).all()
 
 
-@pytest.mark.parametrize("length, sequence_length, stride, windows", [(9, 8, 1, 1), (10, 8, 1, 2), (17, 8, 8, 2), (16, 8, 8, 1), (100, 8, 3, 31)])
+@pytest.mark.parametrize(
+    "length, sequence_length, stride, windows",
+    [(9, 8, 1, 1), (10, 8, 1, 2), (17, 8, 8, 2), (16, 8, 8, 1), (100, 8, 3, 31)],
+)
 def test_windows_reach_the_last_id(length, sequence_length, stride, windows):
     dataset = counted(length, sequence_length, stride)
     assert len(dataset) == windows
@@ -38,12 +43,20 @@ def test_shuffled_is_a_shuffle(count, key):
     assert sorted(shuffled(np.arange(count), count, key).tolist()) == list(range(count))
 
 
-@given(st.integers(1, 2**40), st.lists(st.integers(0, 2**40), min_size=1, max_size=20), st.integers(0, 2**64))
+@given(
+    st.integers(1, 2**40),
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=20),
+    st.integers(0, 2**64),
+)
 def test_shuffled_works_place_by_place(count, places, seed):
     places = [place % count for place in places]
     together = shuffled(places, count, str(seed))
     assert together.tolist() == [int(shuffled([place], count, str(seed))[0]) for place in places]
-    assert 0 <= together.min() and together.max() < count and len(set(together.tolist())) == len(set(places))
+    assert (
+        0 <= together.min()
+        and together.max() < count
+        and len(set(together.tolist())) == len(set(places))
+    )
 
 
 def test_a_shuffle_leaves_no_pattern():
@@ -51,7 +64,8 @@ def test_a_shuffle_leaves_no_pattern():
     order = shuffled(np.arange(count), count, "42/0")
     assert abs(np.corrcoef(order, np.arange(count))[0, 1]) < 0.01
     assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.01
-    seen = np.histogram2d(np.arange(count), order, bins=10)[0]  # each tenth goes to each tenth: 1000 of 10,000 each, 30 is one deviation
+    # each tenth goes to each tenth: 1000 of 10,000 each, 30 is one deviation
+    seen = np.histogram2d(np.arange(count), order, bins=10)[0]
     assert abs(seen - count / 100).max() < 150
     others = shuffled(np.arange(count), count, "42/1"), shuffled(np.arange(count), count, "43/0")
     assert all((order == other).sum() < 20 for other in others)
@@ -79,9 +93,18 @@ DIGEST = "39e82c1d7048f6f8d4b05fd384d65154848fcd4dd9cbbb54674d1dcba8d74dd3"
 
 @given(st.integers(10, 60), st.integers(1, 10), st.integers(0, 2**70))
 def test_an_epoch_has_each_window_at_most_once(length, batch_size, seed):
-    batches = Batches(counted(length, 2), batch_size, seed) if length - 2 >= batch_size else Batches(counted(length, 2), 1, seed)
+    batches = (
+        Batches(counted(length, 2), batch_size, seed)
+        if length - 2 >= batch_size
+        else Batches(counted(length, 2), 1, seed)
+    )
     for epoch in range(2):
-        firsts = np.concatenate([batches.batch(epoch * len(batches) + step)[0][:, 0, 0, 0] for step in range(len(batches))])
+        firsts = np.concatenate(
+            [
+                batches.batch(epoch * len(batches) + step)[0][:, 0, 0, 0]
+                for step in range(len(batches))
+            ]
+        )
         assert len(set(firsts.tolist())) == firsts.size == len(batches) * batches.batch_size
 
 
@@ -91,11 +114,20 @@ def test_epochs_and_seeds_differ():
     assert not (batches.batch(0)[0] == Batches(counted(), 8, seed=2).batch(0)[0]).all()
 
 
-@given(st.sampled_from([1, 2, 3, 4]), st.sampled_from([1, 2, 5]), st.sampled_from([1, 2, 3]), st.integers(0, 500))
+@given(
+    st.sampled_from([1, 2, 3, 4]),
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from([1, 2, 3]),
+    st.integers(0, 500),
+)
 def test_ranks_and_micro_batches_make_up_the_global_batch(world, inner, micro_batches, step):
     batches = Batches(counted(), world * inner * micro_batches * 2)
     x, y = batches.batch(step)
-    parts = [batches.part(rank, world).part(group, inner) for rank in range(world) for group in range(inner)]
+    parts = [
+        batches.part(rank, world).part(group, inner)
+        for rank in range(world)
+        for group in range(inner)
+    ]
     whole = [part.batch(step, k, micro_batches) for part in parts for k in range(micro_batches)]
     assert (np.concatenate([each[0] for each in whole]) == x).all()
     assert (np.concatenate([each[1] for each in whole]) == y).all()
@@ -118,18 +150,28 @@ def test_validation_is_apart_and_in_order():
 
 WRONG = {
     "8 ids are too few: a window with its targets takes 9": lambda: counted(8, 8),
-    "ids are one row of whole numbers from 0 to 2^32 - 1; these are float64 [5]": lambda: TokenDataset(np.zeros(5), 2),
+    "ids are one row of whole numbers from 0 to 2^32 - 1; these are float64 [5]": lambda: (
+        TokenDataset(np.zeros(5), 2)
+    ),
     "these are int64 [2, 5]": lambda: TokenDataset(np.zeros((2, 5), np.int64), 2),
     "these are int64 [3]": lambda: TokenDataset(np.array([0, -1, 2]), 2),
     "these are uint64 [2]": lambda: TokenDataset(np.array([0, 2**32], np.uint64), 1),
     "sequence_length and stride are at least 1": lambda: counted(10, 0),
     "lies between 0 and 1": lambda: counted().split(1.0),
-    "validation gets 5 of 1000 ids, and a window with its targets takes 9": lambda: counted().split(0.005),
+    "validation gets 5 of 1000 ids, and a window with its targets takes 9": lambda: counted().split(
+        0.005
+    ),
     "training gets 5 of 1000 ids": lambda: counted().split(0.995),
-    "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: Batches(counted(20), 13),
+    "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: (
+        Batches(counted(20), 13)
+    ),
     "a batch has at least 1 window": lambda: Batches(counted(), 0),
-    "10 rows of the batch cannot be shared out evenly to 4 ranks: 10 % 4 = 2": lambda: Batches(counted(), 10).part(0, 4),
-    "5 rows of the batch cannot be shared out evenly to 2 micro-batches: 5 % 2 = 1": lambda: Batches(counted(), 10).part(1, 2).batch(0, 0, 2),
+    "10 rows of the batch cannot be shared out evenly to 4 ranks: 10 % 4 = 2": lambda: Batches(
+        counted(), 10
+    ).part(0, 4),
+    "5 rows of the batch cannot be shared out evenly to 2 micro-batches: 5 % 2 = 1": lambda: (
+        Batches(counted(), 10).part(1, 2).batch(0, 0, 2)
+    ),
     "ranks go from 0 to 3": lambda: Batches(counted(), 8).part(4, 4),
     "steps start at 0, and micro-batches go from 0 to 0": lambda: Batches(counted(), 8).batch(-1),
     "micro-batches go from 0 to 1": lambda: Batches(counted(), 8).batch(0, 2, 2),

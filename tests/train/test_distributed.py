@@ -1,4 +1,6 @@
-"""Each collective and its way back against NumPy over devices that all hold something else, along both axes of meshes that are not square."""
+"""Each collective and its way back against NumPy over devices that all hold something else,
+along both axes of meshes that are not square.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +12,16 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import distributed
 from ttkit.train.autograd import Tensor
-from ttkit.train.distributed import GradOutputType, all_gather, all_reduce, broadcast, cross_entropy_loss, reduce_scatter, scatter, synchronize_gradients
+from ttkit.train.distributed import (
+    GradOutputType,
+    all_gather,
+    all_reduce,
+    broadcast,
+    cross_entropy_loss,
+    reduce_scatter,
+    scatter,
+    synchronize_gradients,
+)
 from ttkit.train.modules import Layout, Parameter, constant
 
 SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
@@ -20,7 +31,9 @@ each_axis = pytest.mark.parametrize("shape, axis", AXES, ids=lambda v: str(v).re
 
 def spread(mesh, values):
     """A tensor whose device at (r, c) holds values[r, c]."""
-    hosts = [ttkit.from_numpy(v, layout=ttnn.TILE_LAYOUT) for v in values.reshape(-1, *values.shape[2:])]
+    hosts = [
+        ttkit.from_numpy(v, layout=ttnn.TILE_LAYOUT) for v in values.reshape(-1, *values.shape[2:])
+    ]
     return ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh)
 
 
@@ -34,7 +47,8 @@ def random(shape, *inner, seed=0):
     return np.random.default_rng(seed).standard_normal((*shape, *inner)).astype(np.float32)
 
 
-# The definitions, over [rows, columns, ...] arrays: `n` devices in line along mesh axis `axis`, tensor dimension `dim`.
+# The definitions, over [rows, columns, ...] arrays: `n` devices in line along mesh axis `axis`,
+# tensor dimension `dim`.
 
 
 def summed(x, axis):
@@ -51,21 +65,46 @@ def sliced(x, axis, dim):
     return np.concatenate([np.take(piece, [i], axis) for i, piece in enumerate(pieces)], axis)
 
 
-# name: (ours(tensor, axis), forward, backward) on [1, 1, 12, 24] arrays, which every mesh axis divides
+# name: (ours(tensor, axis), forward, backward) on [1, 1, 12, 24] arrays, which every mesh axis
+# divides
 PAIRS = {
     "all_reduce": (lambda t, a: all_reduce(t, cluster_axis=a), summed, summed),
-    "all_reduce of own parts": (lambda t, a: all_reduce(t, noop_backward=True, cluster_axis=a), summed, lambda g, a: g),
+    "all_reduce of own parts": (
+        lambda t, a: all_reduce(t, noop_backward=True, cluster_axis=a),
+        summed,
+        lambda g, a: g,
+    ),
     "broadcast": (lambda t, a: broadcast(t, a), lambda x, a: x, summed),
-    "scatter": (lambda t, a: scatter(t, 3, a), lambda x, a: sliced(x, a, 3), lambda g, a: joined(g, a, 3)),
-    "reduce_scatter": (lambda t, a: reduce_scatter(t, 3, a), lambda x, a: sliced(summed(x, a), a, 3), lambda g, a: joined(g, a, 3)),
-    "all_gather": (lambda t, a: all_gather(t, 3, a), lambda x, a: joined(x, a, 3), lambda g, a: sliced(summed(g, a), a, 3)),
+    "scatter": (
+        lambda t, a: scatter(t, 3, a),
+        lambda x, a: sliced(x, a, 3),
+        lambda g, a: joined(g, a, 3),
+    ),
+    "reduce_scatter": (
+        lambda t, a: reduce_scatter(t, 3, a),
+        lambda x, a: sliced(summed(x, a), a, 3),
+        lambda g, a: joined(g, a, 3),
+    ),
+    "all_gather": (
+        lambda t, a: all_gather(t, 3, a),
+        lambda x, a: joined(x, a, 3),
+        lambda g, a: sliced(summed(g, a), a, 3),
+    ),
     "all_gather for copies": (
         lambda t, a: all_gather(t, 3, a, GradOutputType.REPLICATED),
         lambda x, a: joined(x, a, 3),
         lambda g, a: sliced(g, a, 3),
     ),
-    "scatter of rows": (lambda t, a: scatter(t, 2, a), lambda x, a: sliced(x, a, 2), lambda g, a: joined(g, a, 2)),
-    "all_gather of rows": (lambda t, a: all_gather(t, 2, a), lambda x, a: joined(x, a, 2), lambda g, a: sliced(summed(g, a), a, 2)),
+    "scatter of rows": (
+        lambda t, a: scatter(t, 2, a),
+        lambda x, a: sliced(x, a, 2),
+        lambda g, a: joined(g, a, 2),
+    ),
+    "all_gather of rows": (
+        lambda t, a: all_gather(t, 2, a),
+        lambda x, a: joined(x, a, 2),
+        lambda g, a: sliced(summed(g, a), a, 2),
+    ),
 }
 
 
@@ -89,21 +128,27 @@ def test_forward_and_back(name, shape, axis):
         np.testing.assert_allclose(collected(tensor.get_grad(), shape), back(g, axis), atol=1e-5)
 
 
-# Those whose way back is the gradient, by each device's input, of the sum over all devices of (output x a fixed number of that device).
-# The others rest on a promise, which the next tests keep: that devices have the same values, or the same gradients.
+# Those whose way back is the gradient, by each device's input, of the sum over all devices of
+# (output x a fixed number of that device). The others rest on a promise, which the next tests keep:
+# that devices have the same values, or the same gradients.
 SUMS = ["all_reduce", "reduce_scatter", "all_gather", "all_gather of rows"]
 
 
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("shape, axis", [((2, 3), 0), ((2, 3), 1)])
 def test_the_gradient_of_the_sum_over_devices(name, shape, axis):
-    """Each element of each device is moved a little: how far the sum moves is what the pass says. These are linear, so exactly."""
+    """Each element of each device is moved a little: how far the sum moves is what the pass says.
+
+    These are linear, so exactly.
+    """
     ours = PAIRS[name][0]
     x = random(shape, 1, 1, 6, 6)
     with opened(Form(shape)) as mesh:
 
         def output(x):
-            return collected(ours(Tensor(spread(mesh, x)), axis).get_value(), shape).astype(np.float64)
+            return collected(ours(Tensor(spread(mesh, x)), axis).get_value(), shape).astype(
+                np.float64
+            )
 
         before = output(x)
         weights = random(before.shape, seed=1)
@@ -116,43 +161,62 @@ def test_the_gradient_of_the_sum_over_devices(name, shape, axis):
         for place in [tuple(chosen.integers(0, n) for n in x.shape) for _ in range(12)]:
             moved = x.copy()
             moved[place] += 1
-            assert have[place] == pytest.approx(((output(moved) - before) * weights).sum(), abs=1e-4)
+            assert have[place] == pytest.approx(
+                ((output(moved) - before) * weights).sum(), abs=1e-4
+            )
 
 
 @each_axis
 def test_the_gradient_of_values_that_all_devices_share(shape, axis):
-    """broadcast and scatter take one value that devices have copies of: its gradient, on each, is the sum over what all did with it."""
+    """broadcast and scatter take one value that devices have copies of: its gradient, on each,
+    is the sum over what all did with it.
+    """
     x = np.broadcast_to(random((1, 1), 1, 1, 12, 24), (*shape, 1, 1, 12, 24))
     weights = random(shape, 1, 1, 12, 24, seed=1)
     with opened(Form(shape)) as mesh:
         copies = Tensor(spread(mesh, x))
         (broadcast(copies, axis) * Tensor(spread(mesh, weights), requires_grad=False)).backward()
-        np.testing.assert_allclose(collected(copies.get_grad(), shape), summed(weights, axis), atol=1e-5)
+        np.testing.assert_allclose(
+            collected(copies.get_grad(), shape), summed(weights, axis), atol=1e-5
+        )
 
         copies = Tensor(spread(mesh, x))
         part = sliced(weights, axis, 3)
         (scatter(copies, 3, axis) * Tensor(spread(mesh, part), requires_grad=False)).backward()
-        np.testing.assert_allclose(collected(copies.get_grad(), shape), joined(part, axis, 3), atol=1e-5)
+        np.testing.assert_allclose(
+            collected(copies.get_grad(), shape), joined(part, axis, 3), atol=1e-5
+        )
 
 
 @each_axis
 def test_cross_entropy_over_parts_of_the_vocabulary(shape, axis):
-    """Each line of devices has other logits and targets; within a line each device has its part of the vocabulary."""
+    """Each line of devices has other logits and targets; within a line each device has its part
+    of the vocabulary.
+    """
     n, other = shape[axis], shape[1 - axis]
     width, batch, length = 40 * n, 2, 5
     whole = random((other,), batch, 1, length, width)
-    targets = np.random.default_rng(1).integers(0, width, (other, batch, 1, 1, length)).astype(np.uint32)
+    targets = (
+        np.random.default_rng(1).integers(0, width, (other, batch, 1, 1, length)).astype(np.uint32)
+    )
     form = Form(shape, 1 - axis, axis)
     with opened(form) as mesh:
         layout = form.layout(mesh)
         joint = whole.reshape(-1, 1, length, width)
         logits = Tensor(layout.place(joint, dtype=ttnn.float32, tp_dim=3, ddp_dim=0))
-        numbers = layout.place(np.arange(width, dtype=np.float32).reshape(1, 1, 1, -1), dtype=ttnn.float32, tp_dim=3)
-        loss = cross_entropy_loss(logits, layout.tokens(targets.reshape(-1, 1, 1, length)), numbers, axis)
+        numbers = layout.place(
+            np.arange(width, dtype=np.float32).reshape(1, 1, 1, -1), dtype=ttnn.float32, tp_dim=3
+        )
+        loss = cross_entropy_loss(
+            logits, layout.tokens(targets.reshape(-1, 1, 1, length)), numbers, axis
+        )
         loss.backward()
         losses, gradients = collected(loss.get_value(), shape), collected(logits.get_grad(), shape)
     for line in range(other):
-        loss_of, x = lambda x, line=line: cross_entropy(x, targets[line]), whole[line].astype(np.float64)
+        loss_of, x = (
+            lambda x, line=line: cross_entropy(x, targets[line]),
+            whole[line].astype(np.float64),
+        )
         [slopes] = gradients_of(loss_of, 1.0, x)
         np.testing.assert_allclose(np.take(losses, line, 1 - axis).ravel(), loss_of(x), rtol=1e-5)
         have = np.concatenate(list(np.take(gradients, line, 1 - axis)), -1)
@@ -180,7 +244,9 @@ def test_synchronize_gradients_is_the_mean_over_replicas(shape, axis):
         assert not parameters["without"].is_grad_initialized()
         for name, grad in (("a", a), ("b", b)):
             want = np.broadcast_to(grad.mean(axis, keepdims=True), grad.shape)
-            np.testing.assert_allclose(collected(parameters[name].get_grad(), shape), want, atol=1e-6)
+            np.testing.assert_allclose(
+                collected(parameters[name].get_grad(), shape), want, atol=1e-6
+            )
 
 
 def test_synchronize_gradients_over_both_axes():
@@ -189,11 +255,15 @@ def test_synchronize_gradients_over_both_axes():
         parameters = weights(mesh, a=a)
         synchronize_gradients(parameters, [0, 1])
         have = collected(parameters["a"].get_grad(), (2, 3))
-        np.testing.assert_allclose(have, np.broadcast_to(a.mean((0, 1), keepdims=True), a.shape), atol=1e-6)
+        np.testing.assert_allclose(
+            have, np.broadcast_to(a.mean((0, 1), keepdims=True), a.shape), atol=1e-6
+        )
 
 
 def test_synchronize_gradients_says_what_is_missing(mesh, monkeypatch):
-    with pytest.raises(TTKitError, match=r"none of the 1 parameters has a gradient(.|\n)*try: loss.backward"):
+    with pytest.raises(
+        TTKitError, match=r"none of the 1 parameters has a gradient(.|\n)*try: loss.backward"
+    ):
         synchronize_gradients(weights(mesh, a=None), [0])
 
     class Context:  # one without data parallelism

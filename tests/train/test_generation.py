@@ -16,13 +16,25 @@ from ttkit.train.models import create_model
 VOCABULARY = 70  # which does not fill its last tile
 KINDS = {
     "gpt2": {},
-    "llama": {"model_type": "llama", "num_groups": 2, "rope_scaling": RopeScaling(8.0, 4.0, 1.0, 8)},
+    "llama": {
+        "model_type": "llama",
+        "num_groups": 2,
+        "rope_scaling": RopeScaling(8.0, 4.0, 1.0, 8),
+    },
 }
-FORMS = [Form((1, 1)), Form((1, 2), None, 1), Form((4, 1), 0), Form((2, 2), 0, 1), Form((2, 2), 1, 0)]
+FORMS = [
+    Form((1, 1)),
+    Form((1, 2), None, 1),
+    Form((4, 1), 0),
+    Form((2, 2), 0, 1),
+    Form((2, 2), 1, 0),
+]
 
 
 def model_on(mesh, form=FORMS[0], kind="gpt2"):
-    """A model with weights that do not depend on the mesh, drawn wide enough that its tokens differ."""
+    """A model with weights that do not depend on the mesh, drawn wide enough that its tokens
+    differ.
+    """
     model = create_model(replace(MODEL, vocab_size=VOCABULARY, **KINDS[kind]), form.layout(mesh))
     for index, parameter in enumerate(model.parameters().values()):
         noise = np.random.default_rng(index).normal(0, 0.3, parameter.global_shape)
@@ -76,21 +88,33 @@ def test_every_mesh_says_the_same(kind, form):
         sampler = Sampler(model_on(mesh, form, kind), len(PROMPTS))
         texts = generate(sampler, PROMPTS, 6, temperature=0)
         assert texts == wanted
-        assert generate(sampler, PROMPTS, 6, temperature=0) == wanted  # nothing is left in the cache that would be seen
+        # nothing is left in the cache that would be seen
+        assert generate(sampler, PROMPTS, 6, temperature=0) == wanted
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_submeshes_with_one_trace_say_what_one_device_says(kind):
-    """The guide's hybrid form: a 2x2 mesh as two lines, each a tensor-parallel copy with its own half of the prompts."""
+    """The guide's hybrid form: a 2x2 mesh as two lines, each a tensor-parallel copy with its own
+    half of the prompts.
+    """
     wanted = greedy(kind)
     with opened(Form((2, 2))) as mesh:
-        samplers = [Sampler(model_on(part, Form((1, 2), None, 1), kind), 2) for part in mesh.create_submeshes(ttnn.MeshShape(1, 2))]
+        samplers = [
+            Sampler(model_on(part, Form((1, 2), None, 1), kind), 2)
+            for part in mesh.create_submeshes(ttnn.MeshShape(1, 2))
+        ]
         with Traced(mesh, samplers) as together:
             assert together.batch == 4
             assert generate(together, PROMPTS, 6, temperature=0) == wanted
             drawn = generate(together, PROMPTS, 6, temperature=2.0, top_k=20, seed=3)
     with opened(FORMS[0]) as mesh:
-        assert generate(Sampler(model_on(mesh, kind=kind), 4), PROMPTS, 6, temperature=2.0, top_k=20, seed=3) == drawn != wanted
+        assert (
+            generate(
+                Sampler(model_on(mesh, kind=kind), 4), PROMPTS, 6, temperature=2.0, top_k=20, seed=3
+            )
+            == drawn
+            != wanted
+        )
 
 
 def test_choose():
@@ -99,9 +123,12 @@ def test_choose():
     assert {choose(logits, 5.0, 1, generator) for _ in range(20)} == {1}
     assert {choose(logits, 5.0, 2, generator) for _ in range(99)} == {1, 2}
     assert {choose(logits, 5.0, 9, generator) for _ in range(199)} == {0, 1, 2, 3}
-    counts = np.bincount([choose(logits, 1.0, None, generator) for _ in range(4000)], minlength=4) / 4000
+    counts = (
+        np.bincount([choose(logits, 1.0, None, generator) for _ in range(4000)], minlength=4) / 4000
+    )
     chances = np.exp(logits) / np.exp(logits).sum()
-    np.testing.assert_allclose(counts, chances, atol=5 * np.sqrt(0.25 / 4000))  # the seed is fixed: the same each time
+    # the seed is fixed: the same each time
+    np.testing.assert_allclose(counts, chances, atol=5 * np.sqrt(0.25 / 4000))
 
 
 def test_the_seed_decides():
@@ -109,16 +136,22 @@ def test_the_seed_decides():
         sampler = Sampler(model_on(mesh), 2)
         texts = [generate(sampler, [[1], [1]], 8, temperature=3.0, seed=seed) for seed in (0, 0, 1)]
         assert texts[0] == texts[1] != texts[2] and texts[0][0] != texts[0][1]
-        assert texts[0][0] == generate(Sampler(sampler.model), [[1]], 8, temperature=3.0, seed=0)[0]  # whoever is beside
+        # whoever is beside
+        assert texts[0][0] == generate(Sampler(sampler.model), [[1]], 8, temperature=3.0, seed=0)[0]
 
 
 def test_errors():
     with opened(FORMS[0]) as mesh:
         sampler = Sampler(model_on(mesh), 2, capacity=8)
         for prompts in ([[1]], [[1], []], [[1], [2], [3]]):
-            with pytest.raises(TTKitError, match=r"prompts of .* tokens for 2 sequences\n  try: 2 prompts"):
+            with pytest.raises(
+                TTKitError, match=r"prompts of .* tokens for 2 sequences\n  try: 2 prompts"
+            ):
                 generate(sampler, prompts, 3)
-        with pytest.raises(TTKitError, match=r"3 tokens and 7 new ones, less the last, need 9 positions of 8\n  try: a shorter prompt or fewer new tokens"):
+        with pytest.raises(
+            TTKitError,
+            match=r"3 tokens and 7 new ones, less the last, need 9 positions of 8\n  try: a shorter prompt or fewer new tokens",
+        ):
             generate(sampler, [[1, 2, 3], [1]], 7)
         assert [len(text) for text in generate(sampler, [[1, 2, 3], [1]], 6)] == [9, 7]
         with pytest.raises(TTKitError, match="3 tokens for 2 sequences"):

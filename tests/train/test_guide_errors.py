@@ -1,4 +1,6 @@
-"""The troubleshooting section of the distributed training guide, row by row: its message comes, and its cure with it."""
+"""The troubleshooting section of the distributed training guide, row by row: its message comes,
+and its cure with it.
+"""
 
 import machine
 import pytest
@@ -45,7 +47,11 @@ def describe(tmp_path, monkeypatch):
     def put(rows, columns):
         text = descriptor_path(32).read_text()
         file = tmp_path / "mgd.textproto"
-        file.write_text(text.replace(text[text.index("dims") : text.index("]") + 1], f"dims: [{rows}, {columns}]", 1))
+        file.write_text(
+            text.replace(
+                text[text.index("dims") : text.index("]") + 1], f"dims: [{rows}, {columns}]", 1
+            )
+        )
         monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(file))
 
     return put
@@ -56,7 +62,11 @@ def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape)
     """Critical in the guide: `[1, 32]` and `[32, 1]` where the descriptor has 4x8."""
     describe(4, 8)
     wrong, cure = said(context.open_device, shape)
-    assert f"Mesh shape mismatch!\nRequested mesh_shape: {shape}\nMGD device_topology dims: [4, 8]\n" in wrong and "hangs or crashes" in wrong
+    assert (
+        f"Mesh shape mismatch!\nRequested mesh_shape: {shape}\nMGD device_topology dims: [4, 8]\n"
+        in wrong
+        and "hangs or crashes" in wrong
+    )
     assert "mesh_shape [4, 8]" in cure and f"device_topology has dims {shape}" in cure
     context.open_device([4, 8])  # which the guide calls fine
     assert context.get_device().get_num_devices() == 32
@@ -66,7 +76,10 @@ def test_mgd_shape_mismatch(context, describe):
     """`mesh_shape: [4, 8]` with a descriptor of 1x32."""
     describe(1, 32)
     wrong, cure = said(context.open_device, [4, 8])
-    assert "Mesh shape mismatch!\nRequested mesh_shape: [4, 8]\nMGD device_topology dims: [1, 32]" in wrong
+    assert (
+        "Mesh shape mismatch!\nRequested mesh_shape: [4, 8]\nMGD device_topology dims: [1, 32]"
+        in wrong
+    )
     assert "a descriptor whose device_topology has dims [4, 8]" in cure
 
 
@@ -77,12 +90,20 @@ TP = DistributedConfig(enable_tp=True)
 def test_parallelism_axis_mismatch(context, shape, config):
     context.open_device(shape)
     wrong, cure = said(context.initialize_parallelism_context, config)
-    assert "The number of parallelization axes must be equal to the number of mesh shape dimensions" in wrong
-    assert "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both" in cure
+    assert (
+        "The number of parallelization axes must be equal to the number of mesh shape dimensions"
+        in wrong
+    )
+    assert (
+        "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+        in cure
+    )
 
 
 def test_mgd_file_not_found(context, monkeypatch):
-    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", "/nowhere/galaxy_1x32_mesh_graph_descriptor.textproto")
+    monkeypatch.setenv(
+        "TT_MESH_GRAPH_DESC_PATH", "/nowhere/galaxy_1x32_mesh_graph_descriptor.textproto"
+    )
     monkeypatch.delenv("TT_METAL_HOME", raising=False)
     wrong, cure = said(context.open_device, [8, 4])
     assert "TT_MESH_GRAPH_DESC_PATH=" in wrong and "not found: /nowhere/galaxy_1x32" in wrong
@@ -108,7 +129,8 @@ def test_context_already_initialized(context):
 
 
 PHRASE = (
-    "Physical chip id {} not found in control plane chip mapping. You are calling for a chip outside of the fabric cluster. "
+    "Physical chip id {} not found in control plane chip mapping. "
+    "You are calling for a chip outside of the fabric cluster. "
     "Check that your mesh graph descriptor specifies the correct topology"
 )
 

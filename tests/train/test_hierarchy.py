@@ -1,4 +1,6 @@
-"""Hierarchical training: the numbers of one device; a rank that dies is named, nobody hangs, and the run goes on from its checkpoint."""
+"""Hierarchical training: the numbers of one device; a rank that dies is named, nobody hangs, and
+the run goes on from its checkpoint.
+"""
 
 import importlib.util
 import os
@@ -48,21 +50,58 @@ def write(folder, run, workers, **changes):
 def start(tiers, workers, program, environment=None):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
-    command = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", str(workers + tiers - 1), sys.executable, "-m", "mpi4py", *map(str, program)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **(environment or {})})
+    command = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "--bare",
+        "-n",
+        str(workers + tiers - 1),
+        sys.executable,
+        "-m",
+        "mpi4py",
+        *map(str, program),
+    ]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 def check_run(folder, tiers, workers, run):
-    done = start(tiers, workers, [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)])
+    done = start(
+        tiers,
+        workers,
+        [ROOT / "examples/hierarchical_parallel/training.py", "-c", write(folder, run, workers)],
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Rank 0/{workers + tiers - 1}: Running as worker ({tiers}-tier mode)" in done.stdout
-    assert f"Rank {workers}/{workers + tiers - 1}: Running as aggregator{'_optimizer' if tiers == 2 else ''} ({tiers}-tier mode)" in done.stdout
+    assert (
+        f"Rank {workers}/{workers + tiers - 1}: Running as "
+        f"aggregator{'_optimizer' if tiers == 2 else ''} ({tiers}-tier mode)" in done.stdout
+    )
     assert differences(run, saved(folder / "checkpoints")) == []
 
 
 CASES = [
     (3, 2, Run(micro_batches=2, batch=16, ddp=2, tp=2, model=SMALL, steps=5)),
-    (2, 1, Run(micro_batches=1, batch=8, model=replace(SMALL, weight_tying="enabled"), optimizer="AdamW", clip=0.5, steps=5)),
+    (
+        2,
+        1,
+        Run(
+            micro_batches=1,
+            batch=8,
+            model=replace(SMALL, weight_tying="enabled"),
+            optimizer="AdamW",
+            clip=0.5,
+            steps=5,
+        ),
+    ),
 ]
 LONG = [
     (tiers, workers, Run(micro_batches=2, batch=48, ddp=2, model=model, sockets=sockets))
@@ -90,18 +129,37 @@ def stop_a_rank(folder, tiers, rank, number, seconds, environment=None):
     """Run until a rank gets a signal; what was printed. Everyone must be gone in time."""
     workers = 2
     path = write(folder, DOOMED, workers, model_save_interval=4)
-    done = start(tiers, workers, [ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds], environment)
+    done = start(
+        tiers,
+        workers,
+        [ROOT / "tests/train/ranks/hierarchy.py", path, rank, int(number), seconds],
+        environment,
+    )
     took = time.time() - float((folder / "when").read_text())
-    assert done.returncode != 0 and took < WITHIN_S, f"{took:.1f} s, {done.returncode}: {done.stdout}{done.stderr}"
+    assert done.returncode != 0 and took < WITHIN_S, (
+        f"{took:.1f} s, {done.returncode}: {done.stdout}{done.stderr}"
+    )
     return done.stdout + done.stderr
 
 
 def check_killed(folder, tiers, rank, seconds):
-    roles = ["worker", "worker", "aggregator_optimizer"] if tiers == 2 else ["worker", "worker", "aggregator", "optimizer"]
+    roles = (
+        ["worker", "worker", "aggregator_optimizer"]
+        if tiers == 2
+        else ["worker", "worker", "aggregator", "optimizer"]
+    )
     said = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
     epitaph = said.partition("ttkit run: ")[2]
-    assert f"rank {rank} of {len(roles)}" in epitaph and "signal 9" in epitaph and f"{roles[rank]}" in epitaph, said
-    done = start(tiers, 2, [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"])
+    assert (
+        f"rank {rank} of {len(roles)}" in epitaph
+        and "signal 9" in epitaph
+        and f"{roles[rank]}" in epitaph
+    ), said
+    done = start(
+        tiers,
+        2,
+        [ROOT / "examples/hierarchical_parallel/training.py", "-c", folder / "config.yaml"],
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(DOOMED, saved(folder / "checkpoints")) == []
 
@@ -131,8 +189,15 @@ def test_ranks_that_are_no_tiers_are_refused(world, workers):
 
 
 def test_roles_by_rank(capsys):
-    assert [role_of(rank, 3, 2) for rank in range(3)] == ["worker", "worker", "aggregator_optimizer"]
-    assert capsys.readouterr().out.splitlines()[2] == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
+    assert [role_of(rank, 3, 2) for rank in range(3)] == [
+        "worker",
+        "worker",
+        "aggregator_optimizer",
+    ]
+    assert (
+        capsys.readouterr().out.splitlines()[2]
+        == "Rank 2/3: Running as aggregator_optimizer (2-tier mode)"
+    )
 
 
 def test_the_guides_configuration(tmp_path):
@@ -140,14 +205,19 @@ def test_the_guides_configuration(tmp_path):
     path = tmp_path / "guide.yaml"
     path.write_text(GUIDE)
     settings = read_settings(path)
-    assert (settings.multihost_config.num_workers, settings.multihost_config.socket_type) == (2, "fabric")
+    assert (settings.multihost_config.num_workers, settings.multihost_config.socket_type) == (
+        2,
+        "fabric",
+    )
     assert (settings.device_config.axes(), settings.device_config.size("ddp")) == ({"ddp": 1}, 8)
     assert settings.training_config.max_steps == 1000
 
 
 def test_multihost_must_be_enabled():
     with pytest.raises(TTKitError, match="Multihost is not enabled"):
-        HierarchicalTrainer(replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT)
+        HierarchicalTrainer(
+            replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT
+        )
 
 
 def test_parcels_hold_every_parameter_once():
@@ -162,9 +232,15 @@ def test_parcels_hold_every_parameter_once():
     assert 1 < len(parcels.buckets) < len(parcels.parameters)
     assert [p.name for bucket in parcels.buckets for p in bucket] == sorted(model.parameters())
     generator = np.random.default_rng(0)
-    values = {p.name: generator.standard_normal((2, *p.global_shape[1:])).astype(np.float32) for p in parcels.parameters}
+    values = {
+        p.name: generator.standard_normal((2, *p.global_shape[1:])).astype(np.float32)
+        for p in parcels.parameters
+    }
     packed = list(parcels.packed(lambda p: values[p.name]))
-    assert all(array.shape == parcels.shape(i, 2) and array.shape[3] == WIDTH for i, array in enumerate(packed))
+    assert all(
+        array.shape == parcels.shape(i, 2) and array.shape[3] == WIDTH
+        for i, array in enumerate(packed)
+    )
     for group in range(2):
         for parameter, array in parcels.unpacked([array[group] for array in packed]):
             assert (array == values[parameter.name][group]).all()

@@ -22,7 +22,11 @@ SMALL = Run(micro_batches=2, batch=8)
 
 def replicas():
     settings = SMALL.settings()
-    return replace(settings, multihost_config=MultihostConfig(), distributed=Distributed(enabled=True, hosts=str(ROOT / "configs/3nodes/hosts.json")))
+    return replace(
+        settings,
+        multihost_config=MultihostConfig(),
+        distributed=Distributed(enabled=True, hosts=str(ROOT / "configs/3nodes/hosts.json")),
+    )
 
 
 def hierarchy():
@@ -31,8 +35,16 @@ def hierarchy():
 
 FORMS = {
     "replicas": (2, replicas, ["-m", "ttkit", "train", "--config"]),
-    "stages": (2, SMALL.settings, ["-m", "mpi4py", ROOT / "examples/pipeline_parallel_training/training.py", "-c"]),
-    "tiers": (4, hierarchy, ["-m", "mpi4py", ROOT / "examples/hierarchical_parallel/training.py", "-c"]),
+    "stages": (
+        2,
+        SMALL.settings,
+        ["-m", "mpi4py", ROOT / "examples/pipeline_parallel_training/training.py", "-c"],
+    ),
+    "tiers": (
+        4,
+        hierarchy,
+        ["-m", "mpi4py", ROOT / "examples/hierarchical_parallel/training.py", "-c"],
+    ),
 }
 
 
@@ -42,12 +54,31 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
         pytest.skip("mpi4py is not installed")
     ranks, make, program = FORMS[form]
     kept = tmp_path / "checkpoints"
-    config = write_config(tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0)
-    words = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", ranks, sys.executable, *program, config]
+    config = write_config(
+        tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "--bare",
+        "-n",
+        ranks,
+        sys.executable,
+        *program,
+        config,
+    ]
     with open(tmp_path / "said", "wb") as said:
-        process = subprocess.Popen([*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ)
+        process = subprocess.Popen(
+            [*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ
+        )
     log, until = kept / "log.jsonl", time.monotonic() + 240
-    while not (log.exists() and log.read_text().count("\n") > 3) and time.monotonic() < until and process.poll() is None:
+    while (
+        not (log.exists() and log.read_text().count("\n") > 3)
+        and time.monotonic() < until
+        and process.poll() is None
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     code = process.wait(240)

@@ -1,4 +1,5 @@
-"""nano_gpt learns the built-in corpus as the same model in torch does, on every mesh: the same first weights, batches and optimizer.
+"""nano_gpt learns the built-in corpus as the same model in torch does, on every mesh: the same
+first weights, batches and optimizer.
 
 `python -m pytest tests/train/test_learns.py -m long -s` prints the losses of the long run.
 """
@@ -19,14 +20,26 @@ import torch.nn.functional as F
 from train import oracle
 
 SHORT = {
-    "model": {"num_blocks": 2, "max_sequence_length": 32, "embedding_dim": 32, "intermediate_dim": None},
+    "model": {
+        "num_blocks": 2,
+        "max_sequence_length": 32,
+        "embedding_dim": 32,
+        "intermediate_dim": None,
+    },
     "batch_size": 8,
     "max_steps": 60,
     "learning_rate": 1e-2,
     "eval_every": 20,
 }
-LONG = {  # ttml's default shape, but with heads for four chips; some minutes for each form on two cores
-    "model": {"num_heads": 8, "num_blocks": 6, "max_sequence_length": 128, "embedding_dim": 384, "intermediate_dim": None},
+# ttml's default shape, but with heads for four chips; some minutes for each form on two cores
+LONG = {
+    "model": {
+        "num_heads": 8,
+        "num_blocks": 6,
+        "max_sequence_length": 128,
+        "embedding_dim": 384,
+        "intermediate_dim": None,
+    },
     "batch_size": 8,
     "max_steps": 300,
     "learning_rate": 3e-4,
@@ -45,13 +58,26 @@ def ours(form, **options):
 def of_torch(**options):
     """The same in torch, in float32."""
     with Trainer(tiny("one", tokenizer_type="char", **options)) as run:
-        first = {name: torch.tensor(parameter.gather()).requires_grad_() for name, parameter in run.parameters.items()}
+        first = {
+            name: torch.tensor(parameter.gather()).requires_grad_()
+            for name, parameter in run.parameters.items()
+        }
         config, training = run.model_config, run.settings.training_config
         batches, held_out, steps = run.batches, run.validation, run.max_steps
-    optimizer = torch.optim.AdamW(first.values(), training.learning_rate, (training.beta1, training.beta2), training.eps, weight_decay=training.weight_decay)
+    optimizer = torch.optim.AdamW(
+        first.values(),
+        training.learning_rate,
+        (training.beta1, training.beta2),
+        training.eps,
+        weight_decay=training.weight_decay,
+    )
 
     def loss_of(x, y):
-        logits = oracle.gpt(config, {name: value[0, 0] for name, value in first.items()}, torch.tensor(x[:, 0, 0].astype(np.int64)))
+        logits = oracle.gpt(
+            config,
+            {name: value[0, 0] for name, value in first.items()},
+            torch.tensor(x[:, 0, 0].astype(np.int64)),
+        )
         return F.cross_entropy(logits.flatten(0, 1), torch.tensor(y.astype(np.int64)).flatten())
 
     losses = []
@@ -63,7 +89,9 @@ def of_torch(**options):
         losses.append(loss.item())
     with torch.no_grad():
         count = min(len(held_out), VALIDATION_BATCHES)
-        return np.array(losses), sum(loss_of(*held_out.batch(i)).item() for i in range(count)) / count
+        return np.array(losses), sum(
+            loss_of(*held_out.batch(i)).item() for i in range(count)
+        ) / count
 
 
 def apart(curve, other):
@@ -71,18 +99,27 @@ def apart(curve, other):
     return float(np.abs(curve / other - 1).max())
 
 
-@pytest.mark.parametrize("options, within, fallen", [(SHORT, 1e-4, 0.75), pytest.param(LONG, 1e-2, 0.4, marks=pytest.mark.long)], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "options, within, fallen",
+    [(SHORT, 1e-4, 0.75), pytest.param(LONG, 1e-2, 0.4, marks=pytest.mark.long)],
+    ids=["short", "long"],
+)
 def test_it_learns_what_torch_learns_on_every_mesh(options, within, fallen):
     start = time.perf_counter()
     curve, held_out = of_torch(**options)
-    print(f"\ntorch: loss {curve[0]:.4f} to {curve[-1]:.4f}, validation {held_out:.5f}, {time.perf_counter() - start:.0f} s", flush=True)
+    print(
+        f"\ntorch: loss {curve[0]:.4f} to {curve[-1]:.4f}, validation {held_out:.5f}, "
+        f"{time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
     assert curve[-5:].mean() < fallen * curve[0]
     for form in FORMS:
         start = time.perf_counter()
         losses, validation = ours(form, **options)
         far = apart(losses, curve)
         print(
-            f"{form}: loss {losses[0]:.4f} to {losses[-1]:.4f}, validation {validation:.5f} ({validation / held_out - 1:+.1e}), "
+            f"{form}: loss {losses[0]:.4f} to {losses[-1]:.4f}, validation {validation:.5f} "
+            f"({validation / held_out - 1:+.1e}), "
             f"losses at most {far:.1e} from torch's, {time.perf_counter() - start:.0f} s",
             flush=True,
         )

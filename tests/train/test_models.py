@@ -1,4 +1,5 @@
-"""Loss and every gradient of every device equal one device's, for every way to lay a model on a mesh.
+"""Loss and every gradient of every device equal one device's, for every way to lay a model on a
+mesh.
 
 One device's equal torch's, where torch is installed.
 """
@@ -20,8 +21,15 @@ from ttkit.train.modules import Layout
 BOTH = [Form((d, t), 0, 1) for d in range(1, 5) for t in range(1, 9)]
 TURNED = [Form((t, d), 1, 0) for d in (2, 3) for t in (2, 4)]
 LINES = [Form((n, 1), 0) for n in (2, 3, 8)] + [Form((1, n), 1) for n in (2, 5, 8)]  # data parallel
-LINES += [Form((n, 1), None, 0) for n in (2, 3, 8)] + [Form((1, n), None, 1) for n in (2, 5, 8)]  # tensor parallel
-COPIES = [Form((2, 3), 0), Form((2, 3), 1), Form((2, 3), None, 0), Form((2, 3), None, 1), Form((2, 4))]
+# tensor parallel
+LINES += [Form((n, 1), None, 0) for n in (2, 3, 8)] + [Form((1, n), None, 1) for n in (2, 5, 8)]
+COPIES = [
+    Form((2, 3), 0),
+    Form((2, 3), 1),
+    Form((2, 3), None, 0),
+    Form((2, 3), None, 1),
+    Form((2, 4)),
+]
 ONE = Form()
 FORMS = [*BOTH, *TURNED, *LINES, *COPIES]
 
@@ -30,21 +38,24 @@ FORMS = [*BOTH, *TURNED, *LINES, *COPIES]
 def cases(draw):
     """Models whose sizes divide by their tensor-parallel axis and by little else.
 
-    At least 16 features: a layer norm over 2 magnifies rounding until torch's own float32 misses its float64 by six times the tolerance.
-    """
+    At least 16 features: a layer norm over 2 magnifies rounding until torch's own float32 misses
+    its float64 by six times the tolerance."""
     form = draw(st.sampled_from(FORMS))
     tp, small = form.size(form.tp_axis), st.integers(1, 3)
     kind = draw(st.sampled_from(["gpt2", "llama"]))
     groups = tp * draw(st.integers(1, 2))
     heads = groups * draw(small)
-    scaling = RopeScaling(draw(st.sampled_from([0.0, 2.0, 8.0])), 4.0, 1.0, draw(st.integers(4, 64)))
+    scaling = RopeScaling(
+        draw(st.sampled_from([0.0, 2.0, 8.0])), 4.0, 1.0, draw(st.integers(4, 64))
+    )
     length = draw(st.sampled_from([1, 2, 7, 31, 32, 33, 40]))
     config = TransformerConfig(
         model_type=kind,
         runner_type=draw(st.sampled_from(["default", "memory_efficient"])),
         num_heads=heads,
         num_groups=groups,
-        embedding_dim=heads * draw(st.sampled_from([width for width in (2, 4, 6, 16) if 16 <= heads * width < 160])),
+        embedding_dim=heads
+        * draw(st.sampled_from([width for width in (2, 4, 6, 16) if 16 <= heads * width < 160])),
         dropout_prob=0.0,
         num_blocks=draw(st.integers(1, 2)),
         vocab_size=draw(st.integers(2, 300)),
@@ -105,14 +116,25 @@ def test_one_device_has_torchs_gradients_in_hundreds_of_models(torch, case):
 
 
 def small(kind, form=ONE, **changes):
-    config = TransformerConfig(kind, num_heads=4, num_groups=4, embedding_dim=32, dropout_prob=0.0, num_blocks=2, vocab_size=70, max_sequence_length=16)
+    config = TransformerConfig(
+        kind,
+        num_heads=4,
+        num_groups=4,
+        embedding_dim=32,
+        dropout_prob=0.0,
+        num_blocks=2,
+        vocab_size=70,
+        max_sequence_length=16,
+    )
     return Case(replace(config, **changes), form, batch=2, length=12)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("form", [Form((2, 2), 0, 1), Form((4, 1), None, 0)], ids=["2x2", "4x1"])
 def test_bfloat16_loosely(kind, form):
-    """Parameters, activations and gradients of two bytes, on one device and on many, near those of four."""
+    """Parameters, activations and gradients of two bytes, on one device and on many, near those
+    of four.
+    """
     case = small(kind, form)
     right = run(case.on_one_device())[:2]
     narrow = replace(case, dtype=ttnn.bfloat16)
@@ -129,28 +151,40 @@ def test_bfloat16_loosely(kind, form):
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("runner", ["default", "memory_efficient"])
 def test_dropout_drops_the_same_on_every_tensor_parallel_mesh(kind, runner):
-    """So a run with dropout is the same run on another mesh, and where blocks are computed again."""
+    """So a run with dropout is the same run on another mesh, and where blocks are computed
+    again.
+    """
     case = small(kind, Form((2, 2), None, 1), dropout_prob=0.3)
     loss, gradients, _ = run(case.on_one_device())
-    assert wrong(replace(case, config=replace(case.config, runner_type=runner)), (loss, gradients)) == [[]]
-    assert different(run(replace(case, config=replace(case.config, dropout_prob=0.0)).on_one_device())[0], loss)
+    assert wrong(
+        replace(case, config=replace(case.config, runner_type=runner)), (loss, gradients)
+    ) == [[]]
+    assert different(
+        run(replace(case, config=replace(case.config, dropout_prob=0.0)).on_one_device())[0], loss
+    )
 
 
 def test_computing_again_does_not_repeat_what_was_dropped():
-    """As in a pipeline, where the backward of one micro-batch comes between the forwards of the next ones."""
+    """As in a pipeline, where the backward of one micro-batch comes between the forwards of the
+    next ones.
+    """
     losses = []
     for runner in ("default", "memory_efficient"):
         case = small("llama", dropout_prob=0.3, runner_type=runner)
         with opened(case.form) as mesh:
             model = filled(case, mesh)
-            x, y = (model.layout.tokens(ids.reshape(-1, 1, 1, case.length)) for ids in case.tokens())
+            x, y = (
+                model.layout.tokens(ids.reshape(-1, 1, 1, case.length)) for ids in case.tokens()
+            )
             first, second = (model.loss(model(x), y) for _ in range(2))
             first.backward()
             third = model.loss(model(x), y)
             second.backward()
             third.backward()
             gradients = [p.gather(p.get_grad()) for p in model.parameters().values()]
-            losses.append(([float(loss.to_numpy().squeeze()) for loss in (first, second, third)], gradients))
+            losses.append(
+                ([float(loss.to_numpy().squeeze()) for loss in (first, second, third)], gradients)
+            )
     assert losses[0][0] == losses[1][0] and len(set(losses[0][0])) == 3
     assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(losses[0][1], losses[1][1]))
 
@@ -164,12 +198,20 @@ def test_layers_behind_a_table_that_is_not_trained(runner):
         parameters = model.parameters()
         parameters["vocabulary.table"].set_requires_grad(False)
         backward(case, model)
-        assert [name for name, p in parameters.items() if not p.is_grad_initialized()] == ["vocabulary.table"]
-        assert not any(different(p.gather(p.get_grad()), gradients[name]) for name, p in parameters.items() if p.is_grad_initialized())
+        assert [name for name, p in parameters.items() if not p.is_grad_initialized()] == [
+            "vocabulary.table"
+        ]
+        assert not any(
+            different(p.gather(p.get_grad()), gradients[name])
+            for name, p in parameters.items()
+            if p.is_grad_initialized()
+        )
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@pytest.mark.parametrize("form", [Form(), Form((2, 2), None, 0), Form((1, 4), None, 1)], ids=["1x1", "2x2", "1x4"])
+@pytest.mark.parametrize(
+    "form", [Form(), Form((2, 2), None, 0), Form((1, 4), None, 1)], ids=["1x1", "2x2", "1x4"]
+)
 def test_every_device_can_have_the_logits_of_the_whole_vocabulary(kind, form):
     case = small(kind, form)
     ids = case.tokens()[0, 0]
@@ -179,24 +221,66 @@ def test_every_device_can_have_the_logits_of_the_whole_vocabulary(kind, form):
             model = filled(each, mesh)
             logits = model.whole(model(model.layout.tokens(ids[:, None, None])))
             assert not logits.get_requires_grad()
-            found.append([part[..., : case.config.vocab_size] for part in parts(logits.get_value())])
-            assert all((part[..., case.config.vocab_size :] < -1e8).all() for part in parts(logits.get_value()))
+            found.append(
+                [part[..., : case.config.vocab_size] for part in parts(logits.get_value())]
+            )
+            assert all(
+                (part[..., case.config.vocab_size :] < -1e8).all()
+                for part in parts(logits.get_value())
+            )
     for part in found[0]:
         np.testing.assert_allclose(part, found[1][0], atol=1e-5)
 
 
 def names(kind, **changes):
-    return list(create_model(replace(small(kind).config, num_blocks=1, **changes), Layout()).parameters())
+    return list(
+        create_model(replace(small(kind).config, num_blocks=1, **changes), Layout()).parameters()
+    )
 
 
 def test_names_of_the_parameters():
-    linears = [f"attention.{name}.{part}" for name in ("query", "key", "value", "out") for part in ("weight", "bias")]
-    gpt = ["norm1.weight", "norm1.bias", *linears, "norm2.weight", "norm2.bias", "up.weight", "up.bias", "down.weight", "down.bias"]
+    linears = [
+        f"attention.{name}.{part}"
+        for name in ("query", "key", "value", "out")
+        for part in ("weight", "bias")
+    ]
+    gpt = [
+        "norm1.weight",
+        "norm1.bias",
+        *linears,
+        "norm2.weight",
+        "norm2.bias",
+        "up.weight",
+        "up.bias",
+        "down.weight",
+        "down.bias",
+    ]
     assert sorted(names("gpt2")) == sorted(
-        ["vocabulary.table", "vocabulary.head", "position", *(f"blocks.0.{name}" for name in gpt), "norm.weight", "norm.bias"]
+        [
+            "vocabulary.table",
+            "vocabulary.head",
+            "position",
+            *(f"blocks.0.{name}" for name in gpt),
+            "norm.weight",
+            "norm.bias",
+        ]
     )
-    llama = ["norm1.weight", *(name for name in linears if "weight" in name), "norm2.weight", "gate.weight", "up.weight", "down.weight"]
-    assert sorted(names("llama")) == sorted(["vocabulary.table", "vocabulary.head", *(f"blocks.0.{name}" for name in llama), "norm.weight"])
+    llama = [
+        "norm1.weight",
+        *(name for name in linears if "weight" in name),
+        "norm2.weight",
+        "gate.weight",
+        "up.weight",
+        "down.weight",
+    ]
+    assert sorted(names("llama")) == sorted(
+        [
+            "vocabulary.table",
+            "vocabulary.head",
+            *(f"blocks.0.{name}" for name in llama),
+            "norm.weight",
+        ]
+    )
     for kind in ("gpt2", "llama"):
         assert set(names(kind)) - set(names(kind, weight_tying="enabled")) == {"vocabulary.head"}
     assert not any("bias" in name and "norm" not in name for name in names("gpt2", bias=False))
@@ -204,5 +288,10 @@ def test_names_of_the_parameters():
 
 def test_a_sequence_longer_than_the_positions():
     case = replace(small("gpt2"), length=17)
-    with opened(case.form) as mesh, pytest.raises(TTKitError, match=r"a sequence of 17 tokens .* max_sequence_length 16\n  try: "):
+    with (
+        opened(case.form) as mesh,
+        pytest.raises(
+            TTKitError, match=r"a sequence of 17 tokens .* max_sequence_length 16\n  try: "
+        ),
+    ):
         backward(case, filled(case, mesh))

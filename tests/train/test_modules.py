@@ -1,4 +1,6 @@
-"""Parameters lie where their layout says, whatever the mesh; layers compute what one device computes."""
+"""Parameters lie where their layout says, whatever the mesh; layers compute what one device
+computes.
+"""
 
 import formulas
 import numpy as np
@@ -13,9 +15,29 @@ from ttkit.train import modules
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
 from ttkit.train.models import create_model
-from ttkit.train.modules import ColumnParallelLinear, Dropout, LayerNorm, Layout, Linear, Module, Parameter, RMSNorm, RowParallelLinear, constant, normal
+from ttkit.train.modules import (
+    ColumnParallelLinear,
+    Dropout,
+    LayerNorm,
+    Layout,
+    Linear,
+    Module,
+    Parameter,
+    RMSNorm,
+    RowParallelLinear,
+    constant,
+    normal,
+)
 
-FORMS = [Form(), Form((2, 3), 0, 1), Form((2, 3), 1, 0), Form((1, 4), None, 1), Form((4, 1), None, 0), Form((2, 4), None, 1), Form((2, 2), 0)]
+FORMS = [
+    Form(),
+    Form((2, 3), 0, 1),
+    Form((2, 3), 1, 0),
+    Form((1, 4), None, 1),
+    Form((4, 1), None, 0),
+    Form((2, 4), None, 1),
+    Form((2, 2), 0),
+]
 each_form = pytest.mark.parametrize("form", FORMS, ids=str)
 
 
@@ -30,7 +52,13 @@ def random(*shape, seed=0):
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(FORMS), st.sampled_from([None, 2, 3]), st.integers(1, 40), st.integers(1, 5), st.integers(0, 70))
+@given(
+    st.sampled_from(FORMS),
+    st.sampled_from([None, 2, 3]),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.integers(0, 70),
+)
 def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
     tp = form.size(form.tp_axis)
     shape = (1, 1, rows * tp, columns * tp)
@@ -40,7 +68,9 @@ def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
         array = random(*shape)
         p.place(array)
         assert np.array_equal(p.gather(), array)
-        for have, (at, want) in zip(parts(p.get_value()), expected_parts(p, form, array), strict=True):
+        for have, (at, want) in zip(
+            parts(p.get_value()), expected_parts(p, form, array), strict=True
+        ):
             assert np.array_equal(have, want), at
         grad = random(*shape, seed=1)
         assert np.array_equal(p.gather(p.distribute(grad)), grad)
@@ -50,7 +80,16 @@ def test_what_is_placed_is_gathered(form, shard_dim, rows, columns, filled):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_first_weights_do_not_depend_on_the_layout(kind):
-    config = TransformerConfig(kind, num_heads=12, num_groups=12, embedding_dim=24, num_blocks=2, vocab_size=70, max_sequence_length=9, intermediate_dim=36)
+    config = TransformerConfig(
+        kind,
+        num_heads=12,
+        num_groups=12,
+        embedding_dim=24,
+        num_blocks=2,
+        vocab_size=70,
+        max_sequence_length=9,
+        intermediate_dim=36,
+    )
     first = None
     for form in FORMS:
         with opened(form) as mesh:
@@ -58,7 +97,9 @@ def test_first_weights_do_not_depend_on_the_layout(kind):
             model.init_weights(5)
             weights = {name: p.gather() for name, p in model.parameters().items()}
             for name, p in model.parameters().items():
-                for have, (_, want) in zip(parts(p.get_value()), expected_parts(p, form, weights[name]), strict=True):
+                for have, (_, want) in zip(
+                    parts(p.get_value()), expected_parts(p, form, weights[name]), strict=True
+                ):
                     assert np.array_equal(have, want)
         first = first or weights
         assert list(weights) == list(first)
@@ -68,18 +109,36 @@ def test_first_weights_do_not_depend_on_the_layout(kind):
     with opened(Form()) as mesh:
         other = create_model(config, Form().layout(mesh))
         other.init_weights(6)
-        assert not np.array_equal(other.parameters()["vocabulary.table"].gather(), first["vocabulary.table"])
+        assert not np.array_equal(
+            other.parameters()["vocabulary.table"].gather(), first["vocabulary.table"]
+        )
 
 
 def test_a_model_for_no_machine_takes_no_memory():
-    config = TransformerConfig("llama", num_heads=64, num_groups=8, embedding_dim=8192, num_blocks=80, vocab_size=128256, intermediate_dim=28672)
+    config = TransformerConfig(
+        "llama",
+        num_heads=64,
+        num_groups=8,
+        embedding_dim=8192,
+        num_blocks=80,
+        vocab_size=128256,
+        intermediate_dim=28672,
+    )
     parameters = create_model(config, Layout(tp_axis=1, tp_size=8)).parameters()
-    assert sum(np.prod(p.global_shape) for p in parameters.values()) == 70_553_706_496  # Llama 3 70B's, by its own model card's sizes
-    refused(parameters["blocks.79.down.weight"].get_value, "blocks.79.down.weight", "no values yet", "init_weights")
+    # Llama 3 70B's, by its own model card's sizes
+    assert sum(np.prod(p.global_shape) for p in parameters.values()) == 70_553_706_496
+    refused(
+        parameters["blocks.79.down.weight"].get_value,
+        "blocks.79.down.weight",
+        "no values yet",
+        "init_weights",
+    )
 
 
 def x_and_gradients(layer, form, x, cut=None, out_cut=None):
-    """The layer on an input: each device's output, input gradient and weight gradients, for a gradient from above that all share."""
+    """The layer on an input: each device's output, input gradient and weight gradients, for a
+    gradient from above that all share.
+    """
     for i, p in enumerate(layer.parameters().values()):
         p.place(random(*p.global_shape, seed=10 + i))
     layout = form.layout(next(iter(layer.parameters().values())).get_value().device())
@@ -102,18 +161,26 @@ def test_parallel_linear_is_linear(form, bias, kind):
     dx, dw, db = g @ w, np.einsum("bcso,bcsi->oi", g, x), g.sum((0, 1, 2))
     layers = {
         "columns": lambda layout: ColumnParallelLinear(12, 24, bias, layout=layout),
-        "columns gathered": lambda layout: ColumnParallelLinear(12, 24, bias, gather_output=True, layout=layout),
+        "columns gathered": lambda layout: ColumnParallelLinear(
+            12, 24, bias, gather_output=True, layout=layout
+        ),
         "rows": lambda layout: RowParallelLinear(12, 24, bias, layout=layout),
-        "rows of whole inputs": lambda layout: RowParallelLinear(12, 24, bias, input_is_parallel=False, layout=layout),
+        "rows of whole inputs": lambda layout: RowParallelLinear(
+            12, 24, bias, input_is_parallel=False, layout=layout
+        ),
     }
     cut = 3 if kind == "rows" and form.tp_axis is not None else None
     out_cut = 3 if kind == "columns" and form.tp_axis is not None else None
     with opened(form) as mesh:
-        out, tensor, gradients = x_and_gradients(layers[kind](form.layout(mesh)), form, np.float32(x), cut, out_cut)
+        out, tensor, gradients = x_and_gradients(
+            layers[kind](form.layout(mesh)), form, np.float32(x), cut, out_cut
+        )
 
         for value, whole, dim in ((out.get_value(), right, out_cut), (tensor.get_grad(), dx, cut)):
             lies = Parameter(whole.shape, constant(0.0), form.layout(mesh), dim)
-            for have, (at, want) in zip(parts(value), expected_parts(lies, form, whole), strict=True):
+            for have, (at, want) in zip(
+                parts(value), expected_parts(lies, form, whole), strict=True
+            ):
                 np.testing.assert_allclose(have, want, atol=1e-4, err_msg=str(at))
     assert not different(gradients["weight"][0, 0], dw)
     assert ("bias" in gradients) == bias
@@ -127,7 +194,11 @@ def linear(x, w, b=0.0):
 BOTH = ["weight", "bias"]
 PLAIN = {
     "linear": (lambda layout: Linear(12, 24, layout=layout), linear, BOTH),
-    "linear without bias": (lambda layout: Linear(12, 24, False, layout=layout), linear, ["weight"]),
+    "linear without bias": (
+        lambda layout: Linear(12, 24, False, layout=layout),
+        linear,
+        ["weight"],
+    ),
     "layer norm": (lambda layout: LayerNorm(12, layout=layout), formulas.layer_norm, BOTH),
     "layer norm without bias": (
         lambda layout: LayerNorm(12, False, layout=layout),
@@ -149,22 +220,42 @@ def test_plain_layers(one, name):
     layer, x = build(Layout(one)), random(2, 1, 5, 12)
     out, tensor, gradients = x_and_gradients(layer, Form(), x)
     assert list(gradients) == names
-    operands = [v.astype(np.float64) for v in (x, *(p.gather() for p in layer.parameters().values()))]
+    operands = [
+        v.astype(np.float64) for v in (x, *(p.gather() for p in layer.parameters().values()))
+    ]
     right = formula(*operands)
     np.testing.assert_allclose(out.to_numpy(), right, **formulas.tolerance(additions=100))
     wanted = formulas.gradients(formula, random(*right.shape, seed=99), *operands)
-    for have, want in zip((ttkit.to_numpy(tensor.get_grad()), *gradients.values()), wanted, strict=True):
+    for have, want in zip(
+        (ttkit.to_numpy(tensor.get_grad()), *gradients.values()), wanted, strict=True
+    ):
         assert not different(have, want)
 
 
 def test_sizes_that_do_not_divide():
     layout = Layout(tp_axis=1, tp_size=4)
-    refused(lambda: ColumnParallelLinear(8, 30, layout=layout), "Output features must be divisible", "30", "4")
-    refused(lambda: RowParallelLinear(30, 8, layout=layout), "Input features must be divisible", "30", "4")
+    refused(
+        lambda: ColumnParallelLinear(8, 30, layout=layout),
+        "Output features must be divisible",
+        "30",
+        "4",
+    )
+    refused(
+        lambda: RowParallelLinear(30, 8, layout=layout),
+        "Input features must be divisible",
+        "30",
+        "4",
+    )
     config = TransformerConfig("llama", num_heads=8, num_groups=2, embedding_dim=64, num_blocks=1)
     refused(lambda: create_model(config, layout), "num_groups must be divisible", "num_groups = 2")
-    refused(lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), Layout()), "embedding_dim 64 does not divide into num_heads 5")
-    refused(lambda: Layout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)), "a batch of 3 does not divide among 2")
+    refused(
+        lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), Layout()),
+        "embedding_dim 64 does not divide into num_heads 5",
+    )
+    refused(
+        lambda: Layout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)),
+        "a batch of 3 does not divide among 2",
+    )
 
 
 def test_tokens_are_cut_over_the_replicas_only():
@@ -185,7 +276,9 @@ def test_the_layout_of_the_context(monkeypatch):
         get_device = staticmethod(lambda: "device")
         is_parallelism_context_initialized = staticmethod(lambda: parallel)
         get_parallelism_context = get_instance
-        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (staticmethod(lambda n=n: n) for n in (1, 4, 0, 2))
+        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (
+            staticmethod(lambda n=n: n) for n in (1, 4, 0, 2)
+        )
 
     monkeypatch.setattr(modules, "AutoContext", Context)
     parallel = False

@@ -1,4 +1,6 @@
-"""Each operation and its gradients against float64 formulas: odd shapes, broadcasting, both types."""
+"""Each operation and its gradients against float64 formulas: odd shapes, broadcasting, both
+types.
+"""
 
 import math
 
@@ -101,13 +103,23 @@ def test_value_and_gradients(one, name, dtype):
     compare(one, *CASES[name], dtype, stored)
 
 
-@pytest.mark.parametrize("name", ["add a row", "matmul by one", "linear with bias", "layernorm", "attention of groups"])
+@pytest.mark.parametrize(
+    "name", ["add a row", "matmul by one", "linear with bias", "layernorm", "attention of groups"]
+)
 def test_each_device_of_a_mesh_does_the_same(mesh, name):
     ours, formula, shapes = CASES[name]
-    values = np.random.default_rng(0).standard_normal((8, *shapes[0])).astype(np.float32)  # a part for each device
-    rest = [np.random.default_rng(i).standard_normal(s).astype(np.float32) for i, s in enumerate(shapes[1:], 1)]
-    x = Tensor.from_numpy(values.reshape(-1, *shapes[0][1:]), mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh)
-    others = [Tensor.from_numpy(v, mapper=ttnn.ReplicateTensorToMesh(mesh), device=mesh) for v in rest]
+    # a part for each device
+    values = np.random.default_rng(0).standard_normal((8, *shapes[0])).astype(np.float32)
+    rest = [
+        np.random.default_rng(i).standard_normal(s).astype(np.float32)
+        for i, s in enumerate(shapes[1:], 1)
+    ]
+    x = Tensor.from_numpy(
+        values.reshape(-1, *shapes[0][1:]), mapper=ttnn.ShardTensorToMesh(mesh, 0), device=mesh
+    )
+    others = [
+        Tensor.from_numpy(v, mapper=ttnn.ReplicateTensorToMesh(mesh), device=mesh) for v in rest
+    ]
     ours(x, *others).backward()
     for place, value in enumerate(values):
         wanted = gradients(formula, 1.0, *(v.astype(np.float64) for v in (value, *rest)))
@@ -119,14 +131,18 @@ def test_each_device_of_a_mesh_does_the_same(mesh, name):
 @pytest.mark.parametrize("length, heads, groups", [(1, 4, 2), (5, 2, 2), (33, 6, 2), (40, 4, 1)])
 def test_causal_mask(one, length, heads, groups):
     def ours(q, k, v):
-        return ops.scaled_dot_product_attention(q, k, v, ops.causal_mask(length, heads // groups, q.get_value()))
+        return ops.scaled_dot_product_attention(
+            q, k, v, ops.causal_mask(length, heads // groups, q.get_value())
+        )
 
     shapes = [(2, n, length, 4) for n in (heads, groups, groups)]
     compare(one, ours, lambda *qkv: attention(*qkv, formulas.causal(length)), shapes)
 
 
 def test_heads_that_share_no_groups_evenly(one):
-    q, k = (Tensor.from_numpy(np.zeros((1, heads, 2, 4), np.float32), device=one) for heads in (5, 2))
+    q, k = (
+        Tensor.from_numpy(np.zeros((1, heads, 2, 4), np.float32), device=one) for heads in (5, 2)
+    )
     with pytest.raises(TTKitError, match=r"5 query heads do not share 2 groups(.|\n)*try: "):
         ops.scaled_dot_product_attention(q, k, k)
 
@@ -137,33 +153,53 @@ def test_rope_turns_neighbours_as_complex_numbers(one):
     turn = np.zeros((1, 1, width, width), np.float32)
     for i in range(0, width, 2):
         turn[0, 0, i + 1, i], turn[0, 0, i, i + 1] = -1, 1
-    tables = [Tensor.from_numpy(t, device=one).get_value() for t in (*(f(angles).repeat(2, 1)[None, None] for f in (np.cos, np.sin)), turn)]
+    tables = [
+        Tensor.from_numpy(t, device=one).get_value()
+        for t in (*(f(angles).repeat(2, 1)[None, None] for f in (np.cos, np.sin)), turn)
+    ]
 
-    compare(one, lambda x: ops.rope(x, *tables), lambda x: formulas.rotated(x, angles), [(2, 3, length, width)])
+    compare(
+        one,
+        lambda x: ops.rope(x, *tables),
+        lambda x: formulas.rotated(x, angles),
+        [(2, 3, length, width)],
+    )
 
 
 def ids(mesh, high, shape=(2, 1, 1, 5), seed=0):
     """Random tokens as ours and as an array [B, S]."""
     drawn = np.random.default_rng(seed).integers(0, high, shape)
-    ours = Tensor.from_numpy(drawn.astype(np.uint32), ttnn.ROW_MAJOR_LAYOUT, ttnn.uint32, device=mesh).get_value()
+    ours = Tensor.from_numpy(
+        drawn.astype(np.uint32), ttnn.ROW_MAJOR_LAYOUT, ttnn.uint32, device=mesh
+    ).get_value()
     return ours, drawn.reshape(shape[0], shape[-1])
 
 
 def columns(mesh, count):
-    return Tensor.from_numpy(np.arange(count, dtype=np.float32).reshape(1, 1, 1, -1), device=mesh).get_value()
+    return Tensor.from_numpy(
+        np.arange(count, dtype=np.float32).reshape(1, 1, 1, -1), device=mesh
+    ).get_value()
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
 def test_embedding(one, dtype):
     mine, numbers = ids(one, 300)
-    compare(one, lambda w: ops.embedding(mine, w, columns(one, 300)), lambda w: w[0, 0][numbers][:, None], [(1, 1, 300, 7)], dtype)
+    compare(
+        one,
+        lambda w: ops.embedding(mine, w, columns(one, 300)),
+        lambda w: w[0, 0][numbers][:, None],
+        [(1, 1, 300, 7)],
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
 def test_cross_entropy(one, dtype):
     mine, numbers = ids(one, 37)
     right = lambda x: one_number(formulas.cross_entropy(x, numbers))  # noqa: E731
-    compare(one, lambda x: cross_entropy_loss(x, mine, columns(one, 37)), right, [(2, 1, 5, 37)], dtype)
+    compare(
+        one, lambda x: cross_entropy_loss(x, mine, columns(one, 37)), right, [(2, 1, 5, 37)], dtype
+    )
 
 
 def test_cross_entropy_of_logits_whose_powers_overflow(one):
@@ -174,12 +210,16 @@ def test_cross_entropy_of_logits_whose_powers_overflow(one):
     loss.backward()
     right = formulas.cross_entropy(x.astype(np.float64), numbers)
     [slopes] = gradients(lambda x: formulas.cross_entropy(x, numbers), 1.0, x.astype(np.float64))
-    assert float(loss.to_numpy().squeeze()) == pytest.approx(right, rel=tolerance(additions=37)["rtol"])
+    assert float(loss.to_numpy().squeeze()) == pytest.approx(
+        right, rel=tolerance(additions=37)["rtol"]
+    )
     np.testing.assert_allclose(ttkit.to_numpy(logits.get_grad()), slopes, **tolerance(additions=37))
 
 
 def test_cross_entropy_of_bfloat16_is_summed_in_float32(one):
-    """The mean of 1,024 tokens is nearer to the exact one than a bfloat16, with its 8 bits, could be."""
+    """The mean of 1,024 tokens is nearer to the exact one than a bfloat16, with its 8 bits,
+    could be.
+    """
     mine, numbers = ids(one, 37, (32, 1, 1, 32))
     logits = ops.mul(drawn(np.random.default_rng(0), (32, 1, 32, 37), ttnn.bfloat16, one), 2.0)
     loss = cross_entropy_loss(logits, mine, columns(one, 37))
@@ -195,7 +235,12 @@ def test_padding_takes_no_part(one):
     def ours(x):
         return cross_entropy_loss(without_padding(x, columns(one, 64), 37), mine, columns(one, 64))
 
-    compare(one, ours, lambda x: one_number(formulas.cross_entropy(x[..., :37], numbers)), [(2, 1, 5, 64)])
+    compare(
+        one,
+        ours,
+        lambda x: one_number(formulas.cross_entropy(x[..., :37], numbers)),
+        [(2, 1, 5, 64)],
+    )
 
 
 @pytest.mark.parametrize("dtype", [ttnn.float32, ttnn.bfloat16], ids=["float32", "bfloat16"])
@@ -215,6 +260,10 @@ def test_dropout(one, dtype):
 
 
 def test_dropout_is_the_same_on_every_device(mesh):
-    x = Tensor.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=mesh, mapper=ttnn.ReplicateTensorToMesh(mesh))
-    first, *others = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(ops.dropout(x, 0.5, 3).get_value())]
+    x = Tensor.from_numpy(
+        np.ones((1, 1, 32, 32), np.float32), device=mesh, mapper=ttnn.ReplicateTensorToMesh(mesh)
+    )
+    first, *others = [
+        ttkit.to_numpy(t) for t in ttnn.get_device_tensors(ops.dropout(x, 0.5, 3).get_value())
+    ]
     assert len(others) == 7 and all(np.array_equal(first, other) for other in others)

@@ -14,18 +14,46 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train.config import TrainingConfig
 from ttkit.train.modules import Parameter, constant
-from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm, make_optimizer, warmup_linear
+from ttkit.train.optimizers import (
+    SGD,
+    AdamW,
+    AdamWConfig,
+    SGDConfig,
+    clip_grad_norm,
+    make_optimizer,
+    warmup_linear,
+)
 
-SHAPES = {"columns": ((1, 1, 12, 5), 2), "rows": ((1, 1, 5, 12), 3), "table": ((1, 1, 10, 5), 2), "copied": ((1, 1, 1, 7), None)}
+SHAPES = {
+    "columns": ((1, 1, 12, 5), 2),
+    "rows": ((1, 1, 5, 12), 3),
+    "table": ((1, 1, 10, 5), 2),
+    "copied": ((1, 1, 1, 7), None),
+}
 WIDE, TALL, ONE = Form((2, 3), 0, 1), Form((4, 1), None, 0), Form()
 SETTINGS = {
     "sgd": (SGD, SGDConfig.make(0.1), formulas.sgd, {}),
     "sgd, decay": (SGD, SGDConfig.make(0.1, weight_decay=0.3), formulas.sgd, {"weight_decay": 0.3}),
     "sgd, momentum": (SGD, SGDConfig.make(0.1, 0.9), formulas.sgd, {"momentum": 0.9}),
-    "sgd, dampening": (SGD, SGDConfig.make(0.1, 0.9, 0.4, 0.1), formulas.sgd, {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1}),
-    "sgd, nesterov": (SGD, SGDConfig.make(0.1, 0.9, 0.0, 0.1, True), formulas.sgd, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "sgd, dampening": (
+        SGD,
+        SGDConfig.make(0.1, 0.9, 0.4, 0.1),
+        formulas.sgd,
+        {"momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1},
+    ),
+    "sgd, nesterov": (
+        SGD,
+        SGDConfig.make(0.1, 0.9, 0.0, 0.1, True),
+        formulas.sgd,
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    ),
     "adamw": (AdamW, AdamWConfig.make(0.05), formulas.adamw, {"weight_decay": 0.01}),
-    "adamw, no decay": (AdamW, AdamWConfig.make(0.05, weight_decay=0.0), formulas.adamw, {"weight_decay": 0.0}),
+    "adamw, no decay": (
+        AdamW,
+        AdamWConfig.make(0.05, weight_decay=0.0),
+        formulas.adamw,
+        {"weight_decay": 0.0},
+    ),
     "adamw, other betas": (
         AdamW,
         AdamWConfig.make(0.05, 0.8, 0.95, 1e-3, 0.2),
@@ -39,7 +67,9 @@ def placed(form, mesh, dtype=None):
     """Parameters of each kind with random values; the table with rows of zeros that fill it up."""
     found, layout = {}, form.layout(mesh, dtype)
     for i, (name, (shape, dim)) in enumerate(SHAPES.items()):
-        found[name] = Parameter(shape, constant(0.0), layout, dim, placed_rows=12 if name == "table" else 0)
+        found[name] = Parameter(
+            shape, constant(0.0), layout, dim, placed_rows=12 if name == "table" else 0
+        )
         found[name].name = name
         found[name].place(values(i, shape))
     return found
@@ -67,15 +97,22 @@ def take(optimizer, parameters, steps):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_twenty_steps_of_the_formula(name, form):
     ours, config, formula, options = SETTINGS[name]
-    grads, rates = [gradients(step) for step in range(20)], [0.05 + 0.01 * (step % 3) for step in range(20)]
+    grads, rates = (
+        [gradients(step) for step in range(20)],
+        [0.05 + 0.01 * (step % 3) for step in range(20)],
+    )
     with opened(form) as mesh:
         parameters = placed(form, mesh)
         optimizer = ours(parameters, config)
         take(optimizer, parameters, range(20))
         for i, (key, p) in enumerate(parameters.items()):
             first = values(i, SHAPES[key][0]).astype(np.float64)
-            want = formula(first, [grad[key].astype(np.float64) for grad in grads], rates, **options)
-            for have, (at, part) in zip(parts(p.get_value()), expected_parts(p, form, want), strict=True):
+            want = formula(
+                first, [grad[key].astype(np.float64) for grad in grads], rates, **options
+            )
+            for have, (at, part) in zip(
+                parts(p.get_value()), expected_parts(p, form, want), strict=True
+            ):
                 near = formulas.tolerance(additions=20 * 8)  # a step has some eight operations
                 np.testing.assert_allclose(have, part, **near, err_msg=f"{key} at {at}")
         assert optimizer.steps == 20 and optimizer.get_lr() == rates[-1]
@@ -85,16 +122,25 @@ def test_twenty_steps_of_the_formula(name, form):
 @pytest.mark.parametrize("name", ["sgd, momentum", "adamw", "master"])
 def test_the_state_goes_on_on_another_mesh(name, there):
     narrow = ttnn.bfloat16 if name == "master" else None
-    kind, config = (AdamW, AdamWConfig.make(0.05, master_weights=True)) if name == "master" else SETTINGS[name][:2]
+    kind, config = (
+        (AdamW, AdamWConfig.make(0.05, master_weights=True))
+        if name == "master"
+        else SETTINGS[name][:2]
+    )
 
     def finished(first, second):
         with opened(first) as mesh:
             parameters = placed(first, mesh, narrow)
             optimizer = kind(parameters, config)
             take(optimizer, parameters, range(4))
-            state, weights = optimizer.state_dict(), {key: p.gather() for key, p in parameters.items()}
+            state, weights = (
+                optimizer.state_dict(),
+                {key: p.gather() for key, p in parameters.items()},
+            )
         assert state["steps"] == 4
-        assert {array.shape for array in state["tensors"].values()} == {shape for shape, _ in SHAPES.values()}
+        assert {array.shape for array in state["tensors"].values()} == {
+            shape for shape, _ in SHAPES.values()
+        }
         with opened(second) as mesh:
             parameters = placed(second, mesh, narrow)
             for key, p in parameters.items():
@@ -110,39 +156,58 @@ def test_the_state_goes_on_on_another_mesh(name, there):
         straight = {key: p.gather() for key, p in parameters.items()}
     moved = finished(TALL, there)
     for key in SHAPES:
-        assert np.array_equal(moved[key], straight[key]), key  # nothing is summed in another order, so to the last bit
+        # nothing is summed in another order, so to the last bit
+        assert np.array_equal(moved[key], straight[key]), key
 
 
 def test_the_state_of_another_model(one):
     parameters = placed(ONE, one)
     optimizer = AdamW(parameters, AdamWConfig.make(0.05))
-    with pytest.raises(TTKitError, match=r"1 entries are of other parameters, exp_avg/elsewhere first(.|\n)*try: "):
-        optimizer.load_state_dict({"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}})
+    with pytest.raises(
+        TTKitError, match=r"1 entries are of other parameters, exp_avg/elsewhere first(.|\n)*try: "
+    ):
+        optimizer.load_state_dict(
+            {"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}}
+        )
 
 
 def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
-    with pytest.raises(TTKitError, match=r"exp_avg/rows is of another optimizer: SGD remembers momentum(.|\n)*try: "):
-        SGD(parameters, SGDConfig.make(0.1)).load_state_dict({"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}})
+    with pytest.raises(
+        TTKitError,
+        match=r"exp_avg/rows is of another optimizer: SGD remembers momentum(.|\n)*try: ",
+    ):
+        SGD(parameters, SGDConfig.make(0.1)).load_state_dict(
+            {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}
+        )
 
 
 def test_the_configuration_chooses(one):
     parameters = placed(ONE, one)
-    adam = make_optimizer(TrainingConfig(learning_rate=0.5, beta1=0.7, eps=1e-4, precision="bfloat16"), parameters)
+    adam = make_optimizer(
+        TrainingConfig(learning_rate=0.5, beta1=0.7, eps=1e-4, precision="bfloat16"), parameters
+    )
     assert (adam.config, adam.get_lr()) == (AdamWConfig(0.5, 0.7, 0.999, 1e-4, 0.01, True), 0.5)
-    assert make_optimizer(TrainingConfig(optimizer={"type": "SGD", "lr": 0.25, "momentum": 0.5}), parameters).config == SGDConfig(0.25, 0.5)
+    assert make_optimizer(
+        TrainingConfig(optimizer={"type": "SGD", "lr": 0.25, "momentum": 0.5}), parameters
+    ).config == SGDConfig(0.25, 0.5)
     assert make_optimizer(TrainingConfig(optimizer={"beta1": 0.6}), parameters).config.beta1 == 0.6
 
 
 def test_a_parameter_without_gradient_stays(one):
     parameters = placed(ONE, one)
-    for kind, config in ((SGD, SGDConfig.make(0.1, 0.9, weight_decay=0.1)), (AdamW, AdamWConfig.make(0.1))):
+    for kind, config in (
+        (SGD, SGDConfig.make(0.1, 0.9, weight_decay=0.1)),
+        (AdamW, AdamWConfig.make(0.1)),
+    ):
         before = {name: p.gather() for name, p in parameters.items()}
         optimizer = kind(parameters, config)
         optimizer.zero_grad()
         parameters["rows"].set_grad(parameters["rows"].distribute(values(0, SHAPES["rows"][0])))
         optimizer.step()
-        assert {name for name, p in parameters.items() if not np.array_equal(p.gather(), before[name])} == {"rows"}
+        assert {
+            name for name, p in parameters.items() if not np.array_equal(p.gather(), before[name])
+        } == {"rows"}
 
 
 def test_nesterov_asks_for_plain_momentum():
@@ -162,7 +227,9 @@ def test_clipping(form, max_norm):
             p.set_grad(p.distribute(grads[name]))
         assert clip_grad_norm(parameters, max_norm) == pytest.approx(norm, rel=1e-6)
         for (name, p), clipped in zip(parameters.items(), wanted, strict=True):
-            for have, (at, want) in zip(parts(p.get_grad()), expected_parts(p, form, clipped), strict=True):
+            for have, (at, want) in zip(
+                parts(p.get_grad()), expected_parts(p, form, clipped), strict=True
+            ):
                 assert not different(have, want), (name, at)
 
 
@@ -170,7 +237,9 @@ def test_clipping_without_gradients_and_with_one_that_is_not_finite(one):
     parameters = placed(ONE, one)
     assert clip_grad_norm(parameters, 1.0) == 0.0
     for bad in (np.nan, np.inf):
-        parameters["rows"].set_grad(parameters["rows"].distribute(np.full(SHAPES["rows"][0], bad, np.float32)))
+        parameters["rows"].set_grad(
+            parameters["rows"].distribute(np.full(SHAPES["rows"][0], bad, np.float32))
+        )
         with pytest.raises(TTKitError, match=rf"the norm of the gradients is {bad}(.|\n)*try: "):
             clip_grad_norm(parameters, 1.0)
 
@@ -186,14 +255,18 @@ def test_clipping_keeps_the_type(one):
 
 @pytest.mark.parametrize("form", [ONE, WIDE], ids=["one", "2x3"])
 def test_master_weights_keep_what_bfloat16_loses(form):
-    """Steps of 0.002 beside weights near 1, whose neighbours in bfloat16 are 0.004 to 0.008 away."""
+    """Steps of 0.002 beside weights near 1, whose neighbours in bfloat16 are 0.004 to 0.008
+    away.
+    """
 
     def trained(dtype, master):
         with opened(form) as mesh:
             parameters = placed(form, mesh, dtype)
             for p in parameters.values():
                 p.place(np.full(p.global_shape, 1.0, np.float32))
-            optimizer = AdamW(parameters, AdamWConfig.make(0.0005, weight_decay=0.0, master_weights=master))
+            optimizer = AdamW(
+                parameters, AdamWConfig.make(0.0005, weight_decay=0.0, master_weights=master)
+            )
             for _ in range(40):
                 for p in parameters.values():
                     p.set_grad(p.distribute(np.full(p.global_shape, 0.5, np.float32)))
@@ -203,15 +276,26 @@ def test_master_weights_keep_what_bfloat16_loses(form):
 
     exact = trained(None, False)
     assert np.array_equal(trained(None, True), exact)  # float32 needs no master
-    with_master, without = (np.abs(trained(ttnn.bfloat16, master) - exact).max() for master in (True, False))
+    with_master, without = (
+        np.abs(trained(ttnn.bfloat16, master) - exact).max() for master in (True, False)
+    )
     assert with_master < 2**-8 < without
 
 
 @settings(deadline=None)
-@given(st.integers(0, 300), st.integers(1, 200), st.integers(0, 50), st.integers(0, 50), st.floats(1e-5, 1), st.floats(0, 1))
+@given(
+    st.integers(0, 300),
+    st.integers(1, 200),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.floats(1e-5, 1),
+    st.floats(0, 1),
+)
 def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr, part):
     total = warmup + hold + fall
-    have = warmup_linear(step, total, max_lr=max_lr, min_lr=part * max_lr, warmup_steps=warmup, hold_steps=hold)
+    have = warmup_linear(
+        step, total, max_lr=max_lr, min_lr=part * max_lr, warmup_steps=warmup, hold_steps=hold
+    )
     corners, heights = [warmup + hold, total], [max_lr, part * max_lr]
     if warmup:
         corners, heights = [-1, warmup - 1, *corners], [0, max_lr, *heights]
@@ -219,4 +303,7 @@ def test_warmup_linear_goes_through_its_corners(step, fall, warmup, hold, max_lr
 
 
 def test_warmup_linear_without_time_to_fall():
-    assert [warmup_linear(s, 4, max_lr=1.0, min_lr=0.1, warmup_steps=2, hold_steps=9) for s in (0, 1, 3, 4, 9)] == [0.5, 1, 1, 1, 1]
+    assert [
+        warmup_linear(s, 4, max_lr=1.0, min_lr=0.1, warmup_steps=2, hold_steps=9)
+        for s in (0, 1, 3, 4, 9)
+    ] == [0.5, 1, 1, 1, 1]

@@ -12,7 +12,18 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, far, in_one_process, results, saved, write_config
+from train.pipelines import (
+    LLAMA,
+    MODEL,
+    TEXT,
+    Run,
+    differences,
+    far,
+    in_one_process,
+    results,
+    saved,
+    write_config,
+)
 
 from ttkit import TTKitError, ttnn
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
@@ -73,13 +84,20 @@ def test_dropout_takes_the_elements_that_it_takes_on_one_device():
         wanted = [record.loss for record in trainer.fit(3, show=False)], results(trainer)
     assert differences_between(in_one_process(run), wanted) == ([], {})
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(settings, schedule=backwards, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer = PipelineTrainer(
+            settings,
+            schedule=backwards,
+            meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)),
+            text=TEXT,
+        )
         found = [record.loss for record in trainer.fit(3, show=False)], results(trainer)
     assert differences_between(found, wanted) == ([], {})
 
 
 def differences_between(have, want):
-    losses = [pair for pair in zip(have[0], want[0], strict=True) if not np.isclose(*pair, rtol=1e-5)]
+    losses = [
+        pair for pair in zip(have[0], want[0], strict=True) if not np.isclose(*pair, rtol=1e-5)
+    ]
     return losses, far(have[1], want[1])
 
 
@@ -89,7 +107,11 @@ def test_meshes_of_different_shapes():
         line = mesh.create_submesh(ttnn.MeshShape(1, 2), ttnn.MeshCoordinate(0, 0))
         pair = mesh.create_submesh(ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(0, 2))
         one = mesh.create_submesh(ttnn.MeshShape(1, 1), ttnn.MeshCoordinate(0, 3))
-        layouts = [Layout(line, tp_axis=1, tp_size=2), Layout(pair, ddp_axis=0, ddp_size=2), Layout(one)]
+        layouts = [
+            Layout(line, tp_axis=1, tp_size=2),
+            Layout(pair, ddp_axis=0, ddp_size=2),
+            Layout(one),
+        ]
         trainer = PipelineTrainer(run.settings(), meshes=layouts, text=TEXT)
         found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
     assert differences(run, found) == []
@@ -98,7 +120,9 @@ def test_meshes_of_different_shapes():
 def test_validation_is_that_of_one_device():
     settings = Run(2, 4, "interleaved", chunks=2).settings()
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer = PipelineTrainer(
+            settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
+        )
         found = trainer.validate()
     with Trainer(replace(settings, multihost_config=MultihostConfig()), text=TEXT) as trainer:
         assert trainer.validate() == pytest.approx(found, rel=1e-5)
@@ -112,7 +136,9 @@ def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path,
     with Trainer(replace(run.settings(), multihost_config=MultihostConfig()), text=TEXT) as trainer:
         trainer.fit(2, show=False)
     losses, weights = in_one_process(replace(run, stages=4))
-    logged = [json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    logged = [
+        json.loads(line)["loss"] for line in (tmp_path / "log.jsonl").read_text().splitlines()
+    ]
     assert logged[-2:] == losses
     assert differences(replace(run, steps=8, folder=""), (logged, weights)) == []
 
@@ -127,11 +153,15 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 def test_the_times_of_the_last_step_are_a_timetable():
     settings = Run(2, 3).settings()
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer = PipelineTrainer(
+            settings, meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
+        )
         trainer.step()
         trainer.step()
         found = trainer.timetable()
-    assert [[slot.action for slot in row] for row in found.slots] == [list(row) for row in one_f_one_b(2, 3).actions]
+    assert [[slot.action for slot in row] for row in found.slots] == [
+        list(row) for row in one_f_one_b(2, 3).actions
+    ]
     for row in found.slots:
         assert all(slot.start_s <= slot.end_s for slot in row)
         assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(row))
@@ -141,7 +171,9 @@ def test_the_times_of_the_last_step_are_a_timetable():
 
 def test_a_step_that_is_given_up_is_not_gone_on_from():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer = PipelineTrainer(
+            Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
+        )
 
         def interrupt(grad):
             raise KeyboardInterrupt
@@ -158,24 +190,41 @@ def test_a_step_that_is_given_up_is_not_gone_on_from():
     ("changes", "words"),
     [
         (lambda s: replace(s, multihost_config=MultihostConfig()), "Multihost is not enabled"),
-        (lambda s: replace(s, multihost_config=MultihostConfig(True, 3)), r"World size \(2\) must equal multihost_config.num_workers \(3\)"),
+        (
+            lambda s: replace(s, multihost_config=MultihostConfig(True, 3)),
+            r"World size \(2\) must equal multihost_config.num_workers \(3\)",
+        ),
         (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
         (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
         (lambda s: with_pipeline(s, num_blocks=4), "num_blocks is 4, the model has 8"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), "does not add up"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 2: 4}), r"ranks \[0, 2\]"),
         (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
-        (lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)), "does not divide"),
+        (
+            lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)),
+            "does not divide",
+        ),
     ],
 )
 def test_what_does_not_fit_is_said_before_anything_is_computed(changes, words):
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh, pytest.raises(TTKitError, match=words):
-        PipelineTrainer(changes(Run().settings()), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+    with (
+        ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh,
+        pytest.raises(TTKitError, match=words),
+    ):
+        PipelineTrainer(
+            changes(Run().settings()), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
+        )
 
 
 def with_pipeline(settings, **changes):
     multihost = settings.multihost_config
-    return replace(settings, multihost_config=replace(multihost, pipeline_parallel_config=replace(multihost.pipeline_parallel_config, **changes)))
+    return replace(
+        settings,
+        multihost_config=replace(
+            multihost,
+            pipeline_parallel_config=replace(multihost.pipeline_parallel_config, **changes),
+        ),
+    )
 
 
 def test_one_rank_is_no_pipeline():
@@ -198,7 +247,9 @@ def test_a_schedule_of_another_size_is_refused():
 
 def test_it_does_not_sample():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        trainer = PipelineTrainer(Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT)
+        trainer = PipelineTrainer(
+            Run().settings(), meshes=mesh.create_submeshes(ttnn.MeshShape(1, 1)), text=TEXT
+        )
         with pytest.raises(TTKitError, match="a Trainer with the same checkpoint_dir"):
             trainer.sample("a")
 
@@ -208,7 +259,13 @@ def on_ranks(run, folder, **changes):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
     run = replace(run, folder=str(folder))
-    program = [sys.executable, "-m", "mpi4py", str(HERE / "ranks" / "pipeline.py"), json.dumps(asdict(run))]
+    program = [
+        sys.executable,
+        "-m",
+        "mpi4py",
+        str(HERE / "ranks" / "pipeline.py"),
+        json.dumps(asdict(run)),
+    ]
     command = [sys.executable, "-m", "ttkit", "run", "-n", str(run.stages * run.replicas), *program]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -220,21 +277,44 @@ def on_ranks(run, folder, **changes):
 def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed")
-    run = Run(2, 4, model=replace(TIED, num_blocks=2), steps=40, folder=str(tmp_path / "checkpoints"))
+    run = Run(
+        2, 4, model=replace(TIED, num_blocks=2), steps=40, folder=str(tmp_path / "checkpoints")
+    )
     config = write_config(tmp_path, run.settings(), max_steps=run.steps, model_save_interval=4)
-    start = [sys.executable, "-m", "ttkit", "run", "--bare", "-n", "2", sys.executable, "-m", "mpi4py"]
+    start = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "--bare",
+        "-n",
+        "2",
+        sys.executable,
+        "-m",
+        "mpi4py",
+    ]
     example = "pipeline_parallel_training"
     words = [*start, HERE / "ranks" / "hierarchy.py", config, rank, 9, 0.1 * rank, example]
-    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280
+    )
     took = time.time() - float((tmp_path / "when").read_text())
-    assert took < 120 and f"rank {rank} of 2, stage {rank} of 2" in done.stderr, f"{took:.1f} s: {done.stdout}{done.stderr}"
+    assert took < 120 and f"rank {rank} of 2, stage {rank} of 2" in done.stderr, (
+        f"{took:.1f} s: {done.stdout}{done.stderr}"
+    )
     words = [*start, HERE.parents[1] / "examples" / example / "training.py", "-c", config]
-    done = subprocess.run(list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        list(map(str, words)), cwd=HERE.parents[1], capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert differences(run, saved(tmp_path / "checkpoints")) == []
 
 
-LATTICE = [Run(2, 4, model=model, ddp=ddp, tp=2, replicas=2 // ddp, batch=8, steps=10) for model in (MODEL, LLAMA) for ddp in (2, 1)]
+LATTICE = [
+    Run(2, 4, model=model, ddp=ddp, tp=2, replicas=2 // ddp, batch=8, steps=10)
+    for model in (MODEL, LLAMA)
+    for ddp in (2, 1)
+]
 
 
 def ranked(run):
@@ -268,7 +348,17 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
         Run(4, 4, "interleaved", chunks=2, model=TIED),
         Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
         Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
-        Run(2, 4, "1f1b", sockets="fabric", ddp=2, tp=2, replicas=2, model=replace(LLAMA, weight_tying="enabled"), clip=0.5),
+        Run(
+            2,
+            4,
+            "1f1b",
+            sockets="fabric",
+            ddp=2,
+            tp=2,
+            replicas=2,
+            model=replace(LLAMA, weight_tying="enabled"),
+            clip=0.5,
+        ),
     ],
     ids=ranked,
 )
@@ -278,16 +368,28 @@ def test_more_forms_on_ranks(tmp_path, run):
 
 def test_blocks_are_balanced_with_the_head():
     heavy = replace(MODEL, vocab_size=100_000, num_blocks=10)
-    assert [[len(part) for part in stage] for stage in split_blocks(heavy, 4)] == [[3], [3], [3], [1]]
+    assert [[len(part) for part in stage] for stage in split_blocks(heavy, 4)] == [
+        [3],
+        [3],
+        [3],
+        [1],
+    ]
     light = replace(MODEL, vocab_size=32, num_blocks=32)
     assert sorted(len(stage[0]) for stage in split_blocks(light, 5)) == [6, 6, 6, 7, 7]
     for stages, chunks in itertools.product((2, 3, 4), (1, 2)):
         parts = split_blocks(MODEL, stages, chunks)
-        assert [block for chunk in range(chunks) for stage in parts for block in stage[chunk]] == list(range(8))
-    assert split_blocks(MODEL, 2, 2, [5, 3]) == [[range(3), range(5, 7)], [range(3, 5), range(7, 8)]]
+        assert [
+            block for chunk in range(chunks) for stage in parts for block in stage[chunk]
+        ] == list(range(8))
+    assert split_blocks(MODEL, 2, 2, [5, 3]) == [
+        [range(3), range(5, 7)],
+        [range(3, 5), range(7, 8)],
+    ]
 
 
 def test_a_socket_keeps_the_order():
     check_order(one_f_one_b(3, 4))
-    with pytest.raises(TTKitError, match="stage 1 takes the activations of stage 0 in another order"):
+    with pytest.raises(
+        TTKitError, match="stage 1 takes the activations of stage 0 in another order"
+    ):
         check_order(Schedule("swapped", 2, 2, ["F0 F1 B0 B1", "F1 F0 B0 B1"]))

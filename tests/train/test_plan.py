@@ -1,4 +1,6 @@
-"""A training plan against what a step does on the simulator, published parameter counts, and the flagship's tables."""
+"""A training plan against what a step does on the simulator, published parameter counts, and the
+flagship's tables.
+"""
 
 import dataclasses
 import pathlib
@@ -25,20 +27,42 @@ def model(name):
     return read_settings(ROOT / f"configs/models/{name}.yaml").transformer_config
 
 
-# The counts of the model cards, with as many digits as they give; nanoGPT's of its parts, as its README rounds (and has no biases).
+# The counts of the model cards, with as many digits as they give; nanoGPT's of its parts, as its
+# README rounds (and has no biases).
 PUBLISHED = {"gpt2-small": 124.4e6, "tinyllama": 1.1e9, "llama8b": 8.03e9, "llama70b": 70.6e9}
-EXACT = {"gpt2-small": 124_439_808, "tinyllama": 1_100_048_384, "llama8b": 8_030_261_248, "llama70b": 70_553_706_496}  # of the checkpoints
+# of the checkpoints
+EXACT = {
+    "gpt2-small": 124_439_808,
+    "tinyllama": 1_100_048_384,
+    "llama8b": 8_030_261_248,
+    "llama70b": 70_553_706_496,
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_parameter_counts(name):
-    count = sum(int(np.prod(p.global_shape)) for p in create_model(model(name), Layout()).parameters().values())
+    count = sum(
+        int(np.prod(p.global_shape))
+        for p in create_model(model(name), Layout()).parameters().values()
+    )
     assert count == EXACT[name] and abs(count / PUBLISHED[name] - 1) < 0.005
 
 
 def run_of(device=None, **sizes):
-    sizes = {"num_heads": 4, "num_groups": 2, "embedding_dim": 128, "num_blocks": 2, "vocab_size": 100, "max_sequence_length": 64, "dropout_prob": 0.0} | sizes
-    return Settings(device or DeviceConfig(), TrainingConfig(batch_size=4, precision="float32"), transformer_config=TransformerConfig(**sizes))
+    sizes = {
+        "num_heads": 4,
+        "num_groups": 2,
+        "embedding_dim": 128,
+        "num_blocks": 2,
+        "vocab_size": 100,
+        "max_sequence_length": 64,
+        "dropout_prob": 0.0,
+    } | sizes
+    return Settings(
+        device or DeviceConfig(),
+        TrainingConfig(batch_size=4, precision="float32"),
+        transformer_config=TransformerConfig(**sizes),
+    )
 
 
 MESHES = {
@@ -47,7 +71,11 @@ MESHES = {
     "TP": DeviceConfig((1, 2), enable_tp=True),
     "DDP and TP": DeviceConfig((4, 2), enable_ddp=True, enable_tp=True),
 }
-MODELS = {"GPT": {"model_type": "gpt2"}, "tied GPT": {"model_type": "gpt2", "weight_tying": "enabled"}, "Llama": {"model_type": "llama"}}
+MODELS = {
+    "GPT": {"model_type": "gpt2"},
+    "tied GPT": {"model_type": "gpt2", "weight_tying": "enabled"},
+    "Llama": {"model_type": "llama"},
+}
 
 
 @pytest.fixture
@@ -60,13 +88,17 @@ def context():
 @pytest.mark.parametrize("device", MESHES.values(), ids=MESHES)
 @pytest.mark.parametrize("sizes", MODELS.values(), ids=MODELS)
 def test_it_is_what_a_step_does(context, device, sizes):
-    """Products, collectives and bytes on links of a profiled step, and the memory of weights, gradients and optimizer."""
+    """Products, collectives and bytes on links of a profiled step, and the memory of weights,
+    gradients and optimizer.
+    """
     settings = run_of(device, **sizes)
     plan = training_plan(settings, "galaxy")
     ttkit.use_system("galaxy")
     context.open_device(list(device.mesh_shape))
     if device.axes():
-        context.initialize_parallelism_context(DistributedConfig(device.enable_ddp, device.enable_tp))
+        context.initialize_parallelism_context(
+            DistributedConfig(device.enable_ddp, device.enable_tp)
+        )
     layout = current_layout()
     net = create_model(settings.transformer_config, layout)
     net.init_weights(1)
@@ -78,68 +110,137 @@ def test_it_is_what_a_step_does(context, device, sizes):
             synchronize_gradients(net.parameters())
     talk = [record for record in profile.records if record.kind == "communication"]
     assert len(talk) == sum(traffic.times for traffic in plan.traffic)
-    assert sum(r.bytes_on_links for r in talk) == sum(t.times * t.plan.total_bytes for t in plan.traffic)
+    assert sum(r.bytes_on_links for r in talk) == sum(
+        t.times * t.plan.total_bytes for t in plan.traffic
+    )
     assert sum(r.time_s for r in talk) == pytest.approx(sum(t.time_s for t in plan.traffic))
     products = [r for r in profile.records if r.name in ("matmul", "linear")]
-    turns = [r for r in products if settings.transformer_config.model_type == "llama" and r.operands[1].shape == (1, 1, 32, 32)]  # of rotary positions
+    # of rotary positions
+    turns = [
+        r
+        for r in products
+        if settings.transformer_config.model_type == "llama"
+        and r.operands[1].shape == (1, 1, 32, 32)
+    ]
     assert sum(r.flops for r in products) - sum(r.flops for r in turns) == plan.flops
     optimizer.step()
     parameters = net.parameters().values()
-    tensors = [p.get_value() for p in parameters], [p.get_grad() for p in parameters], optimizer.memory.values()
-    assert [sum(tiled(t.shape) * 4 for t in of_a_kind) for of_a_kind in tensors] == [plan.memory["weights"], plan.memory["gradients"], plan.memory["optimizer"]]
+    tensors = (
+        [p.get_value() for p in parameters],
+        [p.get_grad() for p in parameters],
+        optimizer.memory.values(),
+    )
+    assert [sum(tiled(t.shape) * 4 for t in of_a_kind) for of_a_kind in tensors] == [
+        plan.memory["weights"],
+        plan.memory["gradients"],
+        plan.memory["optimizer"],
+    ]
 
 
 def test_the_flagship():
     plan = training_plan(read_settings(FLAGSHIP), "galaxy")
-    assert (plan.parameters, plan.axes, plan.ddp, plan.tp, plan.chips) == (8_030_261_248, {"ddp": 0, "tp": 1}, 4, 8, 32)
+    assert (plan.parameters, plan.axes, plan.ddp, plan.tp, plan.chips) == (
+        8_030_261_248,
+        {"ddp": 0, "tp": 1},
+        4,
+        8,
+        32,
+    )
     assert {traffic.plan.axis for traffic in plan.traffic if traffic.what.startswith("TP")} == {1}
     assert plan.tokens * plan.ddp == 4 * 2048
     text = repr(plan)
-    assert "on a 4x8 mesh of galaxy" in text and "4x8 is opened as the transpose of the 8x4" in text and "8,030,261,248" in text
-    assert all(word in plan._repr_html_() for word in ("DDP gradients", "TP forward", "TP backward", "of DRAM", "note: 4x8"))
+    assert (
+        "on a 4x8 mesh of galaxy" in text
+        and "4x8 is opened as the transpose of the 8x4" in text
+        and "8,030,261,248" in text
+    )
+    assert all(
+        word in plan._repr_html_()
+        for word in ("DDP gradients", "TP forward", "TP backward", "of DRAM", "note: 4x8")
+    )
 
 
 def test_it_says_what_would_fit():
-    """The kit's default is float32; ttml trains in bfloat16 without float32 weights beside, and so the guide's run fits on its Galaxy."""
+    """The kit's default is float32; ttml trains in bfloat16 without float32 weights beside, and
+    so the guide's run fits on its Galaxy.
+    """
     settings = read_settings(FLAGSHIP)
-    bfloat16 = dataclasses.replace(settings.training_config, precision="bfloat16", optimizer={"type": "AdamW", "master_weights": False})
-    plan, as_ttml = training_plan(settings, "galaxy"), training_plan(dataclasses.replace(settings, training_config=bfloat16), "galaxy")
+    bfloat16 = dataclasses.replace(
+        settings.training_config,
+        precision="bfloat16",
+        optimizer={"type": "AdamW", "master_weights": False},
+    )
+    plan, as_ttml = (
+        training_plan(settings, "galaxy"),
+        training_plan(dataclasses.replace(settings, training_config=bfloat16), "galaxy"),
+    )
     assert not plan.fits and as_ttml.fits
     *_, last = plan.notes()
-    assert last == f"with that and optimizer: {{type: AdamW, master_weights: false}} it would take {sum(as_ttml.memory.values()) / 1e9:.2f} GB, which fits"
+    assert (
+        last == f"with that and optimizer: {{type: AdamW, master_weights: "
+        f"false}} it would take {sum(as_ttml.memory.values()) / 1e9:.2f} GB, which fits"
+    )
     assert not any("fit" in note for note in as_ttml.notes())
 
 
 def test_cutting_a_model_makes_it_fit():
-    one = training_plan(dataclasses.replace(read_settings(FLAGSHIP), device_config=DeviceConfig()), "galaxy")
+    one = training_plan(
+        dataclasses.replace(read_settings(FLAGSHIP), device_config=DeviceConfig()), "galaxy"
+    )
     assert not one.fits and any(note.startswith("it does not fit: ") for note in one.notes())
     assert not one.traffic and "Communication" not in repr(one)
 
 
 def test_activations_by_the_published_formula():
-    """Korthikanti 2022: s b h (34 + 5 a s / h) bytes a layer in 16 bits, of which masks and results of dropout are 2 + 3 a s / h."""
+    """Korthikanti 2022: s b h (34 + 5 a s / h) bytes a layer in 16 bits, of which masks and
+    results of dropout are 2 + 3 a s / h.
+    """
     s, b, h, a, blocks = 64, 4, 128, 4, 2
     settings = run_of(model_type="gpt2", num_heads=a)
-    plan = training_plan(dataclasses.replace(settings, training_config=TrainingConfig(batch_size=b, precision="bfloat16")))
+    plan = training_plan(
+        dataclasses.replace(
+            settings, training_config=TrainingConfig(batch_size=b, precision="bfloat16")
+        )
+    )
     ends = 2 * b * s * (2 * h + 2 * plan.model.vocabulary.padded)
-    assert plan.memory["activations"] - ends == blocks * (s * b * h * (34 - 2) + (5 - 3) * a * s * s * b)
+    assert plan.memory["activations"] - ends == blocks * (
+        s * b * h * (34 - 2) + (5 - 3) * a * s * s * b
+    )
 
 
 def test_memory_efficient_keeps_less_and_computes_more():
-    usual, lean = (training_plan(run_of(MESHES["TP"], runner_type=kind)) for kind in ("default", "memory_efficient"))
+    usual, lean = (
+        training_plan(run_of(MESHES["TP"], runner_type=kind))
+        for kind in ("default", "memory_efficient")
+    )
     assert lean.memory["activations"] < usual.memory["activations"] and lean.flops > usual.flops
-    assert lean.traffic[0].times == 2 * usual.traffic[0].times - 1  # once more in each block, not behind the table
+    # once more in each block, not behind the table
+    assert lean.traffic[0].times == 2 * usual.traffic[0].times - 1
 
 
 def test_accumulated_batches():
     settings = run_of(MESHES["DDP and TP"])
-    in_parts = lambda n: dataclasses.replace(settings, training_config=TrainingConfig(batch_size=8, gradient_accumulation_steps=n))  # noqa: E731
+    in_parts = lambda n: dataclasses.replace(  # noqa: E731
+        settings, training_config=TrainingConfig(batch_size=8, gradient_accumulation_steps=n)
+    )
     one, two = (training_plan(in_parts(n), "galaxy") for n in (1, 2))
-    assert two.flops == one.flops and two.tokens * 2 == one.tokens  # the same batch, cut as the Trainer cuts it
-    assert two.memory["activations"] * 2 == one.memory["activations"] and two.memory["weights"] == one.memory["weights"]
-    assert {t.what: t.times for t in two.traffic if t.what == "DDP gradients"} == {t.what: t.times for t in one.traffic if t.what == "DDP gradients"}
-    assert two.traffic[0].times == 2 * one.traffic[0].times and two.traffic[0].bytes_sent == one.traffic[0].bytes_sent
-    with pytest.raises(TTKitError, match="batch_size 8 is not divisible by the DDP size times gradient_accumulation_steps 12"):
+    # the same batch, cut as the Trainer cuts it
+    assert two.flops == one.flops and two.tokens * 2 == one.tokens
+    assert (
+        two.memory["activations"] * 2 == one.memory["activations"]
+        and two.memory["weights"] == one.memory["weights"]
+    )
+    assert {t.what: t.times for t in two.traffic if t.what == "DDP gradients"} == {
+        t.what: t.times for t in one.traffic if t.what == "DDP gradients"
+    }
+    assert (
+        two.traffic[0].times == 2 * one.traffic[0].times
+        and two.traffic[0].bytes_sent == one.traffic[0].bytes_sent
+    )
+    with pytest.raises(
+        TTKitError,
+        match="batch_size 8 is not divisible by the DDP size times gradient_accumulation_steps 12",
+    ):
         training_plan(in_parts(3), "galaxy")
 
 
@@ -152,13 +253,23 @@ def test_accumulated_batches():
 )  # fmt: skip
 def test_optimizers(optimizer, precision, times):
     settings = run_of()
-    plan = training_plan(dataclasses.replace(settings, training_config=dataclasses.replace(settings.training_config, optimizer=optimizer, precision=precision)))
+    plan = training_plan(
+        dataclasses.replace(
+            settings,
+            training_config=dataclasses.replace(
+                settings.training_config, optimizer=optimizer, precision=precision
+            ),
+        )
+    )
     assert plan.memory["optimizer"] == times * plan.memory["weights"]
 
 
 REFUSED = [
     ({"device": DeviceConfig((1, 64), enable_tp=True)}, "requires 64 devices, but only 8 devices"),
-    ({"device": DeviceConfig((1, 8), enable_tp=True)}, "num_heads must be divisible by the number of devices. num_heads = 4, devices = 8"),
+    (
+        {"device": DeviceConfig((1, 8), enable_tp=True)},
+        "num_heads must be divisible by the number of devices. num_heads = 4, devices = 8",
+    ),
     ({"device": DeviceConfig((1, 8), enable_tp=True, enable_ddp=True)}, "For line mesh topology"),
     ({"device": DeviceConfig(enable_pp=True)}, "the stages of a pipeline have one each"),
 ]
@@ -183,8 +294,10 @@ def test_the_command(capsys, monkeypatch):
 def test_without_plan_it_trains(tmp_path, capsys):
     file = tmp_path / "tiny.yaml"
     file.write_text(
-        "training_config: {batch_size: 4, max_steps: 2, tokenizer_type: byte, checkpoint_dir: '', eval_every: 0}\n"
-        "transformer_config: {num_heads: 2, embedding_dim: 64, num_blocks: 1, max_sequence_length: 32, dropout: 0.0}\n"
+        "training_config: {batch_size: 4, max_steps: 2, tokenizer_type: byte, checkpoint_dir: "
+        "'', eval_every: 0}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 64, num_blocks: 1, "
+        "max_sequence_length: 32, dropout: 0.0}\n"
         "device_config: {mesh_shape: [2, 2], enable_ddp: true, enable_tp: true}\n"
     )
     assert cli.main(["train", "--config", str(file)]) == 0

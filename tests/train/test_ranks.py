@@ -1,4 +1,6 @@
-"""Real ranks under Open MPI train what one process trains: with a mesh each, and as drivers of one mesh."""
+"""Real ranks under Open MPI train what one process trains: with a mesh each, and as drivers of
+one mesh.
+"""
 
 import importlib.util
 import json
@@ -28,26 +30,61 @@ top_level_instance {{ mesh {{ mesh_descriptor: "M0" mesh_id: 0 }} }}
 
 @pytest.fixture
 def run(tmp_path):
-    """run(ranks, **options): what each rank found; with hosts=(rows, columns), on one mesh that they share."""
+    """run(ranks, **options): what each rank found; with hosts=(rows, columns), on one mesh that
+    they share.
+    """
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
 
     def call(ranks, hosts=None, fails=False, **options):
         place = ["-n", str(ranks)]
         if hosts:
-            (tmp_path / "mesh.textproto").write_text(MESH.format(*options["form"]["mesh_shape"], *hosts))
-            bindings = [{"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)]
-            (tmp_path / "bindings.yaml").write_text(json.dumps({"rank_bindings": bindings, "mesh_graph_desc_path": str(tmp_path / "mesh.textproto")}))
+            (tmp_path / "mesh.textproto").write_text(
+                MESH.format(*options["form"]["mesh_shape"], *hosts)
+            )
+            bindings = [
+                {"rank": rank, "mesh_id": 0, "mesh_host_rank": rank} for rank in range(ranks)
+            ]
+            (tmp_path / "bindings.yaml").write_text(
+                json.dumps(
+                    {
+                        "rank_bindings": bindings,
+                        "mesh_graph_desc_path": str(tmp_path / "mesh.textproto"),
+                    }
+                )
+            )
             place = ["--rank-binding", str(tmp_path / "bindings.yaml")]
-        program = [sys.executable, "-m", "mpi4py", str(HERE / "ranks" / "training.py"), json.dumps(options)]
-        done = subprocess.run([sys.executable, "-m", "ttkit", "run", *place, *program], cwd=ROOT, capture_output=True, text=True, timeout=200)
+        program = [
+            sys.executable,
+            "-m",
+            "mpi4py",
+            str(HERE / "ranks" / "training.py"),
+            json.dumps(options),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "ttkit", "run", *place, *program],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         if fails:
             return done.stdout + done.stderr
-        found = [json.loads(line.partition("found ")[2]) for line in done.stdout.splitlines() if "found " in line]
-        assert sorted(each["rank"] for each in found) == list(range(ranks)), done.stdout + done.stderr
+        found = [
+            json.loads(line.partition("found ")[2])
+            for line in done.stdout.splitlines()
+            if "found " in line
+        ]
+        assert sorted(each["rank"] for each in found) == list(range(ranks)), (
+            done.stdout + done.stderr
+        )
         for each in found[1:]:  # they agree to the last bit
-            assert (each["losses"], each["sums"], each["text"]) == (found[0]["losses"], found[0]["sums"], found[0]["text"])
+            assert (each["losses"], each["sums"], each["text"]) == (
+                found[0]["losses"],
+                found[0]["sums"],
+                found[0]["text"],
+            )
         call.said = done.stdout
         return found[0]
 
@@ -58,8 +95,15 @@ def alone(form, steps, **options):
     ttkit.use_system("t3000")
     with trainer(DeviceConfig(**form) if isinstance(form, dict) else form, **options) as one:
         one.fit(steps, show=False)
-        sums = {name: [float(array.sum()), float((array**2).sum())] for name, array in weights(one).items()}
-        return {"losses": [(record.loss, record.validation_loss or 0) for record in one.history], "sums": sums, "text": one.sample("The", 5)}
+        sums = {
+            name: [float(array.sum()), float((array**2).sum())]
+            for name, array in weights(one).items()
+        }
+        return {
+            "losses": [(record.loss, record.validation_loss or 0) for record in one.history],
+            "sums": sums,
+            "text": one.sample("The", 5),
+        }
 
 
 def check(found, wanted, rtol=1e-5):
@@ -69,18 +113,32 @@ def check(found, wanted, rtol=1e-5):
     assert found["text"] == wanted["text"]
 
 
-OPTIONS = {"batch_size": 24, "gradient_accumulation_steps": 2, "eval_every": 2, "use_clip_grad_norm": True, "validation_batch_size": 12}
+OPTIONS = {
+    "batch_size": 24,
+    "gradient_accumulation_steps": 2,
+    "eval_every": 2,
+    "use_clip_grad_norm": True,
+    "validation_batch_size": 12,
+}
 
 
-@pytest.mark.parametrize("ranks, form", [(3, "one"), (2, "DP2xTP2"), (2, {"mesh_shape": (1, 2), "enable_tp": True})], ids=str)
+@pytest.mark.parametrize(
+    "ranks, form",
+    [(3, "one"), (2, "DP2xTP2"), (2, {"mesh_shape": (1, 2), "enable_tp": True})],
+    ids=str,
+)
 def test_a_mesh_each(run, ranks, form):
     check(run(ranks, form=form, replicas=True, **OPTIONS), alone("one", 4, **OPTIONS))
 
 
-@pytest.mark.parametrize("hosts, form", [((1, 2), HYBRID), ((2, 2), HYBRID), ((1, 2), LINE), ((1, 4), LINE)], ids=str)
+@pytest.mark.parametrize(
+    "hosts, form", [((1, 2), HYBRID), ((2, 2), HYBRID), ((1, 2), LINE), ((1, 4), LINE)], ids=str
+)
 def test_one_mesh(run, hosts, form):
     options = OPTIONS | ({"model": {"num_heads": 8}} if form is LINE else {})
-    check(run(hosts[0] * hosts[1], hosts, form=form, **options), alone(form, 4, **options), rtol=1e-6)
+    check(
+        run(hosts[0] * hosts[1], hosts, form=form, **options), alone(form, 4, **options), rtol=1e-6
+    )
 
 
 def test_different_models_are_refused(run):
@@ -89,15 +147,27 @@ def test_different_models_are_refused(run):
 
 
 def test_the_same_model_trained_three_times_is_refused(run):
-    assert "each would train the same model on the same batches" in run(3, fails=True, form="one", batch_size=12)
+    assert "each would train the same model on the same batches" in run(
+        3, fails=True, form="one", batch_size=12
+    )
 
 
 @pytest.mark.parametrize("hosts, replicas", [(None, True), ((1, 2), False)])
 def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, hosts, replicas, tmp_path):
-    options = {"form": "TP4" if replicas else HYBRID, "batch_size": 8, "checkpoint_dir": str(tmp_path / "run"), "replicas": replicas, "own_folder": True}
+    options = {
+        "form": "TP4" if replicas else HYBRID,
+        "batch_size": 8,
+        "checkpoint_dir": str(tmp_path / "run"),
+        "replicas": replicas,
+        "own_folder": True,
+    }
     assert len(run(2, hosts, steps=50, stop=1, **options)["losses"]) == 2
     saved = checkpoint.latest(tmp_path / "run")
-    assert "Stopped after step 2. Saved" in run.said and saved.name in run.said and "nothing was saved" not in run.said
+    assert (
+        "Stopped after step 2. Saved" in run.said
+        and saved.name in run.said
+        and "nothing was saved" not in run.said
+    )
     assert not (tmp_path / "run" / "of-rank-1").exists()  # rank 0 writes for all
     found = run(2, hosts, steps=2, **options)
     check(found, alone("one", 4, batch_size=8))

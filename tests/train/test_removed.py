@@ -1,4 +1,6 @@
-"""A training step with one collective left out differs from one device: for each place where there is one."""
+"""A training step with one collective left out differs from one device: for each place where
+there is one.
+"""
 
 import numpy as np
 import pytest
@@ -28,12 +30,23 @@ SQUARE = Form((2, 2), 0, 1)
 
 
 def case(kind, form=SQUARE):
-    config = TransformerConfig(kind, num_heads=4, num_groups=2, embedding_dim=16, dropout_prob=0.0, num_blocks=1, vocab_size=120, max_sequence_length=8)
+    config = TransformerConfig(
+        kind,
+        num_heads=4,
+        num_groups=2,
+        embedding_dim=16,
+        dropout_prob=0.0,
+        num_blocks=1,
+        vocab_size=120,
+        max_sequence_length=8,
+    )
     return Case(config, form, batch=2, length=8)
 
 
 def leave_out(monkeypatch, which):
-    """Let the collective call of this number give back what it got; the list of calls grows with each one."""
+    """Let the collective call of this number give back what it got; the list of calls grows with
+    each one.
+    """
     calls = []
 
     def without(real):
@@ -61,7 +74,9 @@ def test_a_collective_left_out_is_seen(kind, left_out, monkeypatch):
         calls = leave_out(monkeypatch, which)
         losses = backward(tensor_parallel, model)
         assert len(calls) == len(PLACES)
-        wrong = wrong_gradients(tensor_parallel, model, gradients) + ["loss"] * wrong_loss(tensor_parallel, losses, loss)
+        wrong = wrong_gradients(tensor_parallel, model, gradients) + ["loss"] * wrong_loss(
+            tensor_parallel, losses, loss
+        )
     assert bool(wrong) == (left_out is not None), wrong
 
 
@@ -82,8 +97,11 @@ def test_each_gradient_left_unsynchronized_is_seen(monkeypatch):
                 calls = leave_out(patched, place)
                 synchronize_gradients(parameters, [0])
             assert len(calls) == len(parameters)
-            if left_out != "blocks.0.attention.key.bias":  # whose gradient is zero: softmax does not see what all scores share
-                assert {name for name, _ in wrong_gradients(both, model, gradients)} == ({left_out} - {None})
+            # whose gradient is zero: softmax does not see what all scores share
+            if left_out != "blocks.0.attention.key.bias":
+                assert {name for name, _ in wrong_gradients(both, model, gradients)} == (
+                    {left_out} - {None}
+                )
 
 
 def test_the_norm_without_its_sum_over_shards_is_seen(monkeypatch):
@@ -94,7 +112,9 @@ def test_the_norm_without_its_sum_over_shards_is_seen(monkeypatch):
         backward(tensor_parallel, model)
         parameters = model.parameters()
         norms = {name: np.linalg.norm(gradients[name].astype(np.float64)) for name in parameters}
-        assert clip_grad_norm(parameters, np.inf) == pytest.approx(np.linalg.norm(list(norms.values())), rel=1e-6)
+        assert clip_grad_norm(parameters, np.inf) == pytest.approx(
+            np.linalg.norm(list(norms.values())), rel=1e-6
+        )
         for whole in (True, False):
             if not whole:
                 monkeypatch.setattr(optimizers.ttnn, "all_reduce", lambda value, **_: value)

@@ -1,4 +1,6 @@
-"""The folder of a run: one trainer at a time, a log that grows with the run, and the checkpoint to go on from."""
+"""The folder of a run: one trainer at a time, a log that grows with the run, and the checkpoint
+to go on from.
+"""
 
 import json
 import os
@@ -64,10 +66,17 @@ time.sleep(60)
 
 @pytest.mark.parametrize("how", ["alone", "fork"])
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, how):
-    (tmp_path / LOCK).write_text('{"host": "elsewhere", "pid": 1}')  # of a process that was killed: the lock is free
-    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path, how], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+    # of a process that was killed: the lock is free
+    (tmp_path / LOCK).write_text('{"host": "elsewhere", "pid": 1}')
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path, how], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as other:
         pid, child = map(int, other.stdout.readline().split())
-        refused(RunFolder(tmp_path).take, f"train in {tmp_path}: process {pid} on {socket.gethostname()} trains there since 20", "another checkpoint_dir")
+        refused(
+            RunFolder(tmp_path).take,
+            f"train in {tmp_path}: process {pid} on {socket.gethostname()} trains there since 20",
+            "another checkpoint_dir",
+        )
         other.kill()
         other.wait()
         folder = RunFolder(tmp_path)
@@ -82,7 +91,8 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, how):
 def test_a_trainer_holds_its_folder_from_its_first_step_to_its_end(tmp_path):
     hold = [sys.executable, "-c", HOLD.replace("time.sleep(60)", ""), str(tmp_path), "alone"]
     with trainer(checkpoint_dir=str(tmp_path)) as run:
-        assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode == 0  # it has written nothing yet
+        # it has written nothing yet
+        assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode == 0
         run.fit(1, show=False)
         done = subprocess.run(hold, cwd=ROOT, capture_output=True, text=True)
         assert f"process {os.getpid()} on " in done.stderr
@@ -94,7 +104,10 @@ def test_of_two_trainers_in_one_process_the_newer_one_goes_on(tmp_path):
     first.fit(2, show=False)
     with trainer(checkpoint_dir=str(tmp_path)) as second:  # a cell of a notebook that is run again
         second.fit(1, show=False)
-        refused(lambda: first.fit(1, show=False), "another Trainer of this process has taken the folder over")
+        refused(
+            lambda: first.fit(1, show=False),
+            "another Trainer of this process has taken the folder over",
+        )
         second.fit(1, show=False)
         first.close()
         assert (tmp_path / LOCK).exists()
@@ -104,7 +117,11 @@ def test_of_two_trainers_in_one_process_the_newer_one_goes_on(tmp_path):
 def test_a_trainer_that_others_have_overtaken_is_refused(tmp_path):
     early = trainer(checkpoint_dir=str(tmp_path))
     trained(tmp_path, 1)
-    refused(lambda: early.fit(1, show=False), "its newest checkpoint was none when this trainer was made, and is step_00000001.safetensors")
+    refused(
+        lambda: early.fit(1, show=False),
+        "its newest checkpoint was none when this trainer was made, "
+        "and is step_00000001.safetensors",
+    )
 
 
 def test_a_trainer_that_nobody_closes_gives_its_folder_back(tmp_path):
@@ -136,7 +153,10 @@ def test_a_checkpoint_is_as_big_at_the_last_step_as_at_the_first(tmp_path):
 
 def test_meta_that_no_header_holds_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "META_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"meta takes 0.0 MB as JSON, and a header holds 0 MB\n  try: arrays as tensors"):
+    with pytest.raises(
+        ValueError,
+        match=r"meta takes 0.0 MB as JSON, and a header holds 0 MB\n  try: arrays as tensors",
+    ):
         checkpoint.save(tmp_path, 1, {}, {"history": ["a"] * 500})
 
 
@@ -147,7 +167,12 @@ def test_a_checkpoint_of_an_older_ttkit_brings_its_history(tmp_path):
     (tmp_path / LOG).unlink()
     run = trained(tmp_path, 1)
     assert run.history[:3] == old.history
-    assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [1, 2, 3, 4]
+    assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_checkpoint_without_its_log_goes_on(tmp_path):
@@ -164,7 +189,12 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path):
         name, parameter = next(iter(run.parameters.items()))
         parameter.place(np.full(parameter.global_shape, np.nan, np.float32))
         run.steps = 3
-        refused(run.save, "save step 3", f"the update of step 3 left numbers in model/{name} that are not finite", "step 2 again: Trainer(..., step=2)")
+        refused(
+            run.save,
+            "save step 3",
+            f"the update of step 3 left numbers in model/{name} that are not finite",
+            "step 2 again: Trainer(..., step=2)",
+        )
         with np.errstate(all="ignore"):
             refused(run.step, "step 4: the loss is nan", "ttkit train --step 2")
     assert [path.name for path in checkpoint.checkpoints(tmp_path)] == ["step_00000002.safetensors"]
@@ -175,11 +205,27 @@ def test_an_earlier_step_is_chosen_by_its_number(tmp_path, capsys):
     run = trained(tmp_path, 4)
     newest = checkpoint.latest(tmp_path)
     tensors, meta = checkpoint.load(newest)
-    checkpoint.save(tmp_path, 4, tensors | {"model/position": np.full_like(tensors["model/position"], np.nan)}, meta)  # as an older ttkit did
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path)), f"{newest.name} holds numbers that are not finite, in model/position", "step=3", "--step 3")
-    refused(lambda: trainer_at(tmp_path, 1), "it has no checkpoint of step 1", "one of the steps 4, 3, 2")
+    # as an older ttkit did
+    checkpoint.save(
+        tmp_path,
+        4,
+        tensors | {"model/position": np.full_like(tensors["model/position"], np.nan)},
+        meta,
+    )
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path)),
+        f"{newest.name} holds numbers that are not finite, in model/position",
+        "step=3",
+        "--step 3",
+    )
+    refused(
+        lambda: trainer_at(tmp_path, 1),
+        "it has no checkpoint of step 1",
+        "one of the steps 4, 3, 2",
+    )
     with trainer_at(tmp_path, 2) as again:
-        assert again.history == run.history[:2] and newest.exists()  # nothing is touched before it trains
+        # nothing is touched before it trains
+        assert again.history == run.history[:2] and newest.exists()
         again.fit(1, show=False)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != LOG) == [
         "step_00000002.safetensors",
@@ -198,8 +244,10 @@ def trainer_at(folder, step):
 def test_the_step_on_the_command(tmp_path, capsys):
     file = tmp_path / "run.yaml"
     file.write_text(
-        f"training_config: {{batch_size: 4, max_steps: 3, tokenizer_type: byte, checkpoint_dir: {tmp_path}/kept, model_save_interval: 1, eval_every: 0}}\n"
-        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, max_sequence_length: 32}\n"
+        f"training_config: {{batch_size: 4, max_steps: 3, tokenizer_type: byte, checkpoint_dir: "
+        f"{tmp_path}/kept, model_save_interval: 1, eval_every: 0}}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, "
+        "max_sequence_length: 32}\n"
     )
     assert cli.main(["train", "--config", str(file)]) == 0
     assert cli.main(["train", "--config", str(file), "--step", "2"]) == 0
@@ -210,15 +258,21 @@ def test_the_step_on_the_command(tmp_path, capsys):
 
 
 BAD = {
-    "meta settings: field required": lambda meta: {key: value for key, value in meta.items() if key != "settings"},
-    "meta settings.transformer_config: field required": lambda meta: meta | {"settings": {"training_config": {}}},
+    "meta settings: field required": lambda meta: {
+        key: value for key, value in meta.items() if key != "settings"
+    },
+    "meta settings.transformer_config: field required": lambda meta: (
+        meta | {"settings": {"training_config": {}}}
+    ),
     "meta settings: input should be": lambda meta: meta | {"settings": 3},
     "meta tokenizer: input should be a valid dictionary": lambda meta: meta | {"tokenizer": None},
     "meta step: input should be": lambda meta: meta | {"step": "seven"},
     "meta optimizer_steps: input should be": lambda meta: meta | {"optimizer_steps": -1},
     "meta history.0.loss: field required": lambda meta: meta | {"history": [{"step": 1}]},
     "Unknown tokenizer_type: word": lambda meta: meta | {"tokenizer": {"tokenizer_type": "word"}},
-    "its tokenizer_type is None": lambda meta: meta | {"settings": {"training_config": {}, "transformer_config": {}}},
+    "its tokenizer_type is None": lambda meta: (
+        meta | {"settings": {"training_config": {}, "transformer_config": {}}}
+    ),
 }
 
 
@@ -232,7 +286,9 @@ def test_a_signed_checkpoint_with_bad_meta_says_so(tmp_path, rule):
 def test_another_tokenizer_is_refused(tmp_path):
     trained(tmp_path, 1)
     refused(
-        lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"), "its tokenizer_type is byte, the configuration says char", "tokenizer_type: byte"
+        lambda: trainer(checkpoint_dir=str(tmp_path), tokenizer_type="char"),
+        "its tokenizer_type is byte, the configuration says char",
+        "tokenizer_type: byte",
     )
 
 
@@ -253,6 +309,10 @@ def test_what_is_named_like_a_checkpoint_and_is_none_is_passed_over(tmp_path, ki
     assert run.steps == 2
     refused(lambda: checkpoint.load(path), kind, "checkpoints(folder) lists them")
     if path.is_dir():
-        refused(lambda: checkpoint.save(tmp_path, 9, {}, {}), "step_00000009.safetensors is a folder there", "remove or rename it")
+        refused(
+            lambda: checkpoint.save(tmp_path, 9, {}, {}),
+            "step_00000009.safetensors is a folder there",
+            "remove or rename it",
+        )
     else:
         assert checkpoint.load(checkpoint.save(tmp_path, 9, {}, {"a": 1}))[1] == {"a": 1}

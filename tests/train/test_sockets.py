@@ -19,7 +19,18 @@ HERE = pathlib.Path(__file__).resolve().parent
 def test_values_and_gradients_between_some_of_the_ranks():
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
-    command = [sys.executable, "-m", "ttkit", "run", "-n", "3", sys.executable, "-m", "mpi4py", str(HERE / "ranks" / "sockets.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "-n",
+        "3",
+        sys.executable,
+        "-m",
+        "mpi4py",
+        str(HERE / "ranks" / "sockets.py"),
+    ]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(f"rank {rank} done" in done.stdout for rank in range(3))

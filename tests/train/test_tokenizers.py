@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from ttkit import TTKitError
 from ttkit.train import tokenizers
 from ttkit.train.corpus import builtin_corpus
-from ttkit.train.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, make_tokenizer, tokenizer_from_dict
+from ttkit.train.tokenizers import (
+    BPETokenizer,
+    ByteTokenizer,
+    CharTokenizer,
+    make_tokenizer,
+    tokenizer_from_dict,
+)
 
 BPE = BPETokenizer.train(builtin_corpus())
 texts = st.text(st.characters(blacklist_categories=["Cs"]))
@@ -32,7 +38,11 @@ def test_bytes_and_pairs_take_any_text(text):
 def test_characters_take_their_own(text):
     tokenizer = CharTokenizer.train(text)
     ids = tokenizer.encode(text)
-    assert ids.dtype == np.uint32 and tokenizer.decode(ids) == text and tokenizer.vocab_size == len(set(text))
+    assert (
+        ids.dtype == np.uint32
+        and tokenizer.decode(ids) == text
+        and tokenizer.vocab_size == len(set(text))
+    )
     assert list(tokenizer.characters) == sorted(set(text))
 
 
@@ -45,12 +55,17 @@ def test_characters_in_any_order(characters):
 def test_ids_of_any_shape_are_read_in_order():
     for tokenizer in (ByteTokenizer(), BPE, CharTokenizer.train("a mesh")):
         ids = tokenizer.encode("a mesh")
-        assert tokenizer.decode(ids.reshape(1, 1, 1, -1)) == "a mesh" == tokenizer.decode(ids.tolist())
+        assert (
+            tokenizer.decode(ids.reshape(1, 1, 1, -1)) == "a mesh" == tokenizer.decode(ids.tolist())
+        )
         assert tokenizer.decode([]) == "" and tokenizer.encode("").shape == (0,)
 
 
 def test_the_same_vocabulary_on_every_machine():
-    """Losses that a lesson prints depend on these ids: a change of them is a break. Seen with tokenizers 0.20.3 to 0.23.3."""
+    """Losses that a lesson prints depend on these ids: a change of them is a break.
+
+    Seen with tokenizers 0.20.3 to 0.23.3.
+    """
     ids = BPE.encode(builtin_corpus())
     assert (BPE.vocab_size, ids.size) == (512, SIZE)
     assert hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest() == DIGEST
@@ -63,25 +78,47 @@ DIGEST = "802cac8aaffbb6824b9325ba21a70bf2c75f2741a5ae05db02f6242080be5aba"
 @pytest.mark.parametrize("threads", ["true", "false"])
 def test_another_process_trains_the_same(threads):
     code = "import hashlib, json\nfrom ttkit.train import *\nprint(hashlib.sha256(json.dumps(BPETokenizer.train(builtin_corpus()).to_dict()).encode()).hexdigest())"
-    env = os.environ | {"TOKENIZERS_PARALLELISM": threads, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
+    env = os.environ | {
+        "TOKENIZERS_PARALLELISM": threads,
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == hashlib.sha256(json.dumps(BPE.to_dict()).encode()).hexdigest()
 
 
 def test_training_leaves_nothing_behind_that_a_fork_warns_of():
     code = (
-        "import os\nfrom ttkit.train import *\nBPETokenizer.train('the mesh ' * 50, 300).encode('mesh')\npid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()"
+        "import os\nfrom ttkit.train import *\nBPETokenizer.train('the mesh ' * 50, "
+        "300).encode('mesh')\npid = os.fork()\nif pid == 0: os._exit(0)\nos.wait()"
     )
     code += "\nassert 'TOKENIZERS_PARALLELISM' not in os.environ"
-    env = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"} | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code], env=env, check=True, capture_output=True, text=True)
+    env = {
+        name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"
+    } | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert done.stderr == ""
 
 
-SPACED = BPETokenizer.train("a\n\n\n    b\n\n  \n\t\tc'\n\n\n\n" * 20)  # so that runs of white space are one token
+# so that runs of white space are one token
+SPACED = BPETokenizer.train("a\n\n\n    b\n\n  \n\t\tc'\n\n\n\n" * 20)
 
 
-@given(st.lists(st.sampled_from([*" \n\t\r\u00a0\x1ca.1é", "\n\n", "\n\n\n", "   ", " b", "c'", "'s"]), max_size=100).map("".join), st.integers(1, 9))
+@given(
+    st.lists(
+        st.sampled_from([*" \n\t\r\u00a0\x1ca.1é", "\n\n", "\n\n\n", "   ", " b", "c'", "'s"]),
+        max_size=100,
+    ).map("".join),
+    st.integers(1, 9),
+)
 @example("a\n\n\n b", 1)
 def test_pieces_change_nothing(text, size):
     whole = SPACED._inner.encode(text).ids
@@ -97,20 +134,31 @@ def test_a_tokenizer_from_elsewhere_gets_the_text_whole(monkeypatch):
     other["pre_tokenizer"]["add_prefix_space"] = True
     tokenizer = BPETokenizer(json.dumps(other))
     monkeypatch.setattr(tokenizers, "PIECE", 3)
-    assert tokenizer.decode(tokenizer.encode("the owl\nthe fox\nthe owl")) == " the owl\nthe fox\nthe owl"
+    assert (
+        tokenizer.decode(tokenizer.encode("the owl\nthe fox\nthe owl"))
+        == " the owl\nthe fox\nthe owl"
+    )
 
 
 def test_a_text_with_few_pairs_has_a_small_vocabulary():
     assert 256 < BPETokenizer.train("mesh mesh mesh", 1000).vocab_size < 270
-    assert BPETokenizer.train("").vocab_size == BPETokenizer.train("mesh mesh", 256).vocab_size == 256
+    assert (
+        BPETokenizer.train("").vocab_size == BPETokenizer.train("mesh mesh", 256).vocab_size == 256
+    )
 
 
 def test_halves_of_surrogate_pairs_are_no_text():
-    assert BPE.decode(BPE.encode("a\ud800b")) == ByteTokenizer().decode(ByteTokenizer().encode("a\ud800b")) == "a?b"
+    assert (
+        BPE.decode(BPE.encode("a\ud800b"))
+        == ByteTokenizer().decode(ByteTokenizer().encode("a\ud800b"))
+        == "a?b"
+    )
     assert BPETokenizer.train("a\ud800 " * 9).vocab_size > 256
 
 
-@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), CharTokenizer.train("mesh é"), BPE], ids=["byte", "char", "bpe"])
+@pytest.mark.parametrize(
+    "tokenizer", [ByteTokenizer(), CharTokenizer.train("mesh é"), BPE], ids=["byte", "char", "bpe"]
+)
 def test_through_json(tokenizer):
     again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
     assert type(again) is type(tokenizer) and again.vocab_size == tokenizer.vocab_size
@@ -125,27 +173,47 @@ def test_through_a_file(tmp_path):
 
 
 def test_by_name():
-    kinds = {kind: make_tokenizer(kind, "the mesh the mesh", 258) for kind in ("byte", "char", "bpe")}
-    assert {kind: tokenizer.vocab_size for kind, tokenizer in kinds.items()} == {"byte": 256, "char": 6, "bpe": 258}
+    kinds = {
+        kind: make_tokenizer(kind, "the mesh the mesh", 258) for kind in ("byte", "char", "bpe")
+    }
+    assert {kind: tokenizer.vocab_size for kind, tokenizer in kinds.items()} == {
+        "byte": 256,
+        "char": 6,
+        "bpe": 258,
+    }
     assert [tokenizer.to_dict()["tokenizer_type"] for tokenizer in kinds.values()] == list(kinds)
 
 
 WRONG = {
-    "Unknown tokenizer_type: word\n  try: one of byte, char, bpe": lambda path: make_tokenizer("word", "text"),
+    "Unknown tokenizer_type: word\n  try: one of byte, char, bpe": lambda path: make_tokenizer(
+        "word", "text"
+    ),
     "from a dictionary: Unknown tokenizer_type: None": lambda path: tokenizer_from_dict({}),
     "char without what belongs to it": lambda path: tokenizer_from_dict({"tokenizer_type": "char"}),
-    "bpe without what belongs to it": lambda path: tokenizer_from_dict({"tokenizer_type": "bpe", "tokenizer": "{}"}),
-    "not a tokenizer of the tokenizers library": lambda path: tokenizer_from_dict({"tokenizer_type": "bpe", "tokenizer": {"model": 1}}),
+    "bpe without what belongs to it": lambda path: tokenizer_from_dict(
+        {"tokenizer_type": "bpe", "tokenizer": "{}"}
+    ),
+    "not a tokenizer of the tokenizers library": lambda path: tokenizer_from_dict(
+        {"tokenizer_type": "bpe", "tokenizer": {"model": 1}}
+    ),
     "the bytes alone are 256": lambda path: BPETokenizer.train("text", 255),
     "a vocabulary has at least one character and none twice": lambda path: CharTokenizer("aba"),
     "CharTokenizer(''): a vocabulary": lambda path: CharTokenizer.train(""),
-    "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary": lambda path: CharTokenizer.train("mesh").encode("méshé"),
-    "decode 2 ids: id 256 is not one of the 256 in the vocabulary": lambda path: ByteTokenizer().decode([1, 256]),
+    "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary": lambda path: (
+        CharTokenizer.train("mesh").encode("méshé")
+    ),
+    "decode 2 ids: id 256 is not one of the 256 in the vocabulary": lambda path: (
+        ByteTokenizer().decode([1, 256])
+    ),
     "id -1 is not one of the 4": lambda path: CharTokenizer.train("mesh").decode([-1]),
     "id 512 is not one of the 512": lambda path: BPE.decode(np.array([512], np.uint32)),
     "decode float64 values: ids are whole numbers": lambda path: ByteTokenizer().decode([1.5]),
-    "none.json'): it cannot be read: No such file or directory": lambda path: BPETokenizer.load(path / "none.json"),
-    "the file cannot be written: No such file or directory": lambda path: BPE.save(path / "no" / "tokenizer.json"),
+    "none.json'): it cannot be read: No such file or directory": lambda path: BPETokenizer.load(
+        path / "none.json"
+    ),
+    "the file cannot be written: No such file or directory": lambda path: BPE.save(
+        path / "no" / "tokenizer.json"
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""The training loop: the same on every mesh, the same after a resume, and nothing lost whatever happens."""
+"""The training loop: the same on every mesh, the same after a resume, and nothing lost whatever
+happens.
+"""
 
 import json
 import os
@@ -48,15 +50,25 @@ def logged(folder):
 
 
 def same(one, other):
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name]) for name in one
+    )
 
 
 # ------------------------------------------------------------ the same on every mesh
 VARIANTS = {
     "AdamW": {},
     "Llama": {"model": {"model_type": "llama"}},
-    "SGD, clipped": {"optimizer": {"type": "SGD", "lr": 0.3, "momentum": 0.9}, "use_clip_grad_norm": True, "clip_grad_norm_max_norm": 0.5},
-    "in parts, with validation": {"gradient_accumulation_steps": 2, "eval_every": 2, "use_clip_grad_norm": True},
+    "SGD, clipped": {
+        "optimizer": {"type": "SGD", "lr": 0.3, "momentum": 0.9},
+        "use_clip_grad_norm": True,
+        "clip_grad_norm_max_norm": 0.5,
+    },
+    "in parts, with validation": {
+        "gradient_accumulation_steps": 2,
+        "eval_every": 2,
+        "use_clip_grad_norm": True,
+    },
 }
 
 
@@ -66,7 +78,9 @@ def test_losses_are_those_of_one_chip(variant):
     for form in DEVICES:
         with trainer(form, **VARIANTS[variant]) as run:
             records = run.fit(5, show=False)
-            found[form] = np.array([(record.loss, record.validation_loss or 0) for record in records])
+            found[form] = np.array(
+                [(record.loss, record.validation_loss or 0) for record in records]
+            )
     assert found["one"][-1, 0] < found["one"][0, 0]
     for form in PARALLEL:
         np.testing.assert_allclose(found[form], found["one"], rtol=1e-5, err_msg=form)
@@ -75,14 +89,20 @@ def test_losses_are_those_of_one_chip(variant):
 def test_micro_batches_add_up():
     whole = losses(4)
     for form, parts in (("one", 2), ("one", 8), ("DP4", 2), ("DP2xTP2", 4)):
-        np.testing.assert_allclose(losses(4, form, gradient_accumulation_steps=parts), whole, rtol=1e-5)
+        np.testing.assert_allclose(
+            losses(4, form, gradient_accumulation_steps=parts), whole, rtol=1e-5
+        )
 
 
 def test_the_learning_rate_follows_the_schedule():
     schedule = SchedulerConfig(max_lr=0.4, min_lr=0.1, warmup_steps=4, hold_steps=2)
-    with trainer(scheduler=schedule, scheduler_type="warmup_linear", optimizer={"type": "SGD"}, max_steps=10) as run:
+    with trainer(
+        scheduler=schedule, scheduler_type="warmup_linear", optimizer={"type": "SGD"}, max_steps=10
+    ) as run:
         records = run.fit(show=False)
-    np.testing.assert_allclose([r.lr for r in records], [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.325, 0.25, 0.175])
+    np.testing.assert_allclose(
+        [r.lr for r in records], [0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.325, 0.25, 0.175]
+    )
 
 
 def test_a_step_of_sgd_goes_down_its_learning_rate():
@@ -98,10 +118,21 @@ def test_a_step_of_sgd_goes_down_its_learning_rate():
 def test_clipping_bounds_the_step():
     moved = []
     for clip in (False, True):
-        with trainer(optimizer={"type": "SGD", "lr": 1.0}, use_clip_grad_norm=clip, clip_grad_norm_max_norm=0.1) as run:
+        with trainer(
+            optimizer={"type": "SGD", "lr": 1.0},
+            use_clip_grad_norm=clip,
+            clip_grad_norm_max_norm=0.1,
+        ) as run:
             before = weights(run)
             run.step()
-            moved.append(np.sqrt(sum(((after - before[name]).astype(np.float64) ** 2).sum() for name, after in weights(run).items())))
+            moved.append(
+                np.sqrt(
+                    sum(
+                        ((after - before[name]).astype(np.float64) ** 2).sum()
+                        for name, after in weights(run).items()
+                    )
+                )
+            )
     assert moved[0] > 0.2 and moved[1] == pytest.approx(0.1, rel=1e-3)
 
 
@@ -110,14 +141,21 @@ def test_bfloat16_learns_what_float32_learns():
     narrow = np.array(losses(30, learning_rate=1e-3, precision="bfloat16"))
     assert full[-5:].mean() < full[:5].mean() - 0.5
     np.testing.assert_allclose(narrow, full, rtol=0.02)  # a bfloat16 has 8 bits: 0.4 %
-    np.testing.assert_allclose(losses(5, "DP2xTP2", learning_rate=1e-3, precision="bfloat16"), full[:5], rtol=0.02)
+    np.testing.assert_allclose(
+        losses(5, "DP2xTP2", learning_rate=1e-3, precision="bfloat16"), full[:5], rtol=0.02
+    )
 
 
 def test_master_weights_keep_steps_that_bfloat16_loses():
-    """A weight of 1 in bfloat16 does not move by 1/1000; its master does, and takes it along after some steps."""
+    """A weight of 1 in bfloat16 does not move by 1/1000; its master does, and takes it along
+    after some steps.
+    """
     moved = {}
     for master in (False, True):
-        with trainer(precision="bfloat16", optimizer={"type": "AdamW", "lr": 1e-3, "weight_decay": 0.0, "master_weights": master}) as run:
+        with trainer(
+            precision="bfloat16",
+            optimizer={"type": "AdamW", "lr": 1e-3, "weight_decay": 0.0, "master_weights": master},
+        ) as run:
             assert run.parameters["norm.weight"].get_value().dtype == ttnn.bfloat16
             run.fit(10, show=False)
             moved[master] = np.abs(weights(run)["norm.weight"] - 1).max()
@@ -129,8 +167,13 @@ def test_master_weights_keep_steps_that_bfloat16_loses():
 def test_validation_is_the_mean_over_the_text_that_is_held_out():
     with trainer(eval_every=2, validation_batch_size=4, model={"dropout_prob": 0.3}) as run:
         records = run.fit(5, show=False)
-        assert [record.step for record in records if record.validation_loss is not None] == [2, 4, 5]
-        assert run.validate() == records[-1].validation_loss  # no dropout in it, and nothing is learned from it
+        assert [record.step for record in records if record.validation_loss is not None] == [
+            2,
+            4,
+            5,
+        ]
+        # no dropout in it, and nothing is learned from it
+        assert run.validate() == records[-1].validation_loss
         run.step()
         assert run.model.training
         held_out = run.validation.dataset.ids
@@ -138,7 +181,11 @@ def test_validation_is_the_mean_over_the_text_that_is_held_out():
 
 
 # ------------------------------------------------------------ resuming
-EXACT = {"one": {"model": {"dropout_prob": 0.1}, "gradient_accumulation_steps": 2}, "DP2xTP2": {}, "bfloat16": {"precision": "bfloat16"}}
+EXACT = {
+    "one": {"model": {"dropout_prob": 0.1}, "gradient_accumulation_steps": 2},
+    "DP2xTP2": {},
+    "bfloat16": {"precision": "bfloat16"},
+}
 
 
 @pytest.mark.parametrize("form", EXACT)
@@ -171,8 +218,11 @@ def test_the_log_has_each_step_once(tmp_path):
     with trainer(**options) as run:
         run.fit(4, show=False)
     first = logged(tmp_path)
-    assert [line["step"] for line in first] == [1, 2, 3, 4] and ["validation_loss" in line for line in first] == [False, True, False, True]
-    checkpoint.latest(tmp_path).unlink()  # as after kill -9 between two checkpoints: the log is ahead of them
+    assert [line["step"] for line in first] == [1, 2, 3, 4] and [
+        "validation_loss" in line for line in first
+    ] == [False, True, False, True]
+    # as after kill -9 between two checkpoints: the log is ahead of them
+    checkpoint.latest(tmp_path).unlink()
     with open(tmp_path / "log.jsonl", "a") as file:
         file.write('{"step": 5, "lo')
     with trainer(**options) as run:
@@ -196,7 +246,11 @@ def test_looking_at_a_run_does_not_touch_its_log(tmp_path):
 def test_starting_again_over_checkpoints_is_refused(tmp_path):
     with trainer(checkpoint_dir=str(tmp_path)) as run:
         run.fit(1, show=False)
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path), resume=False), "resume=False, and there are checkpoints of another run", str(tmp_path))
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path), resume=False),
+        "resume=False, and there are checkpoints of another run",
+        str(tmp_path),
+    )
     with trainer(checkpoint_dir=str(tmp_path / "other"), resume=False) as run:
         assert run.steps == 0
 
@@ -210,7 +264,10 @@ def test_ctrl_c_saves_after_the_step(tmp_path, capsys):
     with trainer(checkpoint_dir=str(tmp_path)) as run:
         assert len(run.fit(6, show=False, on_step=stop)) == 2
         path = checkpoint.latest(tmp_path)
-        assert f"Stopped after step 2. Saved {path}; the same call goes on from there." in capsys.readouterr().out
+        assert (
+            f"Stopped after step 2. Saved {path}; the same call goes on from there."
+            in capsys.readouterr().out
+        )
         run.fit(2, show=False)
     assert [record.loss for record in run.history] == losses(4)
     with trainer() as run:
@@ -232,13 +289,17 @@ def test_the_second_ctrl_c_interrupts_at_once(tmp_path):
 def test_ctrl_c_on_the_command(tmp_path):
     file = tmp_path / "tiny.yaml"
     file.write_text(
-        f"training_config: {{batch_size: 4, max_steps: 100000, num_epochs: 1000, tokenizer_type: byte, checkpoint_dir: {tmp_path}/run, eval_every: 3}}\n"
-        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, max_sequence_length: 32, dropout: 0.0}\n"
+        f"training_config: {{batch_size: 4, max_steps: 100000, num_epochs: 1000, tokenizer_type: "
+        f"byte, checkpoint_dir: {tmp_path}/run, eval_every: 3}}\n"
+        "transformer_config: {num_heads: 2, embedding_dim: 32, num_blocks: 1, "
+        "max_sequence_length: 32, dropout: 0.0}\n"
     )
     steps = []
     for _ in range(2):
         command = [sys.executable, "-m", "ttkit", "train", "--config", str(file)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             lines = []
             for line in process.stdout:
                 lines.append(line)
@@ -250,7 +311,10 @@ def test_ctrl_c_on_the_command(tmp_path):
         (said,) = [line for line in lines if line.startswith("Stopped after step ")]
         steps.append(int(said.split()[3].rstrip(".")))
         assert f"Saved {checkpoint.latest(tmp_path / 'run')}" in said
-    assert any(line.startswith(f"Going on from step {steps[0]}:") for line in lines) and steps[1] > steps[0]
+    assert (
+        any(line.startswith(f"Going on from step {steps[0]}:") for line in lines)
+        and steps[1] > steps[0]
+    )
     assert [line["step"] for line in logged(tmp_path / "run")] == list(range(1, steps[1] + 1))
 
 
@@ -259,8 +323,15 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     with trainer(checkpoint_dir=str(tmp_path), model_save_interval=2) as run:
         run.fit(2, show=False)
         good = checkpoint.latest(tmp_path)
-        monkeypatch.setattr(os, "write", lambda file, data: (_ for _ in ()).throw(OSError(28, os.strerror(28))))
-        refused(lambda: run.fit(4, show=False), "save step 4", "No space left on device", "checkpoints that were there are untouched")
+        monkeypatch.setattr(
+            os, "write", lambda file, data: (_ for _ in ()).throw(OSError(28, os.strerror(28)))
+        )
+        refused(
+            lambda: run.fit(4, show=False),
+            "save step 4",
+            "No space left on device",
+            "checkpoints that were there are untouched",
+        )
         assert checkpoint.checkpoints(tmp_path) == [good] and run.steps == 4
         monkeypatch.undo()
         run.save()  # what was learned is still there
@@ -269,7 +340,9 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+@pytest.mark.skipif(
+    not pathlib.Path("/dev/full").exists(), reason="a device that is always full is Linux's"
+)
 def test_a_log_on_a_full_disk(tmp_path):
     log = tmp_path / "log.jsonl"
 
@@ -280,7 +353,12 @@ def test_a_log_on_a_full_disk(tmp_path):
 
     with trainer(checkpoint_dir=str(tmp_path)) as run:
         run.fit(1, show=False)
-        refused(lambda: run.fit(2, show=False, on_step=full), "write ", "log.jsonl", "No space left on device")
+        refused(
+            lambda: run.fit(2, show=False, on_step=full),
+            "write ",
+            "log.jsonl",
+            "No space left on device",
+        )
         run.fit(1, show=False)
     assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4]
 
@@ -291,7 +369,11 @@ def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(ordinary
         with ordinary_user(), trainer(checkpoint_dir=folder) as run:
             for where in (folder, f"{folder}/below"):
                 run.run_folder = RunFolder(pathlib.Path(where))
-                refused(lambda: run.fit(2, show=False), "Permission denied", "a folder that you may write to")
+                refused(
+                    lambda: run.fit(2, show=False),
+                    "Permission denied",
+                    "a folder that you may write to",
+                )
             assert run.steps == 0
 
 
@@ -301,11 +383,20 @@ def test_damaged_checkpoints(tmp_path):
         run.fit(4, show=False)
     newest, older = checkpoint.checkpoints(tmp_path)
     newest.write_bytes(newest.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match=f"{newest.name}.*passed over for {older.name}"), trainer(**options) as run:
+    with (
+        pytest.warns(UserWarning, match=f"{newest.name}.*passed over for {older.name}"),
+        trainer(**options) as run,
+    ):
         assert run.steps == 2
     older.write_bytes(b"")
     kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    refused(lambda: trainer(**options), "none of 2 is whole", newest.name, older.name, kind=DamagedCheckpoint)
+    refused(
+        lambda: trainer(**options),
+        "none of 2 is whole",
+        newest.name,
+        older.name,
+        kind=DamagedCheckpoint,
+    )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
     assert not AutoContext.get_instance().is_device_open()  # the next trainer may open another mesh
 
@@ -320,22 +411,72 @@ def test_checkpoints_of_others(tmp_path):
     refused(ours(num_heads=2), "num_heads 4, the configuration says 2")
     refused(ours(embedding_dim=64), "embedding_dim 32, the configuration says 64")
     refused(ours(model_type="llama"), "model_type gpt2, the configuration says llama")
-    refused(ours(max_sequence_length=32), "position is [1, 1, 16, 32], the model has [1, 1, 32, 32]")
+    refused(
+        ours(max_sequence_length=32), "position is [1, 1, 16, 32], the model has [1, 1, 32, 32]"
+    )
     with ours(dropout_prob=0.5)() as run:
         assert run.steps == 1
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "ours"), optimizer={"type": "SGD"}), "exp_avg", "SGD")
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path / "ours"), optimizer={"type": "SGD"}),
+        "exp_avg",
+        "SGD",
+    )
     checkpoint.save(tmp_path / "other", 7, {"x": np.zeros(3)}, {"step": 7})
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "other")), "step_00000007.safetensors was saved by another program than the Trainer")
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path / "other")),
+        "step_00000007.safetensors was saved by another program than the Trainer",
+    )
     (tmp_path / "foreign").mkdir()
-    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "foreign" / "step_00000003.safetensors")
-    refused(lambda: trainer(checkpoint_dir=str(tmp_path / "foreign")), "no checkpoint of ttkit", kind=DamagedCheckpoint)
+    safetensors.numpy.save_file(
+        {"x": np.zeros(3)}, tmp_path / "foreign" / "step_00000003.safetensors"
+    )
+    refused(
+        lambda: trainer(checkpoint_dir=str(tmp_path / "foreign")),
+        "no checkpoint of ttkit",
+        kind=DamagedCheckpoint,
+    )
 
 
 # ------------------------------------------------------------ what does not fit
-SECTIONS = {"device_config", "training_config", "transformer_config", "scheduler_config", "multihost_config", "distributed"}
-KEYS = [(section, field.name) for section in sorted(SECTIONS) for field in fields(getattr(Settings(), section))]
-NUMBERS = [0, 1, -1, 2, 3, 5, 33, 10**5, 2**31, 2**63, 10**30, 0.5, 0.999, 1e30, 1e-300, float("nan"), float("inf"), -0.0]
-VALUES = st.sampled_from([*NUMBERS, True, None, "x", "1e3", [], [1], [2, 2], {}, {"a": 1}, {"lr": -1}]) | st.integers() | st.floats() | st.text(max_size=3)
+SECTIONS = {
+    "device_config",
+    "training_config",
+    "transformer_config",
+    "scheduler_config",
+    "multihost_config",
+    "distributed",
+}
+KEYS = [
+    (section, field.name)
+    for section in sorted(SECTIONS)
+    for field in fields(getattr(Settings(), section))
+]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    5,
+    33,
+    10**5,
+    2**31,
+    2**63,
+    10**30,
+    0.5,
+    0.999,
+    1e30,
+    1e-300,
+    float("nan"),
+    float("inf"),
+    -0.0,
+]
+VALUES = (
+    st.sampled_from([*NUMBERS, True, None, "x", "1e3", [], [1], [2, 2], {}, {"a": 1}, {"lr": -1}])
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
+)
 
 
 @settings(max_examples=60)
@@ -343,8 +484,20 @@ VALUES = st.sampled_from([*NUMBERS, True, None, "x", "1e3", [], [1], [2, 2], {},
 def test_whatever_a_value_is_the_trainer_starts_or_an_error_names_the_key(where, value, kind):
     section, key = where
     written = {
-        "training_config": {"batch_size": 4, "tokenizer_type": "byte", "eval_every": 0, "scheduler_type": "warmup_linear"},
-        "transformer_config": {"model_type": kind, "num_heads": 2, "num_groups": 2, "embedding_dim": 32, "num_blocks": 1, "max_sequence_length": 16},
+        "training_config": {
+            "batch_size": 4,
+            "tokenizer_type": "byte",
+            "eval_every": 0,
+            "scheduler_type": "warmup_linear",
+        },
+        "transformer_config": {
+            "model_type": kind,
+            "num_heads": 2,
+            "num_groups": 2,
+            "embedding_dim": 32,
+            "num_blocks": 1,
+            "max_sequence_length": 16,
+        },
     }
     written.setdefault(section, {})[key] = value
     with tempfile.TemporaryDirectory() as folder:
@@ -362,29 +515,51 @@ def test_a_model_that_no_chip_holds_is_refused_before_anything_is_allocated(monk
     refused(
         lambda: trainer(model={"embedding_dim": 10**5}),
         "embedding_dim 100,000",
-        "a chip has 12 GB of DRAM and must hold 642 GB (160 GB of weights, 160 GB of gradients, 321 GB of optimizer)",
+        "a chip has 12 GB of DRAM and must hold 642 GB (160 GB of weights, 160 GB of gradients, "
+        "321 GB of optimizer)",
         "ttkit train --plan",
         kind=OutOfMemoryError,
     )
     monkeypatch.setattr(psutil, "virtual_memory", lambda: types.SimpleNamespace(available=100_000))
-    refused(trainer, "embedding_dim 32", "this host simulates it in ", "has 100 kB free", kind=OutOfMemoryError)
+    refused(
+        trainer,
+        "embedding_dim 32",
+        "this host simulates it in ",
+        "has 100 kB free",
+        kind=OutOfMemoryError,
+    )
 
 
 def test_a_loss_that_is_no_number_leaves_the_weights(tmp_path):
-    with trainer(checkpoint_dir=str(tmp_path), optimizer={"type": "SGD", "lr": 1e30}, model_save_interval=1) as run:
+    with trainer(
+        checkpoint_dir=str(tmp_path), optimizer={"type": "SGD", "lr": 1e30}, model_save_interval=1
+    ) as run:
         with np.errstate(all="ignore"):
-            said = refused(lambda: run.fit(20, show=False), "the loss is ", "a smaller learning rate")
+            said = refused(
+                lambda: run.fit(20, show=False), "the loss is ", "a smaller learning rate"
+            )
         assert said.startswith(f"step {run.steps + 1}: ") and len(run.history) == run.steps
         before = weights(run)
         with np.errstate(all="ignore"):
             refused(run.step, f"step {run.steps + 1}")
-        assert all(np.array_equal(before[name], after, equal_nan=True) for name, after in weights(run).items())
+        assert all(
+            np.array_equal(before[name], after, equal_nan=True)
+            for name, after in weights(run).items()
+        )
         assert checkpoint.load(checkpoint.latest(tmp_path))[1]["step"] == run.steps
 
 
 def test_optimizers_that_there_are_not():
-    refused(lambda: trainer(optimizer={"type": "Lion"}), "Unknown optimizer: Lion", "one of 'AdamW', 'SGD'")
-    refused(lambda: trainer(optimizer={"type": "SGD", "momentun": 0.9}), "unknown key 'momentun'", "did you mean 'momentum'?")
+    refused(
+        lambda: trainer(optimizer={"type": "Lion"}),
+        "Unknown optimizer: Lion",
+        "one of 'AdamW', 'SGD'",
+    )
+    refused(
+        lambda: trainer(optimizer={"type": "SGD", "momentun": 0.9}),
+        "unknown key 'momentun'",
+        "did you mean 'momentum'?",
+    )
     refused(lambda: trainer(optimizer={"type": "SGD", "nesterov": True}), "nesterov needs momentum")
 
 
@@ -392,15 +567,25 @@ def test_batches_that_do_not_divide():
     options = {"batch_size": 12, "gradient_accumulation_steps": 2}
     refused(
         lambda: trainer("DP4", **options),
-        "batch_size 12 does not divide among 2 gradient_accumulation_steps x 1 ranks x 4 groups = 8: 12 % 8 = 4",
+        "batch_size 12 does not divide among 2 gradient_accumulation_steps x 1 ranks x 4 groups "
+        "= 8: 12 % 8 = 4",
         "batch_size a multiple of 8",
     )
-    refused(lambda: trainer(gradient_accumulation_steps=0), "gradient_accumulation_steps", "got 0", "at least 1 and at most")
+    refused(
+        lambda: trainer(gradient_accumulation_steps=0),
+        "gradient_accumulation_steps",
+        "got 0",
+        "at least 1 and at most",
+    )
     refused(lambda: trainer("TP4", model={"num_heads": 2}), "num_heads", "devices = 4")
 
 
 def test_texts_that_are_not_there(tmp_path):
-    refused(lambda: Trainer(tiny(data_path=str(tmp_path / "none.txt"))), "there is no file or folder", "none.txt")
+    refused(
+        lambda: Trainer(tiny(data_path=str(tmp_path / "none.txt"))),
+        "there is no file or folder",
+        "none.txt",
+    )
     (tmp_path / "image.bin").write_bytes(b"\xff\xfe\x00")
     refused(lambda: Trainer(tiny(data_path=str(tmp_path / "image.bin"))), "is not text")
     refused(lambda: trainer(text="short"), "a longer text")
@@ -412,9 +597,14 @@ def test_texts_that_are_not_there(tmp_path):
 def test_a_mesh_that_is_open_for_something_else():
     context = AutoContext.get_instance()
     context.open_device([1, 4])
-    refused(lambda: trainer("DP2xTP2"), "the open device is a (1, 4) mesh, the configuration's mesh_shape is (2, 2)")
+    refused(
+        lambda: trainer("DP2xTP2"),
+        "the open device is a (1, 4) mesh, the configuration's mesh_shape is (2, 2)",
+    )
     context.initialize_parallelism_context(DistributedConfig(enable_ddp=True))
-    refused(lambda: trainer("TP4"), "enable_ddp: False, enable_tp: True", "reset_parallelism_context")
+    refused(
+        lambda: trainer("TP4"), "enable_ddp: False, enable_tp: True", "reset_parallelism_context"
+    )
     refused(lambda: trainer(DeviceConfig((1, 4))), "enable_ddp: False, enable_tp: False")
     assert context.is_device_open()  # it was not the trainer that opened it
     with trainer("DP4") as run:
@@ -423,7 +613,10 @@ def test_a_mesh_that_is_open_for_something_else():
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
     file = tmp_path / "run.yaml"
-    file.write_text(f"training_config: {{batch_size: 5, tokenizer_type: byte, data_path: {tmp_path}/none, checkpoint_dir: ''}}\n")
+    file.write_text(
+        f"training_config: {{batch_size: 5, tokenizer_type: byte, data_path: {tmp_path}/none, "
+        f"checkpoint_dir: ''}}\n"
+    )
     assert cli.main(["train", "--config", str(file)]) == 1
     assert "there is no file or folder" in capsys.readouterr().err
 

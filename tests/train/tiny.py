@@ -3,11 +3,33 @@
 from dataclasses import replace
 
 from ttkit.train import Trainer, builtin_corpus
-from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config import (
+    DeviceConfig,
+    SchedulerConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 
 TEXT = builtin_corpus()[:6000]
-MODEL = TransformerConfig(num_heads=4, num_groups=4, embedding_dim=32, num_blocks=1, max_sequence_length=16, intermediate_dim=64, dropout_prob=0)
-TRAINING = TrainingConfig(batch_size=8, max_steps=1000, tokenizer_type="byte", checkpoint_dir="", eval_every=0, learning_rate=3e-3, model_save_interval=0)
+MODEL = TransformerConfig(
+    num_heads=4,
+    num_groups=4,
+    embedding_dim=32,
+    num_blocks=1,
+    max_sequence_length=16,
+    intermediate_dim=64,
+    dropout_prob=0,
+)
+TRAINING = TrainingConfig(
+    batch_size=8,
+    max_steps=1000,
+    tokenizer_type="byte",
+    checkpoint_dir="",
+    eval_every=0,
+    learning_rate=3e-3,
+    model_save_interval=0,
+)
 DEVICES = {
     "one": DeviceConfig(),
     "DP4": DeviceConfig((1, 4), enable_ddp=True),
@@ -17,7 +39,9 @@ DEVICES = {
 
 
 def tiny(form="one", *, model=None, scheduler=None, **training):
-    """Settings of a run: a name of DEVICES, fields of the model that differ, fields of the training that differ."""
+    """Settings of a run: a name of DEVICES, fields of the model that differ, fields of the
+    training that differ.
+    """
     devices = DEVICES[form] if isinstance(form, str) else form
     return Settings(
         training_config=replace(TRAINING, **training),

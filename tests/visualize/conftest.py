@@ -20,11 +20,21 @@ def mesh():
 
 @pytest.fixture
 def place(mesh):
-    """place(array, "R S1", over=None, at=None, to=mesh): a tensor cut as the letters say; `to=None` leaves it on the host."""
+    """place(array, "R S1", over=None, at=None, to=mesh): a tensor cut as the letters say;
+
+    `to=None` leaves it on the host.
+    """
 
     def place(array, kinds, over=None, at=None, to=mesh, **options):
-        placements = [ttnn.PlacementReplicate() if k == "R" else ttnn.PlacementShard(int(k[1:])) for k in kinds.split()]
-        config = [placements, *([ttnn.MeshShape(list(over))] if over else []), *([ttnn.MeshCoordinate(list(at))] if at else [])]
+        placements = [
+            ttnn.PlacementReplicate() if k == "R" else ttnn.PlacementShard(int(k[1:]))
+            for k in kinds.split()
+        ]
+        config = [
+            placements,
+            *([ttnn.MeshShape(list(over))] if over else []),
+            *([ttnn.MeshCoordinate(list(at))] if at else []),
+        ]
         mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(*config))
         return ttkit.from_numpy(array, device=to, mesh_mapper=mapper, **options)
 

@@ -25,11 +25,15 @@ from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CHARTS = {
-    "curves": Curves("loss", {f"run {i}": [(step, i + 5 / step) for step in range(1, 300)] for i in range(4)}),
+    "curves": Curves(
+        "loss", {f"run {i}": [(step, i + 5 / step) for step in range(1, 300)] for i in range(4)}
+    ),
     "links": link_chart(all_gather(topology("galaxy"), 1 << 20)),
     "memory of 8": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**6 for chip in range(8)}),
     "memory of 32": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**8 for chip in range(32)}),
-    "timeline": Timeline("t", (Lane((0,), (Bar("linear", COMPUTE, 0, 2), Bar("all_reduce", COMMUNICATION, 2, 3))),)),
+    "timeline": Timeline(
+        "t", (Lane((0,), (Bar("linear", COMPUTE, 0, 2), Bar("all_reduce", COMMUNICATION, 2, 3))),)
+    ),
     "1F1B": schedule_picture(one_f_one_b(4, 8)),
     "chunks": schedule_picture(interleaved(4, 8, 2)),
     "ZB-H1": schedule_picture(zb_h1(4, 8)),
@@ -48,16 +52,26 @@ def spans(ax, colour, hatch=""):
     """Lane, start and end of each bar of a colour and a hatch."""
     found = []
     for patch in ax.patches:
-        if isinstance(patch, PathPatch) and (patch.get_hatch() or "") == hatch and colors.same_color(patch.get_facecolor(), colour):
+        if (
+            isinstance(patch, PathPatch)
+            and (patch.get_hatch() or "") == hatch
+            and colors.same_color(patch.get_facecolor(), colour)
+        ):
             for corners in patch.get_path().vertices.reshape(-1, 5, 2):
-                found.append((round(corners[:2, 1].mean()), *(float(x) for x in corners[[0, 2], 0])))
+                found.append(
+                    (round(corners[:2, 1].mean()), *(float(x) for x in corners[[0, 2], 0]))
+                )
     return found
 
 
 @pytest.mark.parametrize("chart", CHARTS.values(), ids=CHARTS)
 def test_axes_in_and_axes_out(chart):
     figure, (first, second) = pyplot.subplots(2)
-    assert chart.plot(second) is second and second.get_title().split("\n")[0] in chart.title and not first.get_title()
+    assert (
+        chart.plot(second) is second
+        and second.get_title().split("\n")[0] in chart.title
+        and not first.get_title()
+    )
     made = chart.plot()
     assert isinstance(made, Axes) and made.figure is pyplot.gcf() is not figure
     pyplot.close("all")
@@ -74,7 +88,11 @@ def test_a_picture_leaves_the_page_alone_and_says_what_it_shows(drawn):
     chart, svg = drawn
     assert "<style" not in svg
     root = ET.fromstring(svg)
-    assert root.get("role") == "img" and root.find(SVG + "title").text == chart.title and root.find(SVG + "desc").text == repr(chart)
+    assert (
+        root.get("role") == "img"
+        and root.find(SVG + "title").text == chart.title
+        and root.find(SVG + "desc").text == repr(chart)
+    )
     refs = set(re.findall(r'url\(#(\w+)\)|href="#(\w+)"', svg))
     assert {a or b for a, b in refs} <= set(re.findall(r'\bid="(\w+)"', svg))
 
@@ -112,24 +130,54 @@ from ttkit.visualize.curves import Curves
 losses = np.linspace(4, 1, 40, dtype=np.float32)
 {change}
 Curves("loss", {{"run": [*enumerate(losses)]}})"""
-CHANGES = {"losses = np.nextafter(losses, np.float32(9))": True, "losses[20] += 0.1": False, "losses[11] = 9": False}
+CHANGES = {
+    "losses = np.nextafter(losses, np.float32(9))": True,
+    "losses[20] += 0.1": False,
+    "losses[11] = 9": False,
+}
 
 
 def test_the_last_digit_changes_no_word():
     assert (LOSSES != ANOTHER_CPU).all()
-    assert repr(Curves("loss", {"run": [*enumerate(LOSSES)]})) == repr(Curves("loss", {"run": [*enumerate(ANOTHER_CPU)]}))
+    assert repr(Curves("loss", {"run": [*enumerate(LOSSES)]})) == repr(
+        Curves("loss", {"run": [*enumerate(ANOTHER_CPU)]})
+    )
 
 
 def test_notebooks_compare_charts_by_what_they_show(tmp_path):
     """nbval on cells whose saved output was drawn on another CPU, or from other data."""
     chart = Curves("loss", {"run": [*enumerate(LOSSES)]})
-    data = {"text/html": "<b>made with another matplotlib</b>".join(chart._repr_html_().split("<g>", 1)), "text/plain": repr(chart)}
+    data = {
+        "text/html": "<b>made with another matplotlib</b>".join(
+            chart._repr_html_().split("<g>", 1)
+        ),
+        "text/plain": repr(chart),
+    }
     output = {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": data}
     same = {"cell_type": "code", "execution_count": 1, "metadata": {}, "outputs": [output]}
-    cells = [same | {"id": str(i), "source": CELL.format(change=change)} for i, change in enumerate(CHANGES)]
-    (tmp_path / "lesson.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    command = [sys.executable, "-m", "pytest", "-p", "conftest", "--nbval", "--nbval-current-env", "-v", "--color=no", str(tmp_path)]
+    cells = [
+        same | {"id": str(i), "source": CELL.format(change=change)}
+        for i, change in enumerate(CHANGES)
+    ]
+    (tmp_path / "lesson.ipynb").write_text(
+        json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "conftest",
+        "--nbval",
+        "--nbval-current-env",
+        "-v",
+        "--color=no",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     passed = [found == "PASSED" for found in re.findall(r"::Cell \d (PASSED|FAILED)", done.stdout)]
     assert passed == list(CHANGES.values()), done.stdout + done.stderr
-    assert done.stdout.count("mismatch 'text/plain'") == 2 and "mismatch 'text/html'" not in done.stdout
+    assert (
+        done.stdout.count("mismatch 'text/plain'") == 2
+        and "mismatch 'text/html'" not in done.stdout
+    )

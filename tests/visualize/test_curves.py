@@ -24,7 +24,11 @@ def axes(chart):
 def test_a_line_for_each_curve_with_its_name_and_data():
     curves = {"training loss": FALLING, "validation loss": FALLING[99::100]}
     ax = axes(Curves("loss", curves))
-    assert [line.get_label() for line in ax.lines] == list(curves) == [text.get_text() for text in ax.get_legend().get_texts()]
+    assert (
+        [line.get_label() for line in ax.lines]
+        == list(curves)
+        == [text.get_text() for text in ax.get_legend().get_texts()]
+    )
     for line, points in zip(ax.lines, curves.values(), strict=True):
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
@@ -37,7 +41,8 @@ def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
     assert all(a.get_linestyle() != b.get_linestyle() for a, b in itertools.pairwise(lines))
     widths = [line.get_linewidth() for line in lines]
-    assert widths[-3:] == sorted(set(widths), reverse=True)  # where they lie on one another, those below have rims
+    # where they lie on one another, those below have rims
+    assert widths[-3:] == sorted(set(widths), reverse=True)
 
 
 @pytest.mark.parametrize("style", [LIGHT, DARK], ids=["light", "dark"])
@@ -64,7 +69,11 @@ def test_every_colour_stands_out_from_the_page(style):
 def test_odd_curves_are_drawn(points):
     chart = Curves("odd & <even> $x_1$", {"a $y$ <b>": points})
     html = chart._repr_html_()
-    assert "odd &amp; &lt;even&gt; $x_1$" in html and "a $y$ &lt;b&gt;" in html and "nan" not in html.split("</desc>")[1]
+    assert (
+        "odd &amp; &lt;even&gt; $x_1$" in html
+        and "a $y$ &lt;b&gt;" in html
+        and "nan" not in html.split("</desc>")[1]
+    )
     finite = [y for _, y in points if math.isfinite(y)]
     low, high = axes(chart).get_ylim()
     assert all(low < y < high for y in finite)
@@ -90,13 +99,24 @@ def test_as_text():
     few = Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []}, across="epoch")
     assert repr(few) == "loss\n  a: 5.5 at epoch 1, 2.25 at epoch 20\n  b: nothing yet"
     many = Curves("loss", {"a": [(step, abs(step - 6.4)) for step in range(1, 10)]})
-    assert repr(many) == "loss\n  a: 5.4 at step 1, 3.4 at step 3, 1.4 at step 5, 0.6 at step 7, 2.6 at step 9; all from 0.4 to 5.4"
+    assert (
+        repr(many) == "loss\n  a: 5.4 at step 1, 3.4 at step 3, 1.4 at step 5, 0.6 at step 7, "
+        "2.6 at step 9; all from 0.4 to 5.4"
+    )
     assert "2.2 at step 1" in repr(Curves("loss", {"a": [(1, 2.249)]}, digits=2))
 
 
 def test_the_curves_of_a_trainer():
-    record = lambda step, held_out=None: types.SimpleNamespace(step=step, loss=4.0 / step, validation_loss=held_out)  # noqa: E731
+    record = lambda step, held_out=None: types.SimpleNamespace(  # noqa: E731
+        step=step, loss=4.0 / step, validation_loss=held_out
+    )
     config = types.SimpleNamespace(training_config=types.SimpleNamespace(project_name="small"))
     chart = loss_curves(types.SimpleNamespace(history=[record(1), record(2, 2.5)], settings=config))
-    assert repr(chart) == "small: 2 steps\n  training loss: 4 at step 1, 2 at step 2\n  validation loss: 2.5 at step 2"
-    assert loss_curves(types.SimpleNamespace(history=[], settings=config)).curves == {"training loss": []}
+    assert (
+        repr(chart)
+        == "small: 2 steps\n  training loss: 4 at step 1, 2 at step 2\n  validation loss: "
+        "2.5 at step 2"
+    )
+    assert loss_curves(types.SimpleNamespace(history=[], settings=config)).curves == {
+        "training loss": []
+    }

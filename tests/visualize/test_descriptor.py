@@ -7,35 +7,59 @@ from dataclasses import replace
 import pytest
 
 import ttkit
-from ttkit.cluster import Connection, MeshGraphDescriptor, MeshInstance, descriptor_for, descriptor_path
+from ttkit.cluster import (
+    Connection,
+    MeshGraphDescriptor,
+    MeshInstance,
+    descriptor_for,
+    descriptor_path,
+)
 from ttkit.visualize.descriptor import described, draw_descriptor, instance_picture
 from ttkit.visualize.drawing import tone
 
 SPLIT = MeshInstance(0, "M0", "WORMHOLE_B0", (4, 4), ("LINE", "RING"), (2, 1), 2, "STRICT")
 RING = tuple(Connection((i, (i + 1) % 4), i + 1, "RELAXED") for i in range(4))
-FOUR = MeshGraphDescriptor(tuple(replace(SPLIT, mesh_id=i, device_dims=(2, 4), host_dims=(1, 1)) for i in range(4)), RING)
+FOUR = MeshGraphDescriptor(
+    tuple(replace(SPLIT, mesh_id=i, device_dims=(2, 4), host_dims=(1, 1)) for i in range(4)), RING
+)
 
 
 def words(drawing):
-    return [element.text for element in ET.fromstring(drawing.svg()).iter() if element.tag.endswith("text")]
+    return [
+        element.text
+        for element in ET.fromstring(drawing.svg()).iter()
+        if element.tag.endswith("text")
+    ]
 
 
 def test_one_mesh_over_two_hosts():
-    (drawing,) = draw_descriptor(MeshGraphDescriptor((replace(SPLIT, dim_types=("LINE", "LINE")),)))  # two T3000
+    # two T3000
+    (drawing,) = draw_descriptor(MeshGraphDescriptor((replace(SPLIT, dim_types=("LINE", "LINE")),)))
     shown = words(drawing)
     assert [w for w in shown if w.startswith("host ")] == ["host 0"] * 8 + ["host 1"] * 8
-    assert [w for w in shown if w.startswith("device ")] == [f"device {d}" for d in (4, 0, 2, 6, 5, 1, 3, 7) * 2]
-    assert [w for w in shown if w.startswith("(")] == [f"({r}, {c})" for r in range(4) for c in range(4)]
+    assert [w for w in shown if w.startswith("device ")] == [
+        f"device {d}" for d in (4, 0, 2, 6, 5, 1, 3, 7) * 2
+    ]
+    assert [w for w in shown if w.startswith("(")] == [
+        f"({r}, {c})" for r in range(4) for c in range(4)
+    ]
     svg = drawing.svg()
-    assert svg.count(f'fill="{tone(0)}"') == svg.count(f'fill="{tone(1)}"') == 8 and svg.count("stroke-dasharray") == 2
+    assert (
+        svg.count(f'fill="{tone(0)}"') == svg.count(f'fill="{tone(1)}"') == 8
+        and svg.count("stroke-dasharray") == 2
+    )
 
 
 def test_wires_are_the_descriptors_links():
     picture = instance_picture(SPLIT)
     pairs = {frozenset((w.a, w.b)) for w in picture.wires}
-    grid = {frozenset(((r, c), (r, c + 1))) for r in range(4) for c in range(3)} | {frozenset(((r, c), (r + 1, c))) for r in range(3) for c in range(4)}
+    grid = {frozenset(((r, c), (r, c + 1))) for r in range(4) for c in range(3)} | {
+        frozenset(((r, c), (r + 1, c))) for r in range(3) for c in range(4)
+    }
     assert pairs == grid | {frozenset(((r, 0), (r, 3))) for r in range(4)}
-    assert {w.links for w in picture.wires} == {2} and [not w.neighbours for w in picture.wires].count(True) == 4
+    assert {w.links for w in picture.wires} == {2} and [
+        not w.neighbours for w in picture.wires
+    ].count(True) == 4
 
 
 def test_several_meshes_and_their_links():
@@ -46,13 +70,18 @@ def test_several_meshes_and_their_links():
     assert any("Like it: mesh 1, 2, 3." in w for w in words(one))
     lines = [line for line in ET.fromstring(graph.svg()) if line.tag.endswith("line")]
     downwards = {float(line.get("x1")) for line in lines if line.get("x1") == line.get("x2")}
-    numbers = [float(word.get("x")) for word in ET.fromstring(graph.svg()) if (word.text or "").isdigit()]
-    assert downwards and not downwards & set(numbers)  # a number on a line that goes down would be crossed out
+    numbers = [
+        float(word.get("x")) for word in ET.fromstring(graph.svg()) if (word.text or "").isdigit()
+    ]
+    # a number on a line that goes down would be crossed out
+    assert downwards and not downwards & set(numbers)
     alone, _ = draw_descriptor(replace(FOUR, connections=()))
     assert "No links between the meshes" in " ".join(words(alone))
 
 
-@pytest.mark.parametrize("dims, pictures", [((16, 16), 1), ((32, 32), 1), ((2_000_000, 2_000_000), 1)])
+@pytest.mark.parametrize(
+    "dims, pictures", [((16, 16), 1), ((32, 32), 1), ((2_000_000, 2_000_000), 1)]
+)
 def test_large_meshes_are_boxes(dims, pictures):
     drawings = list(draw_descriptor(MeshGraphDescriptor((replace(SPLIT, device_dims=dims),))))
     assert len(drawings) == pictures and len(drawings[0].svg()) < 1_000_000
@@ -63,7 +92,9 @@ def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):
     assert descriptor._repr_html_().count("<svg") == 1
     ttkit.visualize_descriptor(descriptor_path(8, "older"))
     out = capsys.readouterr().out
-    assert out.strip() == described(descriptor) and re.findall(r"device (\d)", out) == list("45102673")
+    assert out.strip() == described(descriptor) and re.findall(r"device (\d)", out) == list(
+        "45102673"
+    )
     assert "mesh 3 - mesh 0: 4 links, RELAXED" in described(FOUR)
     with pytest.raises(TypeError, match="that is not a mesh graph descriptor"):
         ttkit.visualize_descriptor(3)

@@ -1,4 +1,6 @@
-"""How pictures look, as far as it can be measured: nothing overlaps or sticks out, words can be read, figures do not interfere."""
+"""How pictures look, as far as it can be measured: nothing overlaps or sticks out, words can be
+read, figures do not interfere.
+"""
 
 import itertools
 import re
@@ -41,8 +43,16 @@ def contrast(a, b):
 
 
 def lab(colour):
-    to_lms = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]]
-    to_lab = [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660]]
+    to_lms = [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+    to_lab = [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
     return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ linear(colour))
 
 
@@ -56,13 +66,18 @@ def words(root):
 
 
 def boxes(root):
-    return [tuple(float(rect.get(k)) for k in ("x", "y", "width", "height")) for rect in root.iter(SVG + "rect")]
+    return [
+        tuple(float(rect.get(k)) for k in ("x", "y", "width", "height"))
+        for rect in root.iter(SVG + "rect")
+    ]
 
 
 def check_layout(drawing):
     root = ET.fromstring(drawing.svg())
     for left, right, y, size, text in words(root):
-        assert -1 <= left and right <= drawing.width + 1 and size <= y + 1 and y <= drawing.height, text
+        assert (
+            -1 <= left and right <= drawing.width + 1 and size <= y + 1 and y <= drawing.height
+        ), text
         assert size >= 10, text
     lines = sorted(words(root), key=lambda w: w[2])
     for one, other in itertools.combinations(lines, 2):
@@ -94,17 +109,27 @@ def test_meshes(name, shape):
         assert sum(text.startswith("device ") for *_, text in words(root)) == mesh.get_num_devices()
         straight = [wire for wire in picture.wires if picture.straight(wire)]
         assert len(list(root.iter(SVG + "line"))) == sum(wire.links for wire in straight)
-        assert len(list(root.iter(SVG + "path"))) == sum(wire.links for wire in picture.wires) - sum(wire.links for wire in straight)
+        assert len(list(root.iter(SVG + "path"))) == sum(
+            wire.links for wire in picture.wires
+        ) - sum(wire.links for wire in straight)
 
 
 @pytest.mark.parametrize("name, shape", MESHES)
-@pytest.mark.parametrize("tensor_shape, dims", [((1, 1, 1024, 2048), (2, 3)), ((8, 32), (0, 1)), ((32, 2, 1, 1, 3, 65536), (0, 5))])
+@pytest.mark.parametrize(
+    "tensor_shape, dims",
+    [((1, 1, 1024, 2048), (2, 3)), ((8, 32), (0, 1)), ((32, 2, 1, 1, 3, 65536), (0, 5))],
+)
 def test_tensors(name, shape, tensor_shape, dims):
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
-        for cut in ([ttnn.PlacementShard(d) for d in dims], [ttnn.PlacementReplicate(), ttnn.PlacementShard(dims[1])]):
+        for cut in (
+            [ttnn.PlacementShard(d) for d in dims],
+            [ttnn.PlacementReplicate(), ttnn.PlacementShard(dims[1])],
+        ):
             mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(cut))
-            tensor = ttkit.from_numpy(np.zeros(tensor_shape, np.uint8), device=mesh, mesh_mapper=mapper)
+            tensor = ttkit.from_numpy(
+                np.zeros(tensor_shape, np.uint8), device=mesh, mesh_mapper=mapper
+            )
             _, chips = check_layout(draw_tensor(tensor))
             assert len(chips) == mesh.get_num_devices()
 
@@ -125,13 +150,23 @@ def test_plans(plan):
             _, chips = check_layout(draw_picture(picture, small))
             assert len(chips) == len(plan.topology.chips)
     whole, panel = strip(plan), draw_picture(pictures[0], small=True)
-    at = [tuple(map(float, found)) for found in re.findall(r"translate\(([\d.]+) ([\d.]+)\)", whole.svg())]
-    assert len(at) == len(chosen(plan)) and all(x + panel.width <= whole.width + 1 and y + panel.height <= whole.height for x, y in at)
-    assert all(abs(a[0] - b[0]) >= panel.width or abs(a[1] - b[1]) >= panel.height for a, b in itertools.combinations(at, 2))
+    at = [
+        tuple(map(float, found))
+        for found in re.findall(r"translate\(([\d.]+) ([\d.]+)\)", whole.svg())
+    ]
+    assert len(at) == len(chosen(plan)) and all(
+        x + panel.width <= whole.width + 1 and y + panel.height <= whole.height for x, y in at
+    )
+    assert all(
+        abs(a[0] - b[0]) >= panel.width or abs(a[1] - b[1]) >= panel.height
+        for a, b in itertools.combinations(at, 2)
+    )
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
-    tensor = ttkit.from_numpy(np.zeros((6, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    tensor = ttkit.from_numpy(
+        np.zeros((6, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)
+    )
     for one in (tensor, tensor.cpu(), ttkit.from_numpy(np.zeros((3, 4), np.float32))):
         check_layout(draw_tensor(one))
 
@@ -139,15 +174,22 @@ def test_chips_without_a_shard_and_tensors_on_the_host(mesh):
 def test_words_in_the_bars_of_all_chunks_can_be_read():
     for chunks in (1, 2, 3, 4, 8):
         shades = [[to_hex(shade(kind, chunk, chunks)) for chunk in range(chunks)] for kind in FILL]
-        assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row) and all(len(set(row)) == chunks for row in shades)
-    assert min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(FILL.values(), 2)) > 0.06
+        assert all(contrast(fill, INK) > 4.5 for row in shades for fill in row) and all(
+            len(set(row)) == chunks for row in shades
+        )
+    assert (
+        min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(FILL.values(), 2))
+        > 0.06
+    )
 
 
 def test_a_cable_between_any_two_places_is_drawn_once():
     """A machine whose ids stand out of order has cables in all directions."""
     machine = System("mixed", WORMHOLE, ((0, 5, 2), (3, 4, 1)), 1)
     picture = system_picture(machine)
-    assert {frozenset(picture.devices[p[0] * 3 + p[1]] for p in (w.a, w.b)) for w in picture.wires} == {frozenset(pair) for pair in machine.links()}
+    assert {
+        frozenset(picture.devices[p[0] * 3 + p[1]] for p in (w.a, w.b)) for w in picture.wires
+    } == {frozenset(pair) for pair in machine.links()}
     check_layout(draw_mesh(picture))
 
 
@@ -158,7 +200,9 @@ def test_folding_never_moves_two_chips_to_one_spot(name):
     with ttnn.open_mesh_device(ttnn.MeshShape(1, system.num_devices)) as mesh:
         picture = mesh_picture(mesh)
         spots = [picture.spot(picture.place(i)) for i in range(system.num_devices)]
-        assert len(set(spots)) == len(spots) and all(0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots)
+        assert len(set(spots)) == len(spots) and all(
+            0 <= r < picture.drawn[0] and 0 <= c < picture.drawn[1] for r, c in spots
+        )
         for (r1, c1), (r2, c2) in itertools.pairwise(spots):
             assert abs(r1 - r2) + abs(c1 - c2) == 1
         assert picture.label(system.num_devices - 1) == f"(0, {system.num_devices - 1})"
@@ -167,7 +211,10 @@ def test_folding_never_moves_two_chips_to_one_spot(name):
 def test_colours():
     assert len(set(PALETTE)) == 32 and tone(32) == tone(0)
     assert min(contrast(colour, INK) for colour in PALETTE) > 4.5
-    near = {n: min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(PALETTE[:n], 2)) for n in (8, 32)}
+    near = {
+        n: min(np.linalg.norm(lab(a) - lab(b)) for a, b in itertools.combinations(PALETTE[:n], 2))
+        for n in (8, 32)
+    }
     assert near[8] > 0.06 and near[32] > 0.045
 
 
@@ -175,8 +222,14 @@ def test_colours():
 def test_words_can_be_read_in_both_themes(theme):
     colours = dict(re.findall(r"--(\w+):(#\w{6})", theme))
     for ground in ("page", "chip", "empty"):
-        assert contrast(colours["ink"], colours[ground]) > 7 and contrast(colours["soft"], colours[ground]) > 4.5
-    assert contrast(colours["wire"], colours["page"]) > 3 and contrast(colours["wrap"], colours["page"]) > 3
+        assert (
+            contrast(colours["ink"], colours[ground]) > 7
+            and contrast(colours["soft"], colours[ground]) > 4.5
+        )
+    assert (
+        contrast(colours["wire"], colours["page"]) > 3
+        and contrast(colours["wrap"], colours["page"]) > 3
+    )
 
 
 def test_figures_do_not_interfere(mesh):
@@ -184,12 +237,18 @@ def test_figures_do_not_interfere(mesh):
     assert not re.search(r'\bid="', html)
     style = re.search(r"<style>(.*?)</style>", html)[1]
     rules = re.findall(r"[^{}]+(?=\{)", style.replace("@media(prefers-color-scheme:dark)", ""))
-    assert rules and all(f".{CLASS}" in part for rule in rules if rule.strip() for part in rule.split(","))
+    assert rules and all(
+        f".{CLASS}" in part for rule in rules if rule.strip() for part in rule.split(",")
+    )
 
 
 def test_a_file_of_its_own_is_a_whole_picture(mesh):
     root = ET.fromstring(draw_mesh(mesh_picture(mesh)).standalone())
-    assert root.get("class") == CLASS and root.find(SVG + "style") is not None and root.find(SVG + "title").text == "2x4 mesh on t3000"
+    assert (
+        root.get("class") == CLASS
+        and root.find(SVG + "style") is not None
+        and root.find(SVG + "title").text == "2x4 mesh on t3000"
+    )
 
 
 def test_arrows_and_stripes():
@@ -199,13 +258,17 @@ def test_arrows_and_stripes():
     drawing.stripes(20, 10, 40, 30)
     root = ET.fromstring(drawing.svg())
     assert root.find(SVG + "title").text == "a < b & c"
-    tip = [tuple(map(float, p.split(","))) for p in root.find(SVG + "polygon").get("points").split()]
+    tip = [
+        tuple(map(float, p.split(","))) for p in root.find(SVG + "polygon").get("points").split()
+    ]
     assert tip[0] == (90, 50) and all(abs(x) <= 100 and abs(y) <= 60 for x, y in tip)
     ends = re.findall(r"[ML]([\d.]+) ([\d.]+)", root.find(SVG + "path").get("d"))
     assert ends and all(20 <= float(x) <= 60 and 10 <= float(y) <= 40 for x, y in ends)
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=8), st.integers(30, 300), st.integers(1, 4))
+@given(
+    st.lists(st.integers(0, 10**6), min_size=1, max_size=8), st.integers(30, 300), st.integers(1, 4)
+)
 def test_wrapping_keeps_the_words(numbers, room, most):
     text = str(numbers)
     lines = wrap(text, room, 10, most)

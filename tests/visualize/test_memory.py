@@ -18,7 +18,9 @@ def test_a_bar_for_each_chip(used, chips):
     ax = report.plot(Figure().subplots())
     (drawn,) = ax.containers
     assert list(drawn.datavalues) == [used] * chips
-    assert [label.get_text() for label in ax.get_xticklabels()] == [str(chip) for chip in range(chips)]
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        str(chip) for chip in range(chips)
+    ]
     assert ax.get_title() == "DRAM in use on a mesh: of 12 GB on each chip"
     whole = not used or used > TOTAL / 50
     assert (ax.get_ylim() == (0, TOTAL)) == whole and ax.get_ylim()[1] > used

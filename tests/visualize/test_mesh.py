@@ -50,7 +50,10 @@ def test_meshes_and_submeshes(data):
         check(mesh_picture(mesh), mesh.system)
         rows, columns = mesh.shape
         height, width = data.draw(st.integers(1, rows)), data.draw(st.integers(1, columns))
-        top, left = data.draw(st.integers(0, rows - height)), data.draw(st.integers(0, columns - width))
+        top, left = (
+            data.draw(st.integers(0, rows - height)),
+            data.draw(st.integers(0, columns - width)),
+        )
         submesh = mesh.create_submesh(ttnn.MeshShape(height, width), ttnn.MeshCoordinate(top, left))
         check(mesh_picture(submesh), mesh.system)
 

@@ -1,4 +1,6 @@
-"""In a notebook there is a figure, with ttnn's table for pages that cannot show it; elsewhere the table; and it costs nothing to import."""
+"""In a notebook there is a figure, with ttnn's table for pages that cannot show it; elsewhere
+the table; and it costs nothing to import.
+"""
 
 import subprocess
 import sys
@@ -22,14 +24,21 @@ def shown(monkeypatch):
 
 
 def test_figures_in_a_notebook(shown, capsys, mesh):
-    tensor = ttkit.from_numpy(np.zeros((8, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    tensor = ttkit.from_numpy(
+        np.zeros((8, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)
+    )
     ttkit.visualize_mesh_device(mesh)
     ttkit.visualize_system_mesh()
     ttkit.visualize_tensor(tensor)
     ttkit.visualize_memory(mesh)
-    assert all(set(bundle) == {"text/html", "text/plain"} and "<svg" in bundle["text/html"] for bundle in shown)
+    assert all(
+        set(bundle) == {"text/html", "text/plain"} and "<svg" in bundle["text/html"]
+        for bundle in shown
+    )
     firsts = [bundle["text/plain"].strip().splitlines()[0].strip() for bundle in shown]
-    assert firsts[0] == "MeshDevice(rows=2, cols=4)" and firsts[1].startswith("SystemMesh Global Shape")
+    assert firsts[0] == "MeshDevice(rows=2, cols=4)" and firsts[1].startswith(
+        "SystemMesh Global Shape"
+    )
     assert "Placement Configuration" in firsts[2] and firsts[3].startswith("DRAM of MeshDevice(2x4")
     assert capsys.readouterr().out == ""
 
@@ -39,7 +48,10 @@ def test_a_memory_report_is_a_table_and_a_figure(mesh):
     report = ttkit.memory(mesh)
     assert set(report.used) == set(range(8)) and all(n >= 4096 for n in report.used.values())
     assert all(report.used[d] + report.free[d] == report.total for d in report.used)
-    assert repr(report).splitlines()[1].split() == ["device", "used", "free"] and "<svg" in report._repr_html_()
+    assert (
+        repr(report).splitlines()[1].split() == ["device", "used", "free"]
+        and "<svg" in report._repr_html_()
+    )
     del tensor
 
 
@@ -60,7 +72,10 @@ def test_a_wrong_argument_in_a_notebook_gets_a_clear_error(shown, show):
 
 
 def test_importing_is_cheap():
-    code = "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', 'numpy', 'torch', 'ipywidgets'} & set(sys.modules)))"
+    code = (
+        "import sys, ttkit.visualize; print(sorted({'matplotlib', 'rich', 'IPython', 'numpy', "
+        "'torch', 'ipywidgets'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

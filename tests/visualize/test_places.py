@@ -21,7 +21,9 @@ def check(picture, whole, places, shards):
         cell = cells.pop(place)
         inside = whole[tuple(slice(a, b) for a, b in cell.ranges)]
         np.testing.assert_array_equal(inside, ttkit.to_numpy(shard))
-        assert cell.shape == inside.shape and held.setdefault(cell.group, cell.ranges) == cell.ranges
+        assert (
+            cell.shape == inside.shape and held.setdefault(cell.group, cell.ranges) == cell.ranges
+        )
     assert sorted(held) == list(range(picture.groups)) and len(set(held.values())) == picture.groups
     assert all(cell.ranges is cell.group is cell.shape is None for cell in cells.values())
     assert not picture.unequal
@@ -30,7 +32,17 @@ def check(picture, whole, places, shards):
 @settings(max_examples=150)
 @given(st.data())
 def test_every_placement_with_overrides_and_offsets(data):
-    name, mesh_shape = data.draw(st.sampled_from([("t3000", (2, 4)), ("t3000", (1, 8)), ("t3000", (2, 3)), ("galaxy", (8, 4)), ("galaxy", (1, 32))]))
+    name, mesh_shape = data.draw(
+        st.sampled_from(
+            [
+                ("t3000", (2, 4)),
+                ("t3000", (1, 8)),
+                ("t3000", (2, 3)),
+                ("galaxy", (8, 4)),
+                ("galaxy", (1, 32)),
+            ]
+        )
+    )
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
         over = tuple(data.draw(st.integers(1, n)) for n in mesh_shape)
@@ -40,13 +52,20 @@ def test_every_placement_with_overrides_and_offsets(data):
             over = (data.draw(st.integers(1, int(np.prod(mesh_shape)))),)
         rank = data.draw(st.integers(len(over), 4))
         dims = data.draw(st.permutations([*range(rank), *[None] * len(over)]))[: len(over)]
-        kinds = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d - rank * data.draw(st.booleans())) for d in dims]
+        kinds = [
+            ttnn.PlacementReplicate()
+            if d is None
+            else ttnn.PlacementShard(d - rank * data.draw(st.booleans()))
+            for d in dims
+        ]
         sizes = [data.draw(st.integers(1, 3)) for _ in range(rank)]
         for n, d in zip(over, dims):
             if d is not None:
                 sizes[d] *= n
         whole = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
-        config = ttnn.MeshMapperConfig(kinds, ttnn.MeshShape(list(over)), *([] if line else [ttnn.MeshCoordinate(list(at))]))
+        config = ttnn.MeshMapperConfig(
+            kinds, ttnn.MeshShape(list(over)), *([] if line else [ttnn.MeshCoordinate(list(at))])
+        )
         mapper = ttnn.create_mesh_mapper(mesh, config)
         on_host = ttkit.from_numpy(whole, mesh_mapper=mapper)
         layout = data.draw(st.sampled_from([ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT]))
@@ -60,16 +79,25 @@ def test_every_placement_with_overrides_and_offsets(data):
 
 def test_a_negative_dimension_is_counted_from_the_end(place):
     picture = placed(place(np.zeros((4, 16), np.float32), "R S-1"))
-    assert [picture.slice_text(c) for c in picture.cells[:4]] == ["[:, 0:4]", "[:, 4:8]", "[:, 8:12]", "[:, 12:16]"]
+    assert [picture.slice_text(c) for c in picture.cells[:4]] == [
+        "[:, 0:4]",
+        "[:, 4:8]",
+        "[:, 8:12]",
+        "[:, 12:16]",
+    ]
 
 
 def test_a_dimension_cut_along_both_axes(place):
     tensor = place(np.zeros((64, 16), np.float32), "S0 R")
     topology = tensor.tensor_topology()
     both = [ttnn.PlacementShard(0), ttnn.PlacementShard(0)]
-    tensor.update_tensor_topology(ttnn.TensorTopology(topology.distribution_shape(), both, topology.mesh_coords()))
+    tensor.update_tensor_topology(
+        ttnn.TensorTopology(topology.distribution_shape(), both, topology.mesh_coords())
+    )
     picture = placed(tensor)
-    assert picture.whole == (256, 16) and [picture.slice_text(c) for c in picture.cells] == [f"[{i}:{i + 32}, :]" for i in range(0, 256, 32)]
+    assert picture.whole == (256, 16) and [picture.slice_text(c) for c in picture.cells] == [
+        f"[{i}:{i + 32}, :]" for i in range(0, 256, 32)
+    ]
 
 
 def test_copies_that_differ_are_striped(mesh, place):
@@ -79,7 +107,9 @@ def test_copies_that_differ_are_striped(mesh, place):
     assert not honest.unequal and "Striped" not in draw_tensor(sharded).svg()
     topology = sharded.tensor_topology()
     replicas = [ttnn.PlacementReplicate(), ttnn.PlacementReplicate()]
-    sharded.update_tensor_topology(ttnn.TensorTopology(topology.distribution_shape(), replicas, topology.mesh_coords()))
+    sharded.update_tensor_topology(
+        ttnn.TensorTopology(topology.distribution_shape(), replicas, topology.mesh_coords())
+    )
     picture = placed(sharded)
     assert picture.groups == 1 and picture.unequal == {0}
     assert "Striped: recorded as copies" in draw_tensor(sharded).svg()
@@ -100,7 +130,9 @@ def test_any_rank_and_no_elements(mesh, shape):
 
 def test_submeshes_show_their_own_devices(mesh):
     row = mesh.create_submesh(ttnn.MeshShape(1, 4), ttnn.MeshCoordinate(1, 0))
-    tensor = ttkit.from_numpy(np.zeros((4, 4), np.float32), device=row, mesh_mapper=ttnn.ShardTensorToMesh(row, dim=0))
+    tensor = ttkit.from_numpy(
+        np.zeros((4, 4), np.float32), device=row, mesh_mapper=ttnn.ShardTensorToMesh(row, dim=0)
+    )
     assert [cell.device for cell in placed(tensor).cells] == [5, 1, 3, 7]
 
 

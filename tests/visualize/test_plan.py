@@ -1,4 +1,6 @@
-"""Pictures of plans: every arrow is a cable and a transfer, every transfer has its arrow, and the boxes are what the chips hold."""
+"""Pictures of plans: every arrow is a cable and a transfer, every transfer has its arrow, and
+the boxes are what the chips hold.
+"""
 
 import itertools
 import re
@@ -13,7 +15,17 @@ from machine import grid
 import ttkit
 import ttkit.visualize
 from ttkit.errors import TTKitError
-from ttkit.plans import Plan, Transfer, all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter, topology
+from ttkit.plans import (
+    Plan,
+    Transfer,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    point_to_point,
+    reduce_scatter,
+    topology,
+)
 from ttkit.visualize.links import link_chart
 from ttkit.visualize.moments import owner, problem_of, size_text, step_pictures
 from ttkit.visualize.plan import draw_picture, draw_step
@@ -25,13 +37,32 @@ T3000, TORUS = topology("t3000"), topology("galaxy_torus")
 
 @st.composite
 def plans(draw):
-    mesh = grid(draw(st.integers(1, 5)), draw(st.integers(1, 5)), (draw(st.booleans()), draw(st.booleans())), draw(st.integers(1, 3)))
-    chips, axis, size = st.sampled_from(mesh.chips), draw(st.sampled_from([None, 0, 1])), draw(st.integers(1, 5000))
-    collective = draw(st.sampled_from([all_gather, reduce_scatter, all_reduce, all_to_all, "tree", broadcast, point_to_point]))
+    mesh = grid(
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 5)),
+        (draw(st.booleans()), draw(st.booleans())),
+        draw(st.integers(1, 3)),
+    )
+    chips, axis, size = (
+        st.sampled_from(mesh.chips),
+        draw(st.sampled_from([None, 0, 1])),
+        draw(st.integers(1, 5000)),
+    )
+    collective = draw(
+        st.sampled_from(
+            [all_gather, reduce_scatter, all_reduce, all_to_all, "tree", broadcast, point_to_point]
+        )
+    )
     if collective == "tree":
         return all_reduce(mesh, size, axis, algorithm="tree")
     if collective is broadcast:
-        return broadcast(mesh, size, draw(st.integers(0, len(mesh.groups(axis)[0]) - 1)), axis, waves=draw(st.integers(1, 4)))
+        return broadcast(
+            mesh,
+            size,
+            draw(st.integers(0, len(mesh.groups(axis)[0]) - 1)),
+            axis,
+            waves=draw(st.integers(1, 4)),
+        )
     if collective is point_to_point:
         return point_to_point(mesh, size, draw(chips), draw(chips), waves=draw(st.integers(1, 4)))
     return collective(mesh, size, axis)
@@ -45,18 +76,35 @@ def arrows_drawn(drawing):
 @given(plans(), st.data())
 def test_what_is_drawn_is_what_the_plan_does(plan, data):
     pictures = step_pictures(plan)
-    assert len(pictures) == len(plan.steps) + 1 and not pictures[0].arrows and not pictures[0].problem
+    assert (
+        len(pictures) == len(plan.steps) + 1 and not pictures[0].arrows and not pictures[0].problem
+    )
     for number, (picture, state) in enumerate(zip(pictures, plan.states(), strict=True)):
         assert picture.number == number
-        assert {chip: {one.chunk for one in held} for chip, held in picture.held.items()} == {chip: set(chunks) for chip, chunks in state.items()}
+        assert {chip: {one.chunk for one in held} for chip, held in picture.held.items()} == {
+            chip: set(chunks) for chip, chunks in state.items()
+        }
         for chip, held in picture.held.items():
             assert {one.chunk for one in held} <= set(picture.slots[chip])
             for one in held:
-                assert (one.parts, one.of) == ((len(state[chip][one.chunk]), plan.group_size) if "reduce" in plan.collective else (1, 1))
+                assert (one.parts, one.of) == (
+                    (len(state[chip][one.chunk]), plan.group_size)
+                    if "reduce" in plan.collective
+                    else (1, 1)
+                )
         if number:
-            assert all((a.source, a.destination) in plan.topology.pairs and not a.wrong for a in picture.arrows)
-            assert all((t.source, t.destination) == (a.source, a.destination) for a in picture.arrows for t in a.transfers)
-            assert Counter(t for a in picture.arrows for t in a.transfers) == Counter(plan.steps[number - 1])
+            assert all(
+                (a.source, a.destination) in plan.topology.pairs and not a.wrong
+                for a in picture.arrows
+            )
+            assert all(
+                (t.source, t.destination) == (a.source, a.destination)
+                for a in picture.arrows
+                for t in a.transfers
+            )
+            assert Counter(t for a in picture.arrows for t in a.transfers) == Counter(
+                plan.steps[number - 1]
+            )
     one = data.draw(st.sampled_from(pictures))
     for small in (False, True):
         assert arrows_drawn(draw_picture(one, small)) == len(one.arrows)
@@ -66,22 +114,40 @@ def test_what_is_drawn_is_what_the_plan_does(plan, data):
 @settings(max_examples=60, deadline=None)
 @given(plans().filter(lambda plan: plan.steps), st.data())
 def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
-    """One transfer goes elsewhere, brings something else or comes from elsewhere; chips and chunks that do not exist among them."""
+    """One transfer goes elsewhere, brings something else or comes from elsewhere; chips and
+    chunks that do not exist among them.
+    """
     number = data.draw(st.integers(0, len(plan.steps) - 1))
     steps = [list(step) for step in plan.steps]
     at = data.draw(st.integers(0, len(steps[number]) - 1))
     old = steps[number][at]
     chip = st.sampled_from([*plan.topology.chips, 99])
     chunk = st.integers(0, len(plan.sizes))
-    steps[number][at] = Transfer(data.draw(chip), data.draw(chip), data.draw(chunk), old.bytes, data.draw(st.booleans()))
-    bad = Plan(plan.collective, plan.topology, steps, plan.shard_bytes, plan.axis, plan.pieces, plan.links, plan.root, plan.destination)
+    steps[number][at] = Transfer(
+        data.draw(chip), data.draw(chip), data.draw(chunk), old.bytes, data.draw(st.booleans())
+    )
+    bad = Plan(
+        plan.collective,
+        plan.topology,
+        steps,
+        plan.shard_bytes,
+        plan.axis,
+        plan.pieces,
+        plan.links,
+        plan.root,
+        plan.destination,
+    )
     problem, where = problem_of(bad)
     pictures = step_pictures(bad)
     assert len(pictures) == len(steps) + 1
     for picture in pictures:
         for arrow in picture.arrows:
-            assert (arrow.wrong == "no cable") == ((arrow.source, arrow.destination) not in plan.topology.pairs)
-        assert arrows_drawn(draw_picture(picture)) == sum(not arrow.wrong for arrow in picture.arrows)
+            assert (arrow.wrong == "no cable") == (
+                (arrow.source, arrow.destination) not in plan.topology.pairs
+            )
+        assert arrows_drawn(draw_picture(picture)) == sum(
+            not arrow.wrong for arrow in picture.arrows
+        )
         assert (problem in draw_picture(picture).text) and picture.problem == problem
     if problem:
         assert where in chosen(bad)
@@ -89,10 +155,19 @@ def test_a_spoiled_plan_is_drawn_without_arrows_that_cannot_be(plan, data):
 
 
 def test_a_plan_that_cannot_be_shows_where():
-    bad = Plan("all_gather", T3000, [[Transfer(4, 0, 0)], [Transfer(4, 7, 0), Transfer(4, 5, 2)]], 4096)
+    bad = Plan(
+        "all_gather", T3000, [[Transfer(4, 0, 0)], [Transfer(4, 7, 0), Transfer(4, 5, 2)]], 4096
+    )
     drawing = draw_step(bad, 2)
-    assert "no cable" in drawing.svg() and "not held" in drawing.svg() and "<polygon" not in drawing.svg()
-    assert "step 2 of 2" in drawing.svg() and "chip 4 sends chunk 0 to chip 7, but no cable joins them" in drawing.text
+    assert (
+        "no cable" in drawing.svg()
+        and "not held" in drawing.svg()
+        and "<polygon" not in drawing.svg()
+    )
+    assert (
+        "step 2 of 2" in drawing.svg()
+        and "chip 4 sends chunk 0 to chip 7, but no cable joins them" in drawing.text
+    )
     assert "step 2 goes wrong" in strip(bad).svg()
     assert "no cable" in strip(bad).svg() and "no cable joins them" in strip(bad).text
 
@@ -102,36 +177,52 @@ def test_a_ring_goes_around_on_curves():
     picture = step_pictures(all_gather(TORUS, 64, axis=1, algorithm="one_way_ring"))[1]
     ways = {(a.source, a.destination) for a in picture.arrows}
     assert {(row[-1], row[0]) for row in TORUS.groups(1)} < ways
-    arcs = re.findall(r'<path d="M[^"]*C[^"]*" fill="none" stroke="var\(--wire\)"', draw_picture(picture).svg())
+    arcs = re.findall(
+        r'<path d="M[^"]*C[^"]*" fill="none" stroke="var\(--wire\)"', draw_picture(picture).svg()
+    )
     assert len(arcs) == 8
 
 
 def test_sums_fill_up_and_keep_their_colour():
     pictures = step_pictures(reduce_scatter(T3000, 8 * 512, axis=1))
     shares = [{one.parts for one in picture.held[0]} for picture in pictures]
-    assert shares[0] == {1} and max(shares[1]) == 2 and max(shares[-1]) == 4 == pictures[0].held[0][0].of
-    assert ">4/4<" in draw_picture(pictures[-1]).svg() and ">4/4<" not in draw_picture(pictures[1]).svg()
+    assert (
+        shares[0] == {1}
+        and max(shares[1]) == 2
+        and max(shares[-1]) == 4 == pictures[0].held[0][0].of
+    )
+    assert (
+        ">4/4<" in draw_picture(pictures[-1]).svg()
+        and ">4/4<" not in draw_picture(pictures[1]).svg()
+    )
 
 
 @pytest.mark.parametrize("small", [False, True])
 def test_a_rim_stands_off_its_box(small):
     svg = draw_picture(step_pictures(all_gather(topology("n300"), 64))[1], small).svg()
-    ((outside, line),) = re.findall(r'h([\d.]+)v[^v]*fill="none" stroke="var\(--ink\)" stroke-width="([\d.]+)"', svg)
+    ((outside, line),) = re.findall(
+        r'h([\d.]+)v[^v]*fill="none" stroke="var\(--ink\)" stroke-width="([\d.]+)"', svg
+    )
     inside = float(outside) - float(line)
     widths = {float(width) for width in re.findall(r"h([\d.]+)v", svg)}
-    assert inside in widths and any(2 <= inside - width < 3 for width in widths)  # of the box that was there before, and of the new one
+    # of the box that was there before, and of the new one
+    assert inside in widths and any(2 <= inside - width < 3 for width in widths)
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():
     plan = all_gather(topology("galaxy"), 1024, algorithm="snake", axis=None)
-    assert chosen(plan) == sorted(set(chosen(plan))) and {0, 1, 2, len(plan.steps)} < set(chosen(plan))
+    assert chosen(plan) == sorted(set(chosen(plan))) and {0, 1, 2, len(plan.steps)} < set(
+        chosen(plan)
+    )
     assert "Left out: steps 3, 4, 6, 7" in strip(plan).svg()
     assert "Left out" not in strip(all_gather(T3000, 1024)).svg()
 
 
 def test_a_plan_without_steps_has_pictures():
     plan = all_gather(topology("n150"), 1024)
-    assert strip(plan).svg() and draw_step(plan, 0).svg() and "<svg" in link_chart(plan)._repr_html_()
+    assert (
+        strip(plan).svg() and draw_step(plan, 0).svg() and "<svg" in link_chart(plan)._repr_html_()
+    )
 
 
 def test_there_is_no_such_step():
@@ -140,7 +231,14 @@ def test_there_is_no_such_step():
 
 
 def test_sizes_in_words():
-    assert [size_text(n) for n in (0, 1023, 1024, 1536, 1 << 20, 5 << 30)] == ["0 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "5 GiB"]
+    assert [size_text(n) for n in (0, 1023, 1024, 1536, 1 << 20, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1 KiB",
+        "1.5 KiB",
+        "1 MiB",
+        "5 GiB",
+    ]
 
 
 # ------------------------------------------------------------ in a notebook and on a terminal
@@ -165,8 +263,12 @@ def test_in_a_notebook_the_widget_is_followed_by_the_strip(monkeypatch):
     plan = all_gather(T3000, 4096, axis=1)
     ttkit.step_through(plan)
     widget, fallback = shown
-    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"].startswith("Run this cell")
-    assert fallback["text/html"] == plan._repr_html_() and fallback["text/plain"] == strip(plan).text
+    assert "application/vnd.jupyter.widget-view+json" in widget and widget["text/plain"].startswith(
+        "Run this cell"
+    )
+    assert (
+        fallback["text/html"] == plan._repr_html_() and fallback["text/plain"] == strip(plan).text
+    )
 
 
 def test_the_stepper_goes_back_and_on():
@@ -198,4 +300,6 @@ def test_a_chunk_has_the_colour_of_the_chip_that_it_is_named_after(collective, a
     plan = Plan(collective, T3000, [], 4096, axis, pieces=3)
     for chip, place in plan.topology.place.items():
         parts = plan.parts if collective == "all_to_all" else 1
-        assert {owner(plan, chunk) for part in range(parts) for chunk in plan.chunks_of(chip, part)} == {place}
+        assert {
+            owner(plan, chunk) for part in range(parts) for chunk in plan.chunks_of(chip, part)
+        } == {place}

@@ -1,4 +1,6 @@
-"""The printed tables, where the recorded cases of the repository do not look: parts of meshes, odd placements, failures."""
+"""The printed tables, where the recorded cases of the repository do not look: parts of meshes,
+odd placements, failures.
+"""
 
 import re
 
@@ -23,34 +25,62 @@ def cells(text):
 
 
 def slices(tensor):
-    return [[next((line for line in cell if line.startswith("[")), None) for cell in row] for row in cells(as_text(tensor_table(tensor)))]
+    return [
+        [next((line for line in cell if line.startswith("[")), None) for cell in row]
+        for row in cells(as_text(tensor_table(tensor)))
+    ]
 
 
 @pytest.mark.parametrize(
     "kinds, over, at, on_device, printed",
     [
-        ("S0 R", (2, 1), None, False, [["[0:4, :]", None, None, None], ["[4:8, :]", None, None, None]]),
+        (
+            "S0 R",
+            (2, 1),
+            None,
+            False,
+            [["[0:4, :]", None, None, None], ["[4:8, :]", None, None, None]],
+        ),
         # On devices ttnn takes the shards for those of the first places.
         ("S0 R", (2, 1), None, True, [["[0:4, :]", "[0:4, :]", None, None], [None] * 4]),
-        # An offset is forgotten: the places' own coordinates count, past the end the slice starts at 0.
+        # An offset is forgotten: the places' own coordinates count, past the end the slice starts
+        # at 0.
         ("R S1", (1, 2), (1, 1), False, [[None] * 4, [None, "[:, 0:8]", "[:, 0:8]", None]]),
         ("R S1", (1, 2), (1, 1), True, [["[:, 0:8]", "[:, 8:16]", None, None], [None] * 4]),
-        ("R S1", (2, 2), None, True, [["[:, 0:0]", "[:, 0:0]", "[:, 0:8]", "[:, 0:8]"], [None] * 4]),
+        (
+            "R S1",
+            (2, 2),
+            None,
+            True,
+            [["[:, 0:0]", "[:, 0:0]", "[:, 0:8]", "[:, 0:8]"], [None] * 4],
+        ),
         # Three axes over two: right on the host, of no size on devices.
         (
             "S0 S1 R",
             (2, 2, 2),
             None,
             False,
-            [["[0:4, 0:8]", "[0:4, 0:8]", "[0:4, 8:16]", "[0:4, 8:16]"], ["[4:8, 0:8]", "[4:8, 0:8]", "[4:8, 8:16]", "[4:8, 8:16]"]],
+            [
+                ["[0:4, 0:8]", "[0:4, 0:8]", "[0:4, 8:16]", "[0:4, 8:16]"],
+                ["[4:8, 0:8]", "[4:8, 0:8]", "[4:8, 8:16]", "[4:8, 8:16]"],
+            ],
         ),
         ("S0 S1 R", (2, 2, 2), None, True, [["[0:0, 0:0]"] * 4] * 2),
         # A negative dimension is cut, but printed as if every chip held the first part.
         ("R S-1", None, None, True, [["[:, 0:4]"] * 4] * 2),
     ],
 )
-def test_ttnn_prints_parts_of_meshes_in_its_own_way(mesh, place, kinds, over, at, on_device, printed):
-    tensor = place(np.zeros((8, 16), np.float32), kinds, over, at, mesh if on_device else None, dtype=ttnn.bfloat16)
+def test_ttnn_prints_parts_of_meshes_in_its_own_way(
+    mesh, place, kinds, over, at, on_device, printed
+):
+    tensor = place(
+        np.zeros((8, 16), np.float32),
+        kinds,
+        over,
+        at,
+        mesh if on_device else None,
+        dtype=ttnn.bfloat16,
+    )
     assert slices(tensor) == printed
 
 
@@ -66,11 +96,23 @@ def test_ttnn_prints_parts_of_meshes_in_its_own_way(mesh, place, kinds, over, at
         ("float16", "bfloat16", "TILE_LAYOUT", True),
     ],
 )
-def test_a_conversion_on_the_device_names_every_device(mesh, place, source, dtype, layout, everywhere):
-    tensor = place(np.zeros((8, 16), source), "S0 R", (2, 1), dtype=getattr(ttnn, dtype), layout=getattr(ttnn, layout))
+def test_a_conversion_on_the_device_names_every_device(
+    mesh, place, source, dtype, layout, everywhere
+):
+    tensor = place(
+        np.zeros((8, 16), source),
+        "S0 R",
+        (2, 1),
+        dtype=getattr(ttnn, dtype),
+        layout=getattr(ttnn, layout),
+    )
     named = [tuple(c) for c in tensor.tensor_topology().mesh_coords()]
-    assert [tuple(c) for c in tensor.device_coords()] == [(0, 0), (1, 0)] and len(ttnn.get_device_tensors(tensor)) == 2
-    assert named == ([(r, c) for r in range(2) for c in range(4)] if everywhere else [(0, 0), (1, 0)])
+    assert [tuple(c) for c in tensor.device_coords()] == [(0, 0), (1, 0)] and len(
+        ttnn.get_device_tensors(tensor)
+    ) == 2
+    assert named == (
+        [(r, c) for r in range(2) for c in range(4)] if everywhere else [(0, 0), (1, 0)]
+    )
     host = tensor.cpu()
     assert [tuple(c) for c in host.tensor_topology().mesh_coords()] == named
 
@@ -78,16 +120,29 @@ def test_a_conversion_on_the_device_names_every_device(mesh, place, source, dtyp
 def test_mesh_and_machine(mesh):
     assert cells(as_text(mesh_table(mesh)))[1][3] == ["Dev. ID: 7", "(1, 3)"]
     lines = as_text(system_table()).splitlines()
-    assert lines[1] == "SystemMesh Global Shape: MeshShape([2, 4])" and "Global Shape: (2, 4) | Local Shape: (2, 4)" in lines[5]
-    assert [cell[0] for row in cells("\n".join(lines)) for cell in row] == [f"Dev. ID: {d}" for d in (4, 0, 2, 6, 5, 1, 3, 7)]
+    assert (
+        lines[1] == "SystemMesh Global Shape: MeshShape([2, 4])"
+        and "Global Shape: (2, 4) | Local Shape: (2, 4)" in lines[5]
+    )
+    assert [cell[0] for row in cells("\n".join(lines)) for cell in row] == [
+        f"Dev. ID: {d}" for d in (4, 0, 2, 6, 5, 1, 3, 7)
+    ]
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_table_fits_the_terminal(monkeypatch, capsys, mesh, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    ttkit.visualize_tensor(ttkit.from_numpy(np.zeros((8, 4), np.float32), device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0)))
+    ttkit.visualize_tensor(
+        ttkit.from_numpy(
+            np.zeros((8, 4), np.float32),
+            device=mesh,
+            mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
+        )
+    )
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= width and max(len(line) for line in lines if line.startswith("┌")) == min(width, 125)
+    assert max(map(len, lines)) <= width and max(
+        len(line) for line in lines if line.startswith("┌")
+    ) == min(width, 125)
 
 
 @pytest.mark.parametrize("room", [ttkit, ttnn], ids=["ttkit", "ttnn"])

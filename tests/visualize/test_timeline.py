@@ -8,7 +8,14 @@ from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, LOOKS, Bar, Lane, Timeline, lanes_of
 from ttkit.words import short
 
-LANE = Lane((0,), (Bar("ttnn.linear", COMPUTE, 0, 2), Bar("all_gather", COMMUNICATION, 1, 6), Bar("exp", COMPUTE, 3, 4)))
+LANE = Lane(
+    (0,),
+    (
+        Bar("ttnn.linear", COMPUTE, 0, 2),
+        Bar("all_gather", COMMUNICATION, 1, 6),
+        Bar("exp", COMPUTE, 3, 4),
+    ),
+)
 
 
 def axes(*lanes):
@@ -17,17 +24,31 @@ def axes(*lanes):
 
 def test_exposed_is_what_no_computing_hides():
     assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spent(COMPUTE) == 3
-    assert lanes_of({1: [], 0: LANE.bars, 2: LANE.bars}, join=True) == (Lane((0, 2), LANE.bars), Lane((1,), ()))
-    nested = Lane((0,), (Bar("long", COMPUTE, 0, 9), Bar("short", COMPUTE, 1, 2), Bar("send", COMMUNICATION, 3, 10)))
+    assert lanes_of({1: [], 0: LANE.bars, 2: LANE.bars}, join=True) == (
+        Lane((0, 2), LANE.bars),
+        Lane((1,), ()),
+    )
+    nested = Lane(
+        (0,),
+        (
+            Bar("long", COMPUTE, 0, 9),
+            Bar("short", COMPUTE, 1, 2),
+            Bar("send", COMMUNICATION, 3, 10),
+        ),
+    )
     assert nested.exposed == [(9, 10)]
 
 
 def test_bars_are_to_scale_and_not_told_by_colour_alone():
     ax = axes(LANE, Lane((1,), (Bar("exp", COMPUTE, 0, 8),)))
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["chip 0", "chip 1"] and ax.get_xlim() == (0, 8)
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        "chip 0",
+        "chip 1",
+    ] and ax.get_xlim() == (0, 8)
     assert spans(ax, LOOKS[COMPUTE][0]) == [(0, 0, 2), (0, 3, 4), (1, 0, 8)]
     assert spans(ax, LOOKS[COMMUNICATION][0], "\\\\") == [(0, 1, 6)]
-    assert spans(ax, LOOKS[COMMUNICATION][0], "//") == [(0, 2, 3), (0, 4, 6)]  # exposed, on top of it
+    # exposed, on top of it
+    assert spans(ax, LOOKS[COMMUNICATION][0], "//") == [(0, 2, 3), (0, 4, 6)]
     assert {"linear", "all_gather", "exp"} <= {text.get_text() for text in ax.texts}
     samples = ax.get_legend().get_patches()
     assert len({patch.get_hatch() for patch in samples[:3]}) == 3
@@ -39,7 +60,10 @@ def test_a_name_stands_in_its_bar_only_where_it_fits():
 
 
 def test_thousands_of_short_bars_stay_a_small_picture():
-    bars = tuple(Bar(f"op{i}", COMMUNICATION if i % 7 == 0 else COMPUTE, i * 1e-6, (i + 1) * 1e-6) for i in range(20_000))
+    bars = tuple(
+        Bar(f"op{i}", COMMUNICATION if i % 7 == 0 else COMPUTE, i * 1e-6, (i + 1) * 1e-6)
+        for i in range(20_000)
+    )
     assert len(Timeline("many, modelled", (Lane((0,), bars),))._repr_html_()) < 40_000
 
 
@@ -47,18 +71,45 @@ def test_nothing_that_takes_time():
     assert [text.get_text() for text in axes().texts] == ["nothing that takes modelled time"]
 
 
-@pytest.mark.parametrize(("chips", "label"), [((0,), "chip 0"), ((0, 1, 2, 3, 6), "chips 0-3, 6 alike"), (range(0, 64, 3), "…")])
+@pytest.mark.parametrize(
+    ("chips", "label"),
+    [((0,), "chip 0"), ((0, 1, 2, 3, 6), "chips 0-3, 6 alike"), (range(0, 64, 3), "…")],
+)
 def test_the_label_of_a_lane(chips, label):
     assert label in Lane(tuple(chips), ()).label and len(Lane(tuple(chips), ()).label) < 65
 
 
 def test_short():
-    assert [short(v, "B") for v in (0, 1, 999, 1000, 999_499, 999_500, 1.5e9)] == ["0", "1 B", "999 B", "1 kB", "999 kB", "1 MB", "1.5 GB"]
-    assert [short(v, "s") for v in (2.0, 0.25, 1.234e-6, 3e-9, 1e-12)] == ["2 s", "250 ms", "1.23 µs", "3 ns", "0.001 ns"]
+    assert [short(v, "B") for v in (0, 1, 999, 1000, 999_499, 999_500, 1.5e9)] == [
+        "0",
+        "1 B",
+        "999 B",
+        "1 kB",
+        "999 kB",
+        "1 MB",
+        "1.5 GB",
+    ]
+    assert [short(v, "s") for v in (2.0, 0.25, 1.234e-6, 3e-9, 1e-12)] == [
+        "2 s",
+        "250 ms",
+        "1.23 µs",
+        "3 ns",
+        "0.001 ns",
+    ]
 
 
 def test_a_report_escapes_and_keeps_words_whole():
-    report = Report("a < b, [red]modelled[/red]", ("<name", "size"), [("x" * 40, "[bold]1")] * 2, ("all & sundry", "2"))
+    report = Report(
+        "a < b, [red]modelled[/red]",
+        ("<name", "size"),
+        [("x" * 40, "[bold]1")] * 2,
+        ("all & sundry", "2"),
+    )
     text, html = repr(report), report._repr_html_()
-    assert "x" * 40 in text and "[bold]1" in text and "[red]modelled[/red]" in text and "all & sundry" in text
+    assert (
+        "x" * 40 in text
+        and "[bold]1" in text
+        and "[red]modelled[/red]" in text
+        and "all & sundry" in text
+    )
     assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4

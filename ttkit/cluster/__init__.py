@@ -1,4 +1,5 @@
-"""From a folder of files to running ranks: bindings and hosts read and checked, mpirun's command, its launch.
+"""From a folder of files to running ranks: bindings and hosts read and checked, mpirun's
+command, its launch.
 
 Example:
     >>> from ttkit import cluster
@@ -19,7 +20,8 @@ _NAMES = {
     "cluster.doctor": "examine",
     "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.lint": "lint_path",
-    "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for descriptor_path read_descriptor",
+    "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for "
+    "descriptor_path read_descriptor",
     "hardware.findings": "Finding",
     "hardware.mgd_write": "write_descriptor",
 }

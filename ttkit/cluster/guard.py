@@ -1,13 +1,15 @@
-"""The process that sees to it that no rank outlives its launch: `python guard.py PID_OF_MPIRUN ITS_FOLDER`, with a pipe from the launcher
-as input.
+"""The process that sees to it that no rank outlives its launch:
 
-mpirun stops its ranks when it is asked to, but not when it is killed, and not always when its launcher is killed (in two of
-twelve tries they stayed). So this process notes every second who is below mpirun. A word in the pipe says that all ended well. The
-pipe's end without a word says that the launcher stops or is gone, and the same holds when mpirun goes without a word: then
-mpirun is asked to stop, and what it leaves behind on this host is killed.
+`python guard.py PID_OF_MPIRUN ITS_FOLDER`, with a pipe from the launcher as input.
 
-It imports nothing but the standard library, so that it starts fast and works whatever the ranks do to their environment.
-"""
+mpirun stops its ranks when it is asked to, but not when it is killed, and not always when its
+launcher is killed (in two of twelve tries they stayed). So this process notes every second who is
+below mpirun. A word in the pipe says that all ended well. The pipe's end without a word says that
+the launcher stops or is gone, and the same holds when mpirun goes without a word: then mpirun is
+asked to stop, and what it leaves behind on this host is killed.
+
+It imports nothing but the standard library, so that it starts fast and works whatever the ranks do
+to their environment."""
 
 import contextlib
 import os
@@ -22,11 +24,14 @@ LOOK_S = 1.0  # how often it notes who is below mpirun
 GRACE_S = 6.0  # how long mpirun may take to stop its ranks; measured: 0.3 s
 LEFT_S = 0.5  # how long the ranks of an mpirun that is gone may take to end by themselves
 
-Family = dict[int, str]  # process id -> when it started, since a number can be given to another process
+# process id -> when it started, since a number can be given to another process
+Family = dict[int, str]
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; [] when there is no such process, or only its entry waits to be read."""
+    """Fields of /proc/PID/stat from the state on; [] when there is no such process, or only its
+    entry waits to be read.
+    """
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -57,7 +62,9 @@ def below(pid: int) -> Family:
 
 
 def of_job(pid: int) -> Family:
-    """Processes that an mpirun of Open MPI 5 has started here, also when it is gone: their environment names their job by its process id."""
+    """Processes that an mpirun of Open MPI 5 has started here, also when it is gone: their
+    environment names their job by its process id.
+    """
     found: Family = {}
     name = re.compile(rb"(?:^|\0)PMIX_NAMESPACE=prterun-[^\0]*-%d@" % pid)
     for each in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -86,7 +93,8 @@ def watch(pid: int) -> None:
     while (word := said(LOOK_S)) is None and alive(mpirun):
         family |= below(pid)
     if word is None:
-        word = said(LOOK_S)  # mpirun is gone: the launcher sees that too, and says so if all is well
+        # mpirun is gone: the launcher sees that too, and says so if all is well
+        word = said(LOOK_S)
     if word:
         return
     family |= below(pid)
@@ -97,7 +105,9 @@ def watch(pid: int) -> None:
 
 
 def stop(family: Family, number: int | None, seconds: float) -> None:
-    """Send a signal to those that still run, and wait until they have ended, at most some seconds."""
+    """Send a signal to those that still run, and wait until they have ended, at most some
+    seconds.
+    """
     for pid in alive(family) if number is not None else ():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Which hosts a cluster has: hosts.txt (Open MPI's hostfile), hosts.json (MLX's), rankfiles; each converted into the others."""
+"""Which hosts a cluster has: hosts.txt (Open MPI's hostfile), hosts.json (MLX's), rankfiles;
+each converted into the others.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Any
 from ttkit.cluster.documents import did_you_mean, read_json, read_text
 from ttkit.errors import fail
 
-# What may stand in a host's name: it becomes a word of mpirun's and ssh's command lines, so it must not look like an option.
+# What may stand in a host's name: it becomes a word of mpirun's and ssh's command lines, so it must
+# not look like an option.
 NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9_.@%:\-]*|\[[0-9A-Fa-f:.]+\]")
 RANK_LINE = re.compile(r"rank\s+(\d{1,6})\s*=\s*(\S+)\s+slots?\s*=\s*(\S+)\s*", re.IGNORECASE)
 MAX_SLOTS = 10_000
@@ -20,7 +23,9 @@ MAX_SLOTS = 10_000
 
 @dataclass(frozen=True)
 class Host:
-    """One host: its name for ssh and MPI, how many ranks it takes, its addresses (of hosts.json), its line in the file."""
+    """One host: its name for ssh and MPI, how many ranks it takes, its addresses (of
+    hosts.json), its line in the file.
+    """
 
     name: str
     slots: int = 1
@@ -39,7 +44,8 @@ class RankSlot:
 
 
 def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
-    """The hosts of a hosts.txt or hosts.json, in the order of the file; a host named twice has its slots added.
+    """The hosts of a hosts.txt or hosts.json, in the order of the file; a host named twice has
+    its slots added.
 
     Raises:
         TTKitError: not there, not of either form, with the line.
@@ -52,7 +58,9 @@ def read_hosts(path: str | os.PathLike[str]) -> tuple[Host, ...]:
     merged: dict[str, Host] = {}
     for host in hosts:
         had = merged.get(host.name, replace(host, slots=0, ips=()))
-        merged[host.name] = replace(had, slots=had.slots + host.slots, ips=tuple(dict.fromkeys(had.ips + host.ips)))
+        merged[host.name] = replace(
+            had, slots=had.slots + host.slots, ips=tuple(dict.fromkeys(had.ips + host.ips))
+        )
     if not merged:
         fail(f"read {path}", "it names no host", "one line 'host slots=1' for each host")
     return tuple(merged.values())
@@ -68,10 +76,22 @@ def _from_text(path: str | os.PathLike[str]) -> Iterable[Host]:
         for word in words[1:]:
             key, _, value = word.partition("=")
             if key not in ("slots", "max_slots", "max-slots"):
-                hint = did_you_mean(key, ["slots", "max_slots"]) or "one line 'host slots=1' for each host"
+                hint = (
+                    did_you_mean(key, ["slots", "max_slots"])
+                    or "one line 'host slots=1' for each host"
+                )
                 fail(asked, f"'{word[:40]}' is not known after a host's name", hint)
-            if not (value.isascii() and value.isdigit() and len(value) < 6 and 0 < int(value) <= MAX_SLOTS):
-                fail(asked, f"{key} must be a whole number from 1 to {MAX_SLOTS}, got '{value[:40]}'", "give one slot for each rank on that host")
+            if not (
+                value.isascii()
+                and value.isdigit()
+                and len(value) < 6
+                and 0 < int(value) <= MAX_SLOTS
+            ):
+                fail(
+                    asked,
+                    f"{key} must be a whole number from 1 to {MAX_SLOTS}, got '{value[:40]}'",
+                    "give one slot for each rank on that host",
+                )
             slots = int(value) if key == "slots" else slots
         yield Host(_name(asked, words[0]), slots, (), number)
 
@@ -92,13 +112,21 @@ def _from_json(path: str | os.PathLike[str]) -> Iterable[Host]:
             fail(asked, "'ips' must be a list of addresses", cure)
         unknown = [key for key in entry if key not in ("ssh", "ips", "rdma")]
         if unknown:
-            fail(asked, f"{unknown[0][:40]!r} is not known", did_you_mean(unknown[0], ["ssh", "ips"]) or cure)
+            fail(
+                asked,
+                f"{unknown[0][:40]!r} is not known",
+                did_you_mean(unknown[0], ["ssh", "ips"]) or cure,
+            )
         yield Host(_name(asked, entry["ssh"]), 1, tuple(_name(asked, ip) for ip in ips))
 
 
 def _name(asked: str, name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > 253:
-        fail(asked, f"{name[:60]!r} is not a host's name", "letters, digits, '.', '-' and '_', as in metal-wh-01 or user@10.0.0.1")
+        fail(
+            asked,
+            f"{name[:60]!r} is not a host's name",
+            "letters, digits, '.', '-' and '_', as in metal-wh-01 or user@10.0.0.1",
+        )
     return name
 
 
@@ -122,7 +150,9 @@ def hosts_json(hosts: Iterable[Host]) -> str:
           {"ssh": "a", "ips": ["10.0.0.1"]}
         ]
     """
-    entries: list[Any] = [{"ssh": host.name, "ips": list(host.ips)} for host in hosts for _ in range(host.slots)]
+    entries: list[Any] = [
+        {"ssh": host.name, "ips": list(host.ips)} for host in hosts for _ in range(host.slots)
+    ]
     return "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n]\n"
 
 
@@ -146,8 +176,14 @@ def read_rankfile(path: str | os.PathLike[str]) -> tuple[RankSlot, ...]:
     ranks = [entry.rank for entry in entries]
     if ranks != list(range(len(ranks))) or not ranks:
         got = str(ranks if len(ranks) < 20 else ranks[:20] + ["..."])  # type: ignore[operator]
-        wrong = next((entry.line for number, entry in enumerate(entries) if entry.rank != number), 1)
-        fail(f"read {path}:{wrong}", f"ranks must be numbered from 0, each once. Got: {got}", "one line 'rank N=host slot=S' for each rank")
+        wrong = next(
+            (entry.line for number, entry in enumerate(entries) if entry.rank != number), 1
+        )
+        fail(
+            f"read {path}:{wrong}",
+            f"ranks must be numbered from 0, each once. Got: {got}",
+            "one line 'rank N=host slot=S' for each rank",
+        )
     return tuple(entries)
 
 

@@ -1,13 +1,15 @@
-"""The keeper: a small process between a notebook and its cluster. It starts the controller and mpirun, says when one of them
-ends and why, and takes everything down when its owner says so or is gone, by whatever end: its standard input is the lease.
+"""The keeper: a small process between a notebook and its cluster.
+
+It starts the controller and mpirun, says when one of them ends and why, and takes everything down
+when its owner says so or is gone, by whatever end: its standard input is the lease.
 
     notebook -- keeper -+- controller (ipyparallel's hub and schedulers)
                         +- mpirun -+- engine, rank 0
                                    +- engine, rank 1
 
-It is given a folder with an order in it (see Keeping) and writes lines of JSON: {"started": {name: pid}}, then for each part
-that ends {"ended": name, "code": 1, "said": "its last lines"}, a code below 0 being a signal.
-"""
+It is given a folder with an order in it (see Keeping) and writes lines of JSON: {"started": {name:
+pid}}, then for each part that ends {"ended": name, "code": 1, "said": "its last lines"}, a code
+below 0 being a signal."""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from ttkit.cluster.lease import adopt_orphans, die_with_parent
 
 ORDER = "order.json"
 LOOK_EVERY_S = 0.1
-MPIRUN_S = 4.0  # for mpirun to say that a rank has ended, and why; measured: 0.3 s on a quiet machine
+# for mpirun to say that a rank has ended, and why; measured: 0.3 s on a quiet machine
+MPIRUN_S = 4.0
 GRACE_S = 2.0  # for mpirun to stop its ranks and to remove its own files; measured: 0.2 s
 SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
 SHARED_MEMORY = Path("/dev/shm")
@@ -36,11 +39,12 @@ LAST_BYTES = 20_000  # of a log, said when its process ends
 
 
 class Keeping:
-    """What is kept: the order is {"commands": {name: [word, ...]}, "environment": {...}}; its folder is removed at the end.
+    """What is kept: the order is {"commands": {name: [word, ...]}, "environment": {...}}; its
+    folder is removed at the end.
 
-    With {"tell": [name, file]} the process of that name gets the JSON file of that name, in one line, as soon as it is there: ranks on
-    other hosts cannot read it, and a command line could be read by others.
-    """
+    With {"tell": [name, file]} the process of that name gets the JSON file of that name, in one
+    line, as soon as it is there: ranks on other hosts cannot read it, and a command line could be
+    read by others."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -49,7 +53,8 @@ class Keeping:
         self.parts: dict[str, subprocess.Popen[bytes]] = {}
         self.told: set[str] = set()
         self.ranks: dict[int, psutil.Process] = {}
-        self.gone: tuple[int, float] | None = None  # the first rank that ended by itself, and when that was seen
+        # the first rank that ended by itself, and when that was seen
+        self.gone: tuple[int, float] | None = None
         self.tell_file: Path | None = None
         self.tell_pipe: IO[bytes] | None = None
         told, file = order.get("tell") or ("", "")
@@ -58,7 +63,14 @@ class Keeping:
             stdin = subprocess.PIPE if name == told else subprocess.DEVNULL
             with open(self.log(name), "wb") as log:
                 try:
-                    part = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=log, env=order["environment"], preexec_fn=die_with_parent())
+                    part = subprocess.Popen(
+                        command,
+                        stdin=stdin,
+                        stdout=log,
+                        stderr=log,
+                        env=order["environment"],
+                        preexec_fn=die_with_parent(),
+                    )
                 except OSError as error:
                     self.told.add(name)
                     tell(ended=name, code=127, said=str(error))
@@ -99,17 +111,25 @@ class Keeping:
         """Tell the owner, once, that a part has ended."""
         if name not in self.told:
             self.told.add(name)
-            tell(ended=name, code=code, rank=rank, said=self.log(name).read_bytes()[-LAST_BYTES:].decode(errors="replace"))
+            tell(
+                ended=name,
+                code=code,
+                rank=rank,
+                said=self.log(name).read_bytes()[-LAST_BYTES:].decode(errors="replace"),
+            )
 
     def watch_ranks(self) -> None:
-        """See to it that a rank that ends is noticed. mpirun does so, and knows why; but not always where the rank ends before it has
-        joined MPI, while others do (seen in 1 of 4 starts), nor where it leaves with code 0.
+        """See to it that a rank that ends is noticed. mpirun does so, and knows why; but not
+        always where the rank ends before it has joined MPI, while others do (seen in 1 of 4
+        starts), nor where it leaves with code 0.
         """
         if self.gone is None:
             for file in self.folder.glob(pid_file("*")):
                 rank = int(file.name.removeprefix("rank").removesuffix(".pid"))
                 try:
-                    process = self.ranks.get(rank) or self.ranks.setdefault(rank, psutil.Process(int(file.read_text())))
+                    process = self.ranks.get(rank) or self.ranks.setdefault(
+                        rank, psutil.Process(int(file.read_text()))
+                    )
                     ended = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
                 except psutil.NoSuchProcess:
                     ended = True
@@ -129,7 +149,8 @@ class Keeping:
         while any(part.poll() is None for part in self.parts.values()) and time.monotonic() < until:
             time.sleep(0.02)
         this = psutil.Process()
-        while left := this.children(recursive=True):  # orphans below us are our children: see adopt_orphans
+        # orphans below us are our children: see adopt_orphans
+        while left := this.children(recursive=True):
             for process in left:
                 try:
                     process.kill()

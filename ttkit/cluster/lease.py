@@ -15,7 +15,9 @@ LOOK_EVERY_S = 0.5
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What to run in a child before its program starts, so that Linux kills it when the thread that started it ends."""
+    """What to run in a child before its program starts, so that Linux kills it when the thread
+    that started it ends.
+    """
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up here: nothing may be loaded between fork and exec
@@ -23,7 +25,9 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def adopt_orphans() -> None:
-    """Whatever is started below this process and loses its own parent becomes its child, not init's (Linux only)."""
+    """Whatever is started below this process and loses its own parent becomes its child, not
+    init's (Linux only).
+    """
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
@@ -31,12 +35,12 @@ def adopt_orphans() -> None:
 def hold() -> None:
     """End this process when its parent ends: at once on Linux, within a second elsewhere.
 
-    Of an engine on another host the parent is Open MPI's daemon there. That one ends, and its ranks with it, when the connection to its
-    mpirun does: at once when mpirun ends, by whatever signal, and 30 s after the network between them is gone (ACROSS_HOSTS in `command`).
+    Of an engine on another host the parent is Open MPI's daemon there. That one ends, and its ranks
+    with it, when the connection to its mpirun does: at once when mpirun ends, by whatever signal,
+    and 30 s after the network between them is gone (ACROSS_HOSTS in `command`).
 
-    The thread asks for the parent's number, which changes when the parent ends, not whether that process is there: a killed
-    parent whose own parent does not wait for it is there for ever.
-    """
+    The thread asks for the parent's number, which changes when the parent ends, not whether that
+    process is there: a killed parent whose own parent does not wait for it is there for ever."""
     parent = os.getppid()
     protect = die_with_parent()
     if protect:

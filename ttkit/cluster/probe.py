@@ -1,4 +1,5 @@
-"""What `ttkit doctor` runs on every host, by whatever Python is there and with nothing but its standard library: ttkit may not be there yet.
+"""What `ttkit doctor` runs on every host, by whatever Python is there and with nothing but its
+standard library: ttkit may not be there yet.
 
     doctor -> probe   {"folder", "mpirun", "excluded", "open"}
     probe -> doctor   what is there, and a TCP port that is open for the other hosts
@@ -19,7 +20,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")  # what must be the same on all hosts
+# what must be the same on all hosts
+CODE = (".py", ".sh", ".yaml", ".yml", ".json", ".textproto", ".toml", ".txt")
 CODE_BYTES = 1 << 20  # a bigger file is data
 FILES = 20_000
 REACH_S = 2.0
@@ -30,12 +32,18 @@ def code(folder, excluded):
     """{file: digest} of the code in a folder."""
     found = {}
     for where, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not any(fnmatch.fnmatch(name, pattern) for pattern in excluded))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not any(fnmatch.fnmatch(name, pattern) for pattern in excluded)
+        )
         for name in sorted(files):
             path = os.path.join(where, name)
             if name.endswith(CODE) and os.path.isfile(path) and os.path.getsize(path) <= CODE_BYTES:
                 with open(path, "rb") as file:
-                    found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()[:12]
+                    found[os.path.relpath(path, folder)] = hashlib.sha256(file.read()).hexdigest()[
+                        :12
+                    ]
         if len(found) > FILES:
             break
     return found
@@ -44,7 +52,13 @@ def code(folder, excluded):
 def said(words, seconds):
     """(exit code, output) of a command; (None, why) where it cannot be run or takes too long."""
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+        )
     except subprocess.TimeoutExpired:
         return None, f"no answer in {seconds:g} s"
     except OSError as error:
@@ -55,7 +69,9 @@ def said(words, seconds):
 def version_of_ttkit(folder):
     """What a rank that starts in the folder imports: its version, or why it does not import."""
     text = "import ttkit; print(ttkit.__version__)"
-    status, out = said([sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); {text}"], 10)
+    status, out = said(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); {text}"], 10
+    )
     last = (out.strip().splitlines() or [""])[-1]
     return {"version": last} if status == 0 else {"wrong": last}
 
@@ -65,18 +81,31 @@ def mpi(named):
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
     os.environ.setdefault("HOME", os.path.expanduser("~"))  # Open MPI does not start without one
     status, out = said([path, "--version"], 10) if path else (None, "")
-    return {"path": path, "version": out.strip().splitlines()[0] if status == 0 and out.strip() else ""}
+    return {
+        "path": path,
+        "version": out.strip().splitlines()[0] if status == 0 and out.strip() else "",
+    }
 
 
 def devices(asked_to_open):
     """The PCIe devices, whether ttnn is there, and where asked how many chips it finds."""
     folder = "/dev/tenstorrent"
-    found: dict[str, object] = {"numbers": sorted(int(name) for name in os.listdir(folder) if name.isdigit()) if os.path.isdir(folder) else []}
+    found: dict[str, object] = {
+        "numbers": sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+        if os.path.isdir(folder)
+        else []
+    }
     found["ttnn"] = importlib.util.find_spec("ttnn") is not None
     if asked_to_open and all(found.values()):
-        status, out = said([sys.executable, "-c", "import ttnn; print('chips', ttnn.get_num_devices())"], OPEN_S)
+        status, out = said(
+            [sys.executable, "-c", "import ttnn; print('chips', ttnn.get_num_devices())"], OPEN_S
+        )
         last = (out.strip().splitlines() or [""])[-1]
-        found["chips"] = int(last.split()[1]) if status == 0 and last.startswith("chips ") else f"ttnn does not open them: {last[:200]}"
+        found["chips"] = (
+            int(last.split()[1])
+            if status == 0 and last.startswith("chips ")
+            else f"ttnn does not open them: {last[:200]}"
+        )
     return found
 
 
@@ -94,7 +123,12 @@ def main():
     asked = json.loads(sys.stdin.readline())
     folder, there = asked["folder"], os.path.isdir(asked["folder"])
     both = socket.has_dualstack_ipv6()
-    listening = socket.create_server(("", 0), family=socket.AF_INET6 if both else socket.AF_INET, backlog=128, dualstack_ipv6=both)
+    listening = socket.create_server(
+        ("", 0),
+        family=socket.AF_INET6 if both else socket.AF_INET,
+        backlog=128,
+        dualstack_ipv6=both,
+    )
     answer = {
         "name": socket.gethostname(),
         "folder": there,
@@ -103,13 +137,17 @@ def main():
         "code": code(folder, asked["excluded"]) if there else {},
         "mpi": mpi(asked["mpirun"]),
         "devices": devices(asked["open"]),
-        "seen": os.environ.get("SSH_CONNECTION", "").split(),  # the caller's address and port, ours and sshd's
+        # the caller's address and port, ours and sshd's
+        "seen": os.environ.get("SSH_CONNECTION", "").split(),
         "port": listening.getsockname()[1],
     }
     print(json.dumps(answer), flush=True)
     others = json.loads(sys.stdin.readline() or "[]")
     with ThreadPoolExecutor(32) as pool:
-        print(json.dumps([host for host in pool.map(lambda other: reach(*other), others) if host]), flush=True)
+        print(
+            json.dumps([host for host in pool.map(lambda other: reach(*other), others) if host]),
+            flush=True,
+        )
     sys.stdin.readline()  # the port stays open until all the others have tried it
 
 

@@ -1,4 +1,6 @@
-"""The notebook's side of the keeper: start the processes of a cluster, hear how they end, stop them."""
+"""The notebook's side of the keeper: start the processes of a cluster, hear how they end, stop
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from ttkit.cluster.report import MARK, Report, parsed, read_report
 
 STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
 LAST_LINES = 8
-CHATTER = re.compile(rb"[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)")  # about their own comings and goings
+# about their own comings and goings
+CHATTER = re.compile(rb"[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)")
 REPORT = re.compile(TAG.pattern + MARK.encode() + rb"(.*)\n")
 
 
@@ -52,43 +55,79 @@ class Ended:
         """
         lost = LOST.search(self.said)
         if lost:
-            return f"host {lost['host']}{ranks_on(lost['host'], self.hosts)} does not answer any more; the ranks on the other hosts were stopped"
-        match = next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None) if self.name == "mpirun" else None
+            return (
+                f"host {lost['host']}{ranks_on(lost['host'], self.hosts)} does not answer any "
+                "more; the ranks on the other hosts were stopped"
+            )
+        match = (
+            next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None)
+            if self.name == "mpirun"
+            else None
+        )
         blamed = int(match["rank"]) if match else self.rank
-        noticed = {int(tag[1]) for line in self.said.encode().splitlines() if CLOSED.encode() in line and (tag := TAG.search(line))}
+        noticed = {
+            int(tag[1])
+            for line in self.said.encode().splitlines()
+            if CLOSED.encode() in line and (tag := TAG.search(line))
+        }
         if blamed in noticed:
             return f"{ended_first(noticed, ranks)}; the others were stopped with it"
         if blamed is None:
             text = f"{self.name} {_how(self.code)}"
         else:
             how = match["how"] if match else ""
-            how = f"exited with code {how}" if how.lstrip("-").isdigit() else f"was killed by {how}" if how.startswith("signal") else how or "ended"
-            text = f"rank {blamed} of {ranks} {how}" + ("; the others were stopped with it" if ranks > 1 else "")
+            how = (
+                f"exited with code {how}"
+                if how.lstrip("-").isdigit()
+                else f"was killed by {how}"
+                if how.startswith("signal")
+                else how or "ended"
+            )
+            text = f"rank {blamed} of {ranks} {how}" + (
+                "; the others were stopped with it" if ranks > 1 else ""
+            )
         last = _last_lines(self.said.encode(), blamed)
-        return "\n".join([text + ("; the last lines:" if last else ""), *(f"  {line}" for line in last)])
+        return "\n".join(
+            [text + ("; the last lines:" if last else ""), *(f"  {line}" for line in last)]
+        )
 
 
 def _how(code: int) -> str:
     if code >= 0:
         return f"ended with code {code}"
-    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
+    name = (
+        signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
+    )
     return f"was killed by signal {-code} ({name})"
 
 
 def _last_lines(said: bytes, rank: int | None) -> list[str]:
-    """The last lines of one rank in mpirun's output, without tags; of all where no rank is to blame."""
+    """The last lines of one rank in mpirun's output, without tags; of all where no rank is to
+    blame.
+    """
     lines = []
     for line in said.splitlines():
         match = TAG.search(line)
         text = line[match.end() :] if match else line
-        if not text.strip() or CHATTER.match(text) or text.startswith(MARK.encode()) or (rank is not None and (match is None or int(match[1]) != rank)):
+        if (
+            not text.strip()
+            or CHATTER.match(text)
+            or text.startswith(MARK.encode())
+            or (rank is not None and (match is None or int(match[1]) != rank))
+        ):
             continue
-        lines.append((f"rank {int(match[1])}: " if match and rank is None else "") + text.decode(errors="replace").rstrip())
+        lines.append(
+            (f"rank {int(match[1])}: " if match and rank is None else "")
+            + text.decode(errors="replace").rstrip()
+        )
     return lines[-LAST_LINES:]
 
 
 class Processes:
-    """The processes of one start of a cluster. Its folder holds their logs and keys, and is removed with them."""
+    """The processes of one start of a cluster.
+
+    Its folder holds their logs and keys, and is removed with them.
+    """
 
     def __init__(
         self,
@@ -108,7 +147,8 @@ class Processes:
         self._on_end, self._hosts = on_end, tuple(hosts)
         self.owner = os.getpid()
         leftovers.sweep()
-        self.folder = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX))  # readable by nobody else: the keys are in it
+        # readable by nobody else: the keys are in it
+        self.folder = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX))
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
         self._reports: dict[int, bytes] = {}  # the last ones of ranks on other hosts
@@ -118,10 +158,15 @@ class Processes:
         try:
             leftovers.record(self.folder, [self.owner])
             commands, environment = prepare(self.folder)
-            (self.folder / ORDER).write_text(json.dumps({"commands": commands, "environment": environment, "tell": list(tell)}))
-            # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which would then stop all ranks.
+            (self.folder / ORDER).write_text(
+                json.dumps({"commands": commands, "environment": environment, "tell": list(tell)})
+            )
+            # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which
+            # would then stop all ranks.
             words = [*python_command("keeper"), str(self.folder)]
-            self._keeper = subprocess.Popen(words, stdin=at_keeper, stdout=subprocess.PIPE, start_new_session=True)
+            self._keeper = subprocess.Popen(
+                words, stdin=at_keeper, stdout=subprocess.PIPE, start_new_session=True
+            )
             leftovers.record(self.folder, [self.owner, self._keeper.pid])
         except BaseException:
             os.close(self._lease)
@@ -140,7 +185,11 @@ class Processes:
             if "started" in event:
                 self.pids |= event["started"]
             else:
-                self._note(Ended(event["ended"], event["code"], event["said"], event.get("rank"), self._hosts))
+                self._note(
+                    Ended(
+                        event["ended"], event["code"], event["said"], event.get("rank"), self._hosts
+                    )
+                )
         stdout.close()
         self._note(Ended("keeper", self._keeper.wait()))
 
@@ -161,7 +210,9 @@ class Processes:
                     if found := REPORT.search(line):
                         self._reports[int(found[1])] = found[2]
             self._read = place
-        return parsed(self._reports[rank]) if rank in self._reports else read_report(self.folder, rank)
+        return (
+            parsed(self._reports[rank]) if rank in self._reports else read_report(self.folder, rank)
+        )
 
     def stop(self) -> None:
         """Stop all of them and remove the folder; done when this returns."""
@@ -169,7 +220,8 @@ class Processes:
             return
         self._stopping = True
         with contextlib.suppress(OSError):
-            os.write(self._lease, b"stop")  # closing alone says nothing where a forked child of ours has the pipe too
+            # closing alone says nothing where a forked child of ours has the pipe too
+            os.write(self._lease, b"stop")
         os.close(self._lease)
         try:
             self._keeper.wait(STOP_S)

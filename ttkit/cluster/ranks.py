@@ -1,4 +1,6 @@
-"""Who the ranks of a Cluster are: those of a folder of files, or n that share the boards of this machine."""
+"""Who the ranks of a Cluster are: those of a folder of files, or n that share the boards of this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
 
 
 def places_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[str], list[str]]:
-    """(words that tell mpirun where to start the ranks, the host of each): ([], ["", ...]) where all of them run on this host.
+    """(words that tell mpirun where to start the ranks, the host of each):
+
+    ([], ["", ...]) where all of them run on this host.
 
     Example:
         >>> places_of("configs/2loudboxes", 2)
@@ -50,16 +54,20 @@ def places_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[st
         return [], [""] * ranks
     words = place_words(files.hosts, read_hosts(files.hosts) if files.hosts else (), files.rankfile)
     names = placement(ranks, words)
-    here = dict(zip(set(names), ssh.for_all(lambda name: not name or ssh.is_here(name), set(names))))
+    here = dict(
+        zip(set(names), ssh.for_all(lambda name: not name or ssh.is_here(name), set(names)))
+    )
     names = ["" if here[name] else name for name in names]
     return words if any(names) else [], names
 
 
 def equal_boards(number: int) -> Bindings:
-    """`number` ranks, each with as many boards as the others: the first ones in PCIe order, the next ones, and so on.
+    """`number` ranks, each with as many boards as the others: the first ones in PCIe order, the
+    next ones, and so on.
 
     Raises:
-        TTKitError: the boards are not a multiple of the number, or those of one rank are not cabled into a mesh.
+        TTKitError: the boards are not a multiple of the number, or those of one rank are not cabled
+        into a mesh.
 
     Example:
         >>> [binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_boards(2).rank_bindings]
@@ -75,15 +83,26 @@ def equal_boards(number: int) -> Bindings:
         names = [f"Cluster({n})" for n in range(1, len(boards) + 1) if _share(boards, n)]
         rule = f"{what} has {len(boards)} boards, which {number} ranks cannot share equally"
         if number > 0 and len(boards) % number == 0:
-            rule = f"{what} has {len(boards)} boards, and {len(boards) // number} of them in PCIe order are not always cabled into a mesh"
+            rule = (
+                f"{what} has {len(boards)} boards, and {len(boards) // number} of them in PCIe "
+                "order are not always cabled into a mesh"
+            )
         could = " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-        fail(f"Cluster({number})", f"{rule}; a rank takes whole boards in PCIe order", f"{could}, or a folder with rank bindings")
-    ranks = [RankBinding(rank, None, env_overrides={"TT_VISIBLE_DEVICES": ",".join(own)}) for rank, own in enumerate(shared)]
+        fail(
+            f"Cluster({number})",
+            f"{rule}; a rank takes whole boards in PCIe order",
+            f"{could}, or a folder with rank bindings",
+        )
+    ranks = [
+        RankBinding(rank, None, env_overrides={"TT_VISIBLE_DEVICES": ",".join(own)})
+        for rank, own in enumerate(shared)
+    ]
     return Bindings(tuple(ranks))
 
 
 def check_fit(bindings: Bindings) -> None:
-    """Whether each rank's mesh is in its descriptor and, on the simulator, fits on its boards: said before a process starts, not by a cell.
+    """Whether each rank's mesh is in its descriptor and, on the simulator, fits on its boards:
+    said before a process starts, not by a cell.
 
     A mesh that ranks share is the machine that the simulator plays, so it fits.
 
@@ -99,20 +118,33 @@ def check_fit(bindings: Bindings) -> None:
         descriptor = read_descriptor(path)
         mesh = descriptor.mesh(binding.mesh_id)
         if mesh.num_hosts > 1:
-            mesh.part_of(binding.mesh_host_rank or 0)  # fails where the descriptor has no such host rank
+            # fails where the descriptor has no such host rank
+            mesh.part_of(binding.mesh_host_rank or 0)
         elif is_simulated():
             visible = visible_devices(bindings, binding)
-            placed(narrow(current_machine(), visible) if visible else current_machine(), mesh, bool(descriptor.pinnings))
+            placed(
+                narrow(current_machine(), visible) if visible else current_machine(),
+                mesh,
+                bool(descriptor.pinnings),
+            )
 
 
 def visible_devices(bindings: Bindings, binding: RankBinding) -> str:
-    """The boards that a rank is given, as TT_VISIBLE_DEVICES has them; "" where its binding does not say."""
-    return binding.env_overrides.get("TT_VISIBLE_DEVICES") or bindings.global_env.get("TT_VISIBLE_DEVICES") or ""
+    """The boards that a rank is given, as TT_VISIBLE_DEVICES has them; "" where its binding does
+    not say.
+    """
+    return (
+        binding.env_overrides.get("TT_VISIBLE_DEVICES")
+        or bindings.global_env.get("TT_VISIBLE_DEVICES")
+        or ""
+    )
 
 
 def _boards() -> tuple[list[str], str]:
     """The PCIe numbers of the boards that may be used, and what they are boards of."""
-    visible = [part.strip() for part in os.environ.get("TT_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    visible = [
+        part.strip() for part in os.environ.get("TT_VISIBLE_DEVICES", "").split(",") if part.strip()
+    ]
     cards = sorted((int(card.name) for card in Path("/dev/tenstorrent").glob("[0-9]*")), key=int)
     if cards and os.environ.get("TTKIT_BACKEND", "") != "sim":
         return visible or [str(card) for card in cards], "this machine"
@@ -127,8 +159,12 @@ def _share(boards: list[str], number: int) -> list[list[str]]:
     each = len(boards) // number
     shared = [boards[rank * each : (rank + 1) * each] for rank in range(number)]
     try:
-        for rank in range(number):  # of the system as this process sees it, where boards are numbered from 0
-            narrow(current_system(), ",".join(str(board) for board in range(rank * each, (rank + 1) * each)))
+        # of the system as this process sees it, where boards are numbered from 0
+        for rank in range(number):
+            narrow(
+                current_system(),
+                ",".join(str(board) for board in range(rank * each, (rank + 1) * each)),
+            )
     except TTKitError:
         return []
     return shared

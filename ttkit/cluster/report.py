@@ -1,10 +1,11 @@
-"""What a rank says of itself every half second: its open meshes and the memory in use. Nobody has to ask it, so that it is known of a rank
-that is busy, too: a thread of the engine writes it into a file, which the notebook reads; on another host it writes a line to its
-standard output, which mpirun brings into its log here.
+"""What a rank says of itself every half second: its open meshes and the memory in use.
 
-A rank that runs Python, NumPy or waits in MPI lets the thread run. Only on the simulator: ttnn on a card does not count its bytes, and
-calling it from a second thread would disturb the first.
-"""
+Nobody has to ask it, so that it is known of a rank that is busy, too: a thread of the engine writes
+it into a file, which the notebook reads; on another host it writes a line to its standard output,
+which mpirun brings into its log here.
+
+A rank that runs Python, NumPy or waits in MPI lets the thread run. Only on the simulator: ttnn on a
+card does not count its bytes, and calling it from a second thread would disturb the first."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def parsed(text: str | bytes) -> Report:
 
 
 def keep_reporting(folder: str | os.PathLike[str], rank: int, far: bool = False) -> None:
-    """Report from a thread until the process ends: into a file of the folder, or where nobody who asks can read that, to standard output."""
+    """Report from a thread until the process ends: into a file of the folder, or where nobody
+    who asks can read that, to standard output.
+    """
     output = os.dup(1) if far else -1  # a copy: the kernel will take 1 for what cells print
 
     def write(text: str) -> None:
@@ -82,7 +85,8 @@ def keep_reporting(folder: str | os.PathLike[str], rank: int, far: bool = False)
 def _report(write: Callable[[str], None]) -> None:
     said = None
     while True:
-        with contextlib.suppress(RuntimeError):  # a mesh or a tensor came while we counted: half a second later
+        # a mesh or a tensor came while we counted: half a second later
+        with contextlib.suppress(RuntimeError):
             now = json.dumps(asdict(look()))
             if now != said:
                 try:
@@ -94,7 +98,10 @@ def _report(write: Callable[[str], None]) -> None:
 
 
 def look() -> Report:
-    """This process, now. Imports nothing: a rank that has not used the simulator has nothing open in it."""
+    """This process, now.
+
+    Imports nothing: a rank that has not used the simulator has nothing open in it.
+    """
     host, process = socket.gethostname(), _process_bytes()
     meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
     if not meshes:
@@ -106,7 +113,9 @@ def look() -> Report:
 
 
 def _process_bytes() -> int:
-    """What this process has in memory, in whole MB: a number that changes when it says something."""
+    """What this process has in memory, in whole MB: a number that changes when it says
+    something.
+    """
     import psutil
 
     return psutil.Process().memory_info().rss // 1_000_000 * 1_000_000

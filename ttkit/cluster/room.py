@@ -50,4 +50,8 @@ def check_folder(asked: str, folder: Path, shared: Path | None) -> None:
     ):
         if place is not None and (free := shutil.disk_usage(place).free) < needed:
             room = f"{short(free, 'B')} free of the {short(needed, 'B')} needed"
-            fail(asked, f"{place.parent} has {room}: {why}", "free some, or name another folder in the variable TMPDIR")
+            fail(
+                asked,
+                f"{place.parent} has {room}: {why}",
+                "free some, or name another folder in the variable TMPDIR",
+            )

@@ -1,7 +1,7 @@
 """Other hosts by ssh: which host is this one, how a command is started there, many hosts at once.
 
-What a host needs (user, port, key) stands in ~/.ssh/config, the one place that ssh, rsync and mpirun all read.
-"""
+What a host needs (user, port, key) stands in ~/.ssh/config, the one place that ssh, rsync and
+mpirun all read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,18 @@ T = TypeVar("T")
 
 CONNECT_S = 5
 AT_ONCE = 32  # hosts that are talked to at the same time
-# Never ask for a password; give up a host that does not answer, at the start or in the middle (after 3 * 5 s).
-OPTIONS = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+# Never ask for a password; give up a host that does not answer, at the start or in the middle
+# (after 3 * 5 s).
+OPTIONS = (
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    f"ConnectTimeout={CONNECT_S}",
+    "-o",
+    "ServerAliveInterval=5",
+    "-o",
+    "ServerAliveCountMax=3",
+)
 # What ssh says when it cannot come in -> what to do.
 CURES = {
     "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
@@ -44,7 +54,8 @@ def address(host: str) -> str:
 
 
 def is_here(host: str) -> bool:
-    """Whether a host's name means this machine: its own name, or an address that a socket of this machine can have.
+    """Whether a host's name means this machine: its own name, or an address that a socket of
+    this machine can have.
 
     Example:
         >>> is_here("localhost"), is_here("192.0.2.1")
@@ -79,17 +90,30 @@ def own_address(host: str) -> str:
     """
     try:
         # The name may be one of ~/.ssh/config.
-        said = subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout if shutil.which("ssh") else ""
-        name = next((line.split()[1] for line in said.splitlines() if line.startswith("hostname ")), address(host))
+        said = (
+            subprocess.run(["ssh", "-G", host], capture_output=True, text=True).stdout
+            if shutil.which("ssh")
+            else ""
+        )
+        name = next(
+            (line.split()[1] for line in said.splitlines() if line.startswith("hostname ")),
+            address(host),
+        )
         family, kind, _, _, place = socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             probe.connect(place)
             return str(probe.getsockname()[0])
     except OSError as error:
-        fail(f"look for the way to {host}", f"{error.strerror}", "correct its name in the hosts file; ttkit doctor says more")
+        fail(
+            f"look for the way to {host}",
+            f"{error.strerror}",
+            "correct its name in the hosts file; ttkit doctor says more",
+        )
 
 
-def command(host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None) -> list[str]:
+def command(
+    host: str, words: Sequence[str], folder: str | os.PathLike[str] | None = None
+) -> list[str]:
     """The command that runs another one on a host, each word as it is, whatever it holds.
 
     Example:
@@ -97,7 +121,12 @@ def command(host: str, words: Sequence[str], folder: str | os.PathLike[str] | No
         ['a', "cd /home/me && echo 'two  words'"]
     """
     there = shlex.join(words)  # ssh hands one text to the shell over there
-    return ["ssh", *OPTIONS, host.replace("[", "").replace("]", ""), f"cd {shlex.quote(os.fspath(folder))} && {there}" if folder else there]
+    return [
+        "ssh",
+        *OPTIONS,
+        host.replace("[", "").replace("]", ""),
+        f"cd {shlex.quote(os.fspath(folder))} && {there}" if folder else there,
+    ]
 
 
 def complaint(said: str) -> str:
@@ -108,7 +137,11 @@ def complaint(said: str) -> str:
         'connect to host a port 22: Connection timed out'
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    known = [line for line in lines if line.startswith("ssh: ") or any(words and words in line for words in CURES)]
+    known = [
+        line
+        for line in lines
+        if line.startswith("ssh: ") or any(words and words in line for words in CURES)
+    ]
     return (known or lines or ["it gave no reason"])[0].removeprefix("ssh: ")
 
 
@@ -123,7 +156,9 @@ def cure(host: str, said: str) -> str:
 
 
 def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterable[T]:
-    """Call a function for all hosts at once; the results come in the order of the hosts, each as soon as it and those before it are there."""
+    """Call a function for all hosts at once; the results come in the order of the hosts, each as
+    soon as it and those before it are there.
+    """
     hosts = list(hosts)
     if not hosts:
         return

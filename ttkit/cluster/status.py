@@ -43,13 +43,29 @@ class Row:
     last_error: str
 
     @classmethod
-    def of(cls, rank: int, pid: int | None, boards: str, mesh_id: int | None, state: str, last_error: str, report: Report) -> Row:
+    def of(
+        cls,
+        rank: int,
+        pid: int | None,
+        boards: str,
+        mesh_id: int | None,
+        state: str,
+        last_error: str,
+        report: Report,
+    ) -> Row:
         """From what the notebook knows of a rank, and what it reports."""
         shapes = ", ".join("x".join(map(str, shape)) for shape in report.meshes)
-        mesh = " ".join(part for part in ("" if mesh_id is None else f"id {mesh_id}", shapes) if part)
+        mesh = " ".join(
+            part for part in ("" if mesh_id is None else f"id {mesh_id}", shapes) if part
+        )
         ids = [*map(str, report.devices[:8]), *(["..."] if len(report.devices) > 8 else [])]
-        used, memory = ("" if number is None else short(number, "B") for number in (report.dram_bytes, report.process_bytes))
-        return cls(rank, report.host, pid, boards, mesh, ", ".join(ids), used, memory, state, last_error)
+        used, memory = (
+            "" if number is None else short(number, "B")
+            for number in (report.dram_bytes, report.process_bytes)
+        )
+        return cls(
+            rank, report.host, pid, boards, mesh, ", ".join(ids), used, memory, state, last_error
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,8 @@ class Status:
     name: str
     rows: tuple[Row, ...]
     failure: str = ""
-    show: Callable[[Status], None] | None = field(default=None, repr=False, compare=False)  # in a notebook, where it is kept up to date
+    # in a notebook, where it is kept up to date
+    show: Callable[[Status], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def lives(self) -> bool:
@@ -78,18 +95,30 @@ class Status:
     def cells(self) -> list[list[str]]:
         """The table: its head, then a row for each rank."""
         names = [field.name for field in fields(Row)]
-        rows = [[str(value) if value not in ("", None) else "-" * (name != "last_error") for name, value in vars(row).items()] for row in self.rows]
+        rows = [
+            [
+                str(value) if value not in ("", None) else "-" * (name != "last_error")
+                for name, value in vars(row).items()
+            ]
+            for row in self.rows
+        ]
         return [[name.replace("_", " ") for name in names], *rows]
 
     def __str__(self) -> str:
         cells = self.cells()
         widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in cells]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+            for row in cells
+        ]
         return "\n".join([*lines, *([self.failure] if self.failure else [])])
 
     def _repr_html_(self) -> str:
         def line(tag: str, texts: list[str]) -> str:
-            found = (f"<{tag} style='text-align:left;{_look(text) if tag == 'td' else ''}'>{html.escape(text)}</{tag}>" for text in texts)
+            found = (
+                f"<{tag} style='text-align:left;{_look(text) if tag == 'td' else ''}'>{html.escape(text)}</{tag}>"
+                for text in texts
+            )
             return f"<tr>{''.join(found)}</tr>"
 
         head, *rows = self.cells()
@@ -113,9 +142,8 @@ def _look(text: str) -> str:
 class Live:
     """A status on the notebook's page that a thread refreshes, while the cluster runs.
 
-    What it puts there is HTML under a display id, not a widget: a widget that is saved shows an error where no kernel runs, this shows
-    the last table.
-    """
+    What it puts there is HTML under a display id, not a widget: a widget that is saved shows an
+    error where no kernel runs, this shows the last table."""
 
     def __init__(self, ask: Callable[[], Status]):
         self._ask = ask
@@ -126,7 +154,9 @@ class Live:
         self._thread: threading.Thread | None = None
 
     def show(self, status: Status) -> None:
-        """Show a status here, and refresh this one from now on; say on the one before that it is not live any more."""
+        """Show a status here, and refresh this one from now on; say on the one before that it is
+        not live any more.
+        """
         from IPython.display import display
 
         self.pause()
@@ -137,7 +167,9 @@ class Live:
         self.follow()
 
     def refresh(self) -> None:
-        """Put what is so now in the place of what is shown, where it has changed or some seconds have passed."""
+        """Put what is so now in the place of what is shown, where it has changed or some seconds
+        have passed.
+        """
         if self._handle is None:
             return
         status = self._ask()
@@ -158,11 +190,15 @@ class Live:
         return {"text/html": text, "text/plain": str(status)}
 
     def follow(self) -> None:
-        """Refresh what is shown, if anything is, from a thread: until `pause`, and while the ranks run."""
+        """Refresh what is shown, if anything is, from a thread: until `pause`, and while the
+        ranks run.
+        """
         if self._handle is not None and self._thread is None and shows_progress():
             self.refresh()
             self._end = threading.Event()
-            self._thread = threading.Thread(target=self._refresh_often, args=(self._end,), name="ttkit status", daemon=True)
+            self._thread = threading.Thread(
+                target=self._refresh_often, args=(self._end,), name="ttkit status", daemon=True
+            )
             self._thread.start()
 
     def _refresh_often(self, end: threading.Event) -> None:

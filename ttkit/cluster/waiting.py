@@ -1,4 +1,7 @@
-"""Waiting for ranks: every wait ends. With results, with an error that names the rank, or with why the cluster is gone."""
+"""Waiting for ranks: every wait ends.
+
+With results, with an error that names the rank, or with why the cluster is gone.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from ttkit.cluster.engines import Cluster
 
 PATIENCE_S = 3.0  # that the others get after the first rank has raised
-NOTICE_S = 3.0  # between ipyparallel's word that an engine is gone and mpirun's why; measured: 0.6 s
+# between ipyparallel's word that an engine is gone and mpirun's why; measured: 0.6 s
+NOTICE_S = 3.0
 INTERRUPT_S = 1.0  # for a rank to leave the line where it is interrupted; measured: 0.1 s
 RAISED_S = 10.0  # for one that has left it to answer; measured: 1 s for a process's first error
 OUTPUT_S = 10.0  # for what was printed to arrive after the result
@@ -34,7 +38,8 @@ WHERE_AFTER_S = 10.0  # then it is also shown where the ranks are
 WHERE_EVERY_S = 5.0
 STACK_S = 1.0  # for a rank to write where it is
 FAR_S = 10.0  # for another host to say so
-# The process and its file; the folder of Open MPI there, which only the process knows, comes before it: see engine.own_folder.
+# The process and its file; the folder of Open MPI there, which only the process knows, comes before
+# it: see engine.own_folder.
 FAR_STACK = """kill -USR1 "$0" && sleep 0.3 && cat "$(tr '\\0' '\\n' < /proc/"$0"/environ | sed -n 's/^PMIX_SERVER_TMPDIR=//p')/$1\""""
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
@@ -52,7 +57,9 @@ class Interrupted(KeyboardInterrupt):
 Interrupted.__name__ = "KeyboardInterrupt"
 
 
-def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None) -> Answers:
+def ask(
+    cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[int] | None = None
+) -> Answers:
     """Send each rank something to do.
 
     Args:
@@ -62,8 +69,12 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[in
         TTKitError: an engine is gone, or what is to be sent cannot be pickled.
     """
     try:
-        return {rank: send(cluster._client.direct_view(rank)) for rank in (range(cluster.n) if ranks is None else ranks)}
-    except (IndexError, OSError) as error:  # an engine is no longer registered, or the sockets are closed
+        return {
+            rank: send(cluster._client.direct_view(rank))
+            for rank in (range(cluster.n) if ranks is None else ranks)
+        }
+    # an engine is no longer registered, or the sockets are closed
+    except (IndexError, OSError) as error:
         _await_failure(cluster, asked)
         fail(asked, f"an engine does not answer: {error}", "cluster.restart()")
     except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -71,17 +82,25 @@ def ask(cluster: Cluster, asked: str, send: Callable[[Any], Any], ranks: list[in
 
 
 def greet(cluster: Cluster, until: float) -> list[int]:
-    """Hear from every rank once, on both ways that messages take, and return the process ids in rank order.
+    """Hear from every rank once, on both ways that messages take, and return the process ids in
+    rank order.
 
-    Registered is not yet connected: ZeroMQ drops what is sent, or printed, before the other end is there, and the cell that did
-    it would wait for ever. So it is said again until it is answered.
+    Registered is not yet connected: ZeroMQ drops what is sent, or printed, before the other end is
+    there, and the cell that did it would wait for ever. So it is said again until it is answered.
     """
     pids: dict[int, int] = {}
     printed: set[int] = set()
     while len(printed) < cluster.n:
         rest = [rank for rank in range(cluster.n) if rank not in printed]
-        told = ask(cluster, "start", lambda view: view.apply_async(who), [rank for rank in rest if rank not in pids])
-        said = ask(cluster, "start", lambda view: view.execute("print()", silent=False, block=False), rest)
+        told = ask(
+            cluster,
+            "start",
+            lambda view: view.apply_async(who),
+            [rank for rank in rest if rank not in pids],
+        )
+        said = ask(
+            cluster, "start", lambda view: view.execute("print()", silent=False, block=False), rest
+        )
         again = time.monotonic() + 1.0
         while time.monotonic() < again and len(printed) < cluster.n:
             cluster.still_starting(until)
@@ -106,7 +125,11 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
     except KeyboardInterrupt:
         print(interrupt(cluster))
         raise Interrupted(f"{asked} was interrupted") from None
-    raised = {rank: answer.exception() for rank, answer in answers.items() if answer.done() and answer.exception() is not None}
+    raised = {
+        rank: answer.exception()
+        for rank, answer in answers.items()
+        if answer.done() and answer.exception() is not None
+    }
     waiting = [rank for rank, answer in answers.items() if not answer.done()]
     if not raised and not waiting:
         return [answer.get() for answer in answers.values()]
@@ -119,7 +142,11 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         lines.setdefault(text, []).append(rank)
     said = [f"{name_ranks(ranks)} of {cluster.n} {text}" for text, ranks in lines.items()]
     for text, ranks in places(cluster, waiting).items():
-        said.append(f"{name_ranks(ranks)} did not finish" + ("" if raised else f" in {cluster.timeout_s:g} s") + f"\n    at {text}")
+        said.append(
+            f"{name_ranks(ranks)} did not finish"
+            + ("" if raised else f" in {cluster.timeout_s:g} s")
+            + f"\n    at {text}"
+        )
     read = any(error.ename != UNREADABLE for error in raised.values())
     fix = "fix that line" if read else SENDABLE
     if waiting:
@@ -129,7 +156,9 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
-    """Until all have answered; or one has raised and the others do not come, because they wait for it; or the time is up."""
+    """Until all have answered; or one has raised and the others do not come, because they wait
+    for it; or the time is up.
+    """
     begin = time.monotonic()
     first_error: float | None = None
     look, where = begin + (WHERE_AFTER_S if shows_waits() else math.inf), ""
@@ -139,7 +168,9 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
             gone = [rank for rank, answer in answers.items() if answer.done() and _lost(answer)]
             if gone or cluster.failure:
                 _await_failure(cluster, asked)
-            if first_error is None and any(answer.done() and answer.exception() is not None for answer in answers.values()):
+            if first_error is None and any(
+                answer.done() and answer.exception() is not None for answer in answers.values()
+            ):
                 first_error = time.monotonic()
             if first_error is not None and time.monotonic() - first_error > PATIENCE_S:
                 return
@@ -189,7 +220,10 @@ def interrupt(cluster: Cluster) -> str:
             "the engines are stopped and their variables are gone; the next call starts new engines"
         )
     else:
-        lines.append("interrupted; after a collective, cluster.restart(): what some ranks have sent for it is still under way")
+        lines.append(
+            "interrupted; after a collective, cluster.restart(): "
+            "what some ranks have sent for it is still under way"
+        )
     return "\n".join(lines)
 
 
@@ -225,10 +259,17 @@ def users_lines(stacks: Mapping[int, list[Frame]]) -> dict[str, list[int]]:
 
 
 def stacks(cluster: Cluster, ranks: list[int]) -> dict[int, list[Frame]]:
-    """What each rank does just now, innermost first; [] of one that does not say. Works for ranks that wait inside MPI."""
+    """What each rank does just now, innermost first; [] of one that does not say.
+
+    Works for ranks that wait inside MPI.
+    """
     if not ranks or not cluster._processes:
         return {}
-    files = {rank: stack_file(cluster._processes.folder, rank) for rank in ranks if not cluster.hosts[rank]}
+    files = {
+        rank: stack_file(cluster._processes.folder, rank)
+        for rank in ranks
+        if not cluster.hosts[rank]
+    }
     sizes = {rank: file.stat().st_size for rank, file in files.items()}
     for rank in files:
         cluster.signal(rank, signal.SIGUSR1)
@@ -247,12 +288,20 @@ def stacks(cluster: Cluster, ranks: list[int]) -> dict[int, list[Frame]]:
 
 
 def _far_stack(cluster: Cluster, rank: int) -> str:
-    """What a rank on another host writes when it is asked where it is; "" where the host does not answer."""
+    """What a rank on another host writes when it is asked where it is; "" where the host does
+    not answer.
+    """
     file = stack_file("", rank)
     folder = far_folder(cluster._processes.folder, rank)  # type: ignore[union-attr]
     words = ["sh", "-c", FAR_STACK, str(cluster.pid(rank)), str(folder / file)]
     try:
-        return subprocess.run(ssh.command(cluster.hosts[rank], words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FAR_S).stdout
+        return subprocess.run(
+            ssh.command(cluster.hosts[rank], words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FAR_S,
+        ).stdout
     except subprocess.TimeoutExpired:
         return ""
 
@@ -270,7 +319,9 @@ def name_ranks(ranks: list[int]) -> str:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Say how a wait of more than two seconds is going, and take it away at the end; TTKIT_PROGRESS=0 turns it off.
+    """Say how a wait of more than two seconds is going, and take it away at the end;
+
+    TTKIT_PROGRESS=0 turns it off.
 
     What is yielded takes the state in words, as often as one likes.
     """
@@ -314,5 +365,7 @@ def shows_waits() -> bool:
 
 
 def shows_progress() -> bool:
-    """Whether what goes on may be shown while it goes on: not where outputs are compared, since no two runs are the same."""
+    """Whether what goes on may be shown while it goes on: not where outputs are compared, since
+    no two runs are the same.
+    """
     return os.environ.get("TTKIT_PROGRESS") != "0"

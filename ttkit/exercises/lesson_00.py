@@ -30,5 +30,9 @@ def _share(answer: Any, mesh: Any) -> str:
         48 * 64 // 4: "that would be right for four devices; there are eight",
         48 * 64 // 8 * 4: "those are the bytes in float32; elements are asked for",
     }
-    require(have == 48 * 64 // 8, f"48 x 64 elements over 8 devices are not {have:,} each" + (f": {hints[have]}" if have in hints else ""))
+    require(
+        have == 48 * 64 // 8,
+        f"48 x 64 elements over 8 devices are not {have:,} each"
+        + (f": {hints[have]}" if have in hints else ""),
+    )
     return f"{have} elements on each device"

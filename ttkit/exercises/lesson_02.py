@@ -17,12 +17,16 @@ from ttkit.lessons import CheckFailed, difference, exercise, require
 def _columns(columns: Answer, mesh: Any) -> str:
     ttnn = backend.load()
     down, across = mesh.shape
-    x = numbers(16 * down, 24 * across * down)  # either dimension can be cut over either axis, so that a mistake is named
+    # either dimension can be cut over either axis, so that a mistake is named
+    x = numbers(16 * down, 24 * across * down)
     run = columns.on(mesh, x)
     run.cut("x", x.shape, (len(x), x.shape[1] // across))
     tensor = run.tensor()
     require(tensor.dtype == ttnn.float32, f"float32 is asked for, your tensor is {tensor.dtype}")
-    require(tensor.layout == ttnn.TILE_LAYOUT, f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT")
+    require(
+        tensor.layout == ttnn.TILE_LAYOUT,
+        f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT",
+    )
     run.equals(np.split(x, across, 1) * down)
     return "columns of the tensor on columns of the mesh, every row of it a replica"
 
@@ -34,11 +38,13 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
     n = down * across
     x = numbers(2 * n, 3 * n)
     run = round_trip.on(mesh, x)
-    blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]  # rows of x over rows of the mesh, or over its columns
+    # rows of x over rows of the mesh, or over its columns
+    blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]
     run.cut("x", x.shape, *blocks)
     have = run.ok()
     require(
-        isinstance(have, np.ndarray) and have.dtype.kind in "fiu", f"round_trip(mesh, x) should give a NumPy array of numbers, gave a {type(have).__name__}"
+        isinstance(have, np.ndarray) and have.dtype.kind in "fiu",
+        f"round_trip(mesh, x) should give a NumPy array of numbers, gave a {type(have).__name__}",
     )
     found = difference(x, have)
     require(not found, f"on {mesh!r} what comes back is not what went out: {found}")
@@ -50,20 +56,43 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
 def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None:
     """The array went to the mesh in blocks and came back through a composer."""
     on_mesh = [
-        c["result"]["shape"] for c in run.calls if c["operation"] in ("from_torch", "to_device") and c["returned"] and c["result"]["storage"] == "DEVICE"
+        c["result"]["shape"]
+        for c in run.calls
+        if c["operation"] in ("from_torch", "to_device")
+        and c["returned"]
+        and c["result"]["storage"] == "DEVICE"
     ]
-    require(bool(on_mesh), "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls")
+    require(
+        bool(on_mesh),
+        "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls",
+    )
     if not any(lean(shape) in map(lean, blocks) for shape in on_mesh):
-        raise CheckFailed(f"on {run.mesh!r} you cut {how_cut(whole, on_mesh[0])}; in blocks means {how_cut(whole, blocks[0])}")
+        raise CheckFailed(
+            f"on {run.mesh!r} you cut {how_cut(whole, on_mesh[0])}; "
+            f"in blocks means {how_cut(whole, blocks[0])}"
+        )
     back = [call for call in run.calls if call["operation"] == "to_numpy" and call["returned"]]
-    require(bool(back) and not run.untouched, "what you give back is the x that went in: nothing came back from the mesh")
-    require(any(lean(call["result"]["array"]) == lean(whole) for call in back), "no composer among your calls: the shards were joined by hand")
+    require(
+        bool(back) and not run.untouched,
+        "what you give back is the x that went in: nothing came back from the mesh",
+    )
+    require(
+        any(lean(call["result"]["array"]) == lean(whole) for call in back),
+        "no composer among your calls: the shards were joined by hand",
+    )
 
 
 @exercise("02.bytes")
 @asks("bytes_per_chip(shape, devices, dim)")
 def _bytes(bytes_per_chip: Answer) -> str:
-    for shape, devices, dim in (((256, 512), 8, 1), ((100, 200), 4, 0), ((8, 16), 8, 0), ((2, 64, 64), 2, 0), ((2, 40, 70), 2, 0), ((3, 33, 130), 2, 2)):
+    for shape, devices, dim in (
+        ((256, 512), 8, 1),
+        ((100, 200), 4, 0),
+        ((8, 16), 8, 0),
+        ((2, 64, 64), 2, 0),
+        ((2, 40, 70), 2, 0),
+        ((3, 33, 130), 2, 2),
+    ):
         shard = list(shape)
         shard[dim] //= devices
         *front, height, width = shard
@@ -71,10 +100,14 @@ def _bytes(bytes_per_chip: Answer) -> str:
         asked = f"bytes_per_chip({shape}, {devices}, {dim})"
         have = whole_number(bytes_per_chip(shape, devices, dim), asked)
         hints = {
-            math.prod(shard) * 2: "that counts the elements, but a chip stores whole tiles of 32 x 32",
+            math.prod(shard)
+            * 2: "that counts the elements, but a chip stores whole tiles of 32 x 32",
             tiles * 4096: "bfloat16 takes 2 bytes, not 4",
             tiles * 1024: "that is the number of elements; each takes 2 bytes",
-            math.prod(front) * max(32, height) * max(32, width) * 2: "sizes above 32 are rounded up to a multiple of 32, too",
+            math.prod(front)
+            * max(32, height)
+            * max(32, width)
+            * 2: "sizes above 32 are rounded up to a multiple of 32, too",
         }
         hint = f": {hints[have]}" if have in hints else f": a shard of {shard} takes {tiles} tiles"
         require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}{hint}")

@@ -22,7 +22,10 @@ def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     run.equals(list((np.maximum(x @ w1, 0) @ w2).reshape(n, 32, -1)))
     run.multiplied(((32, 8 * n), w1.shape), ((32, 16 * n), w2.shape))
     run.nothing_sent()
-    return f"each device did its own rows, and all of them the same program; nothing sent, {run.given((32, 8 * n), w1.shape, w2.shape)}"
+    return (
+        "each device did its own rows, and all of them the same program; nothing sent, "
+        f"{run.given((32, 8 * n), w1.shape, w2.shape)}"
+    )
 
 
 @exercise("03.column_parallel")
@@ -51,7 +54,10 @@ def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
     run.cut("w", w.shape, (32, 16 * n))
     parts = [a @ b for a, b in zip(np.split(x, n, 1), np.split(w, n, 0), strict=True)]
     if values_mean_something() and not device_difference(parts, run.tensor(), 1e-4, 1e-3):
-        raise CheckFailed(f"on {mesh!r} each device holds its partial sum only: the sum over the devices is missing")
+        raise CheckFailed(
+            f"on {mesh!r} each device holds its partial sum only: "
+            "the sum over the devices is missing"
+        )
     run.equals([x @ w] * n)
     run.summed()
     run.multiplied(((8 * n, 32), (32, 16 * n)))

@@ -18,10 +18,20 @@ def _shift(shift: Any, cluster: Any) -> str:
     for rank, (result, sent, _) in enumerate(on_ranks(cluster, shift, "shift", values)):
         left, right = values[rank - 1], values[(rank + 1) % n]
         wrong = difference(left, result)
-        require(not wrong or bool(difference(right, result)), f"rank {rank} has what rank {(rank + 1) % n} had: it should be sent the other way, to rank + 1")
-        require(not wrong or bool(difference(values[rank], result)), f"rank {rank} has its own values still")
+        require(
+            not wrong or bool(difference(right, result)),
+            f"rank {rank} has what rank {(rank + 1) % n} had: it should be sent the other way, "
+            "to rank + 1",
+        )
+        require(
+            not wrong or bool(difference(values[rank], result)),
+            f"rank {rank} has its own values still",
+        )
         require(not wrong, f"rank {rank} should have what rank {(rank - 1) % n} had: {wrong}")
-        require(sent == values[rank].nbytes, f"rank {rank} sent {sent} bytes; one array of {values[rank].nbytes} is enough")
+        require(
+            sent == values[rank].nbytes,
+            f"rank {rank} sent {sent} bytes; one array of {values[rank].nbytes} is enough",
+        )
     return f"each rank has what its left neighbour had, {values[0].nbytes} bytes sent by each"
 
 
@@ -32,8 +42,23 @@ def _all_reduce(all_reduce: Any, cluster: Any) -> str:
     budget = 2 * (n - 1) * values[0].nbytes // n
     total = np.sum(values, axis=0)
     for rank, (result, sent, _) in enumerate(on_ranks(cluster, all_reduce, "all_reduce", values)):
-        require(np.shape(result) == total.shape, f"rank {rank} should give back {total.shape}, gave {np.shape(result)}")
-        chunks = [int(i) for i in range(n) if difference(total.reshape(n, -1)[i], np.asarray(result).reshape(n, -1)[i], 1e-5, 1e-5)]
-        require(not chunks, f"rank {rank} has a wrong sum in {'chunk' if len(chunks) == 1 else 'chunks'} {', '.join(map(str, chunks))} of {n}")
-        require(sent <= budget, f"it is right, but rank {rank} sent {sent} bytes; the budget is {budget}: 2 x {n - 1} chunks of 1/{n} of the array")
+        require(
+            np.shape(result) == total.shape,
+            f"rank {rank} should give back {total.shape}, gave {np.shape(result)}",
+        )
+        chunks = [
+            int(i)
+            for i in range(n)
+            if difference(total.reshape(n, -1)[i], np.asarray(result).reshape(n, -1)[i], 1e-5, 1e-5)
+        ]
+        require(
+            not chunks,
+            f"rank {rank} has a wrong sum in {'chunk' if len(chunks) == 1 else 'chunks'} "
+            f"{', '.join(map(str, chunks))} of {n}",
+        )
+        require(
+            sent <= budget,
+            f"it is right, but rank {rank} sent {sent} bytes; the budget is {budget}: "
+            f"2 x {n - 1} chunks of 1/{n} of the array",
+        )
     return f"the same sum on every rank, {budget} bytes sent by each"

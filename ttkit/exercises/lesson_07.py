@@ -20,8 +20,13 @@ def _one_sum(run: Run) -> None:
 
 def _partial(run: Run, mesh: Any, parts: list[np.ndarray]) -> None:
     """Not the summands alone."""
-    if values_mean_something() and not device_difference(parts, run.tensor(), 1e-3, 1e-3 * float(np.abs(parts).max())):
-        raise CheckFailed(f"on {mesh!r} each device holds its partial sum only: the sum over the devices is missing")
+    if values_mean_something() and not device_difference(
+        parts, run.tensor(), 1e-3, 1e-3 * float(np.abs(parts).max())
+    ):
+        raise CheckFailed(
+            f"on {mesh!r} each device holds its partial sum only: "
+            "the sum over the devices is missing"
+        )
 
 
 @exercise("07.swiglu")
@@ -29,7 +34,12 @@ def _partial(run: Run, mesh: Any, parts: list[np.ndarray]) -> None:
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
     rows, n = mesh.shape
     require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
-    x, gate, up, down = numbers(64, 32), numbers(32, 32 * n) / 8, numbers(32, 32 * n)[::-1] / 8, numbers(32 * n, 96) / 8
+    x, gate, up, down = (
+        numbers(64, 32),
+        numbers(32, 32 * n) / 8,
+        numbers(32, 32 * n)[::-1] / 8,
+        numbers(32 * n, 96) / 8,
+    )
     run = swiglu.on(mesh, x, gate, up, down)
     run.cut("x", x.shape, x.shape)
     run.cut("gate and up", gate.shape, (32, 32))
@@ -39,7 +49,14 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
         turned = x @ gate
         return (turned / (1 + np.exp(-turned)) * (x @ up)) @ down
 
-    _partial(run, mesh, [part(*cut) for cut in zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)])
+    _partial(
+        run,
+        mesh,
+        [
+            part(*cut)
+            for cut in zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)
+        ],
+    )
     run.equals([part(gate, up, down)] * n, 1e-3)
     _one_sum(run)
     run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), ((64, 32), (32, 96)))
@@ -55,7 +72,9 @@ def _backward(backward: Answer, mesh: Any) -> str:
     run = backward.on(mesh, dy, w)
     run.cut("dy", dy.shape, (64, 32))
     run.cut("w", w.shape, (96, 32))
-    _partial(run, mesh, [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)])
+    _partial(
+        run, mesh, [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
+    )
     run.equals([dy @ w.T] * n, 1e-4)
     _one_sum(run)
     run.multiplied(((64, 32), (96, 32)))

@@ -17,7 +17,11 @@ def _roles(answer: Any) -> str:
             wanted = ["worker"] * workers + list(names[tiers])
             for rank, name in enumerate(wanted):
                 given = answer(rank, len(wanted), workers)
-                require(given == name, f"role({rank}, {len(wanted)}, {workers}) gives {given!r}; in {tiers}-tier mode rank {rank} is {name!r}")
+                require(
+                    given == name,
+                    f"role({rank}, {len(wanted)}, {workers}) gives {given!r}; "
+                    f"in {tiers}-tier mode rank {rank} is {name!r}",
+                )
     return "every rank has its role, in two tiers and in three"
 
 
@@ -27,10 +31,17 @@ def _bytes(answer: Any) -> str:
     for workers, size in ((1, 100), (2, 4096), (3, 1 << 20), (7, 12)):
         call = f"aggregator_bytes({workers}, {size})"
         pair = answer(workers, size)
-        require(isinstance(pair, (tuple, list)) and len(pair) == 2, f"{call} should be a pair: bytes that come in, bytes that go out")
+        require(
+            isinstance(pair, (tuple, list)) and len(pair) == 2,
+            f"{call} should be a pair: bytes that come in, bytes that go out",
+        )
         fact = (workers + 1) * size
         for what, given in zip(("come in", "go out"), pair, strict=True):
             found = as_number(given)
-            require(found != workers * size, f"{call} says that {workers * size:,} bytes {what}; the optimizer is a neighbour, too")
+            require(
+                found != workers * size,
+                f"{call} says that {workers * size:,} bytes {what}; the optimizer is a neighbour, "
+                "too",
+            )
             require(found == fact, f"{call} says that {given} bytes {what}; it is {fact:,}")
     return "gradients of all workers and weights of the optimizer come in, and as much goes out"

@@ -11,7 +11,8 @@ from ttkit.convert import from_numpy
 from ttkit.exercises.answers import Answer, asks, kind_of, numbers
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
 
-# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some. As torch does it.
+# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
+# As torch does it.
 PRODUCTS = {
     ("Replicate", "Replicate"): "Replicate",
     ("Replicate", "Shard(1)"): "Shard(1)",
@@ -40,12 +41,21 @@ def _product(product: Answer) -> str:
         for b in placements:
             answer, right = product(a, b), PRODUCTS.get((a, b))
             if (a, b) in {("Partial", "Replicate"), ("Replicate", "Partial")}:
-                continue  # right as partial sums, which torch allows and the exercise does not ask for
+                # right as partial sums, which torch allows and the exercise does not ask for
+                continue
             why = f"a is {a} and b is {b}"
             if right is None:
-                hint = "each device would multiply numbers that do not belong together" if "Partial" not in (a, b) else "a partial sum must be summed first"
+                hint = (
+                    "each device would multiply numbers that do not belong together"
+                    if "Partial" not in (a, b)
+                    else "a partial sum must be summed first"
+                )
                 require(answer is None, f"{why}: {hint}, so None; you said {answer!r}")
-            cut = ": a replica can be cut where it lies" if right == "Partial" and "Replicate" in (a, b) else ""
+            cut = (
+                ": a replica can be cut where it lies"
+                if right == "Partial" and "Replicate" in (a, b)
+                else ""
+            )
             require(answer == right, f"{why}: a @ b is {right}, you said {answer!r}{cut}")
     return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
@@ -59,10 +69,24 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
     addends = numbers(n, 32 * n, 64 * n)
     whole = addends.sum(axis=0)
     for (source, target), collectives in MOVES.items():
-        array, dim = (np.concatenate(addends), 0) if source == "Partial" else (whole, int(source[6]) if source[:5] == "Shard" else None)
-        mapper = ttnn.ReplicateTensorToMesh(mesh) if dim is None else ttnn.ShardTensorToMesh(mesh, dim=dim)
+        array, dim = (
+            (np.concatenate(addends), 0)
+            if source == "Partial"
+            else (whole, int(source[6]) if source[:5] == "Shard" else None)
+        )
+        mapper = (
+            ttnn.ReplicateTensorToMesh(mesh)
+            if dim is None
+            else ttnn.ShardTensorToMesh(mesh, dim=dim)
+        )
 
-        def move(mesh: Any, mapper: Any = mapper, array: np.ndarray = array, source: str = source, target: str = target) -> Any:
+        def move(
+            mesh: Any,
+            mapper: Any = mapper,
+            array: np.ndarray = array,
+            source: str = source,
+            target: str = target,
+        ) -> Any:
             x = from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
             return redistribute(x, source, target)
 
@@ -76,12 +100,18 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
             require(not found, f"on {mesh!r}, {what}: {found}")
         sent = [call["operation"] for call in run.calls if kind_of(call) == "collective"]
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
-        require(not run.calls or sent == collectives, f"{what} is right, but you called {', '.join(sent) or 'no collective'}; the budget is {least}")
+        require(
+            not run.calls or sent == collectives,
+            f"{what} is right, but you called {', '.join(sent) or 'no collective'}; "
+            f"the budget is {least}",
+        )
     return f"{len(MOVES)} ways to move a tensor, none sends more than it must"
 
 
 def _wrong(expected: list[np.ndarray], tensor: Any, addends: np.ndarray) -> str:
-    found = device_difference(expected, tensor, 1e-4, 1e-4 * float(np.abs(addends).sum(axis=0).max()))
+    found = device_difference(
+        expected, tensor, 1e-4, 1e-4 * float(np.abs(addends).sum(axis=0).max())
+    )
     if found and not device_difference(list(addends), tensor):
         return "each device has its addend still"
     return found

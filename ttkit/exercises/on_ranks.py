@@ -1,4 +1,6 @@
-"""Answers that run on the ranks of the learner's cluster: with a communicator that counts, other values on each rank, and an end to waiting."""
+"""Answers that run on the ranks of the learner's cluster: with a communicator that counts, other
+values on each rank, and an end to waiting.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MESSAGES_ARE = "Send, Recv and Sendrecv (capital letters, NumPy arrays) are"
 
 
 class Counted:
-    """A communicator with some of MPI's calls, which counts its calls and the bytes that it sends from rank to rank."""
+    """A communicator with some of MPI's calls, which counts its calls and the bytes that it
+    sends from rank to rank.
+    """
 
     def __init__(self, comm: Any, allowed: tuple[str, ...], those_are: str):
         self.comm, self._allowed, self._those_are = comm, allowed, those_are
@@ -43,11 +47,16 @@ class Counted:
         return counted
 
 
-def _try(answer: Callable[..., Any], values: list[Any], allowed: tuple[str, ...], those_are: str) -> tuple[Any, tuple[int, int] | None, str]:
-    """On a rank: what the answer gives for this rank's values, the bytes sent and calls made, and what was wrong with how it did so."""
+def _try(
+    answer: Callable[..., Any], values: list[Any], allowed: tuple[str, ...], those_are: str
+) -> tuple[Any, tuple[int, int] | None, str]:
+    """On a rank: what the answer gives for this rank's values, the bytes sent and calls made,
+    and what was wrong with how it did so.
+    """
     from mpi4py import MPI
 
-    comm = Counted(MPI.COMM_WORLD.Dup(), allowed, those_are)  # what one answer has left under way does not meet the next one
+    # what one answer has left under way does not meet the next one
+    comm = Counted(MPI.COMM_WORLD.Dup(), allowed, those_are)
     given = values[comm.rank]
     mine = [array.copy() for array in given] if isinstance(given, list) else given.copy()
     for name, value in (("np", np), ("lessons", lessons)):  # which the notebook has
@@ -61,14 +70,28 @@ def _try(answer: Callable[..., Any], values: list[Any], allowed: tuple[str, ...]
     if result is None:
         return None, (0, 0), "it gave nothing back: does it end in `return`?"
     try:
-        read = [np.asarray(each, np.float32) for each in result] if isinstance(given, list) else np.asarray(result, np.float32)
+        read = (
+            [np.asarray(each, np.float32) for each in result]
+            if isinstance(given, list)
+            else np.asarray(result, np.float32)
+        )
     except (TypeError, ValueError):
-        return None, (0, 0), f"it gave a {type(result).__name__}, not {'a list of arrays' if isinstance(given, list) else 'an array'}"
+        return (
+            None,
+            (0, 0),
+            f"it gave a {type(result).__name__}, not "
+            f"{'a list of arrays' if isinstance(given, list) else 'an array'}",
+        )
     return read, (comm.sent, comm.calls), ""
 
 
 def on_ranks(
-    cluster: Any, answer: Callable[..., Any], name: str, values: list[Any], allowed: tuple[str, ...] = MESSAGES, those_are: str = MESSAGES_ARE
+    cluster: Any,
+    answer: Callable[..., Any],
+    name: str,
+    values: list[Any],
+    allowed: tuple[str, ...] = MESSAGES,
+    those_are: str = MESSAGES_ARE,
 ) -> list[tuple[Any, int, int]]:
     """Call `answer(comm, values[rank])` on every rank.
 
@@ -78,14 +101,17 @@ def on_ranks(
         those_are: the end of the message about another one.
 
     Returns:
-        For each rank what came back, in float32, the bytes that it sent, and the calls of `comm` that it made.
+        For each rank what came back, in float32, the bytes that it sent, and the calls of `comm`
+        that it made.
 
     Raises:
         CheckFailed: naming the rank, and the line where ranks wait for each other.
         NotDone: the exercise has not been started.
     """
     require(callable(answer), f"{name} should be a function, is a {type(answer).__name__}")
-    require(hasattr(cluster, "run"), "give the cluster, too: lessons.check(name, function, cluster)")
+    require(
+        hasattr(cluster, "run"), "give the cluster, too: lessons.check(name, function, cluster)"
+    )
     try:
         cluster.check(name)
     except TTKitError as error:  # it is not started, or an engine has died

@@ -1,8 +1,11 @@
-"""Cells of a lesson that need torch: `%%torch` runs a cell where torch is installed, and shows elsewhere what it printed when it was recorded.
+"""Cells of a lesson that need torch:
 
-The record is torch_cells.json beside this file, made from a run by scripts/record_torch.py. A cell is found by its text, so one
-that was changed since has no record, and is refused instead of shown with the output of another.
-"""
+`%%torch` runs a cell where torch is installed, and shows elsewhere what it printed when it was
+recorded.
+
+The record is torch_cells.json beside this file, made from a run by scripts/record_torch.py. A cell
+is found by its text, so one that was changed since has no record, and is refused instead of shown
+with the output of another."""
 
 from __future__ import annotations
 
@@ -51,15 +54,22 @@ def recorded(cell: str) -> str:
     except KeyError:
         fail(
             "%%torch",
-            "torch is not installed, and this cell is not as it was recorded, so there is nothing to show",
+            "torch is not installed, and this cell is not as it was recorded, "
+            "so there is nothing to show",
             "make .venv/with-torch, or the cell as it was",
         )
 
 
 def run(shell: Any, line: str, cell: str) -> None:
-    """Run a cell in the notebook, or with --ranks on the ranks of the cluster; without torch, print its record."""
+    """Run a cell in the notebook, or with --ranks on the ranks of the cluster; without torch,
+    print its record.
+    """
     if line.strip() not in ("", "--ranks"):
-        fail(f"%%torch {line}", "--ranks is all that it knows", "%%torch in the notebook, %%torch --ranks on the engines")
+        fail(
+            f"%%torch {line}",
+            "--ranks is all that it knows",
+            "%%torch in the notebook, %%torch --ranks on the engines",
+        )
     if not installed():
         print(recorded(cell), end="")
     elif line.strip():
@@ -69,7 +79,9 @@ def run(shell: Any, line: str, cell: str) -> None:
 
 
 def activate() -> None:
-    """Make `%%torch` known to this notebook, and say whether its cells will run here or show their record."""
+    """Make `%%torch` known to this notebook, and say whether its cells will run here or show
+    their record.
+    """
     from IPython import get_ipython
     from IPython.core.magic import no_var_expand
 
@@ -84,4 +96,7 @@ def activate() -> None:
     if installed():
         print("torch is installed: the cells marked %%torch run here")
     else:
-        print(f"torch is not installed: the cells marked %%torch show what they printed when recorded, with torch {record()['torch']}")
+        print(
+            "torch is not installed: the cells marked %%torch show what they printed when "
+            f"recorded, with torch {record()['torch']}"
+        )

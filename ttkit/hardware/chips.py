@@ -43,17 +43,24 @@ class Latency(NamedTuple):
     packet_ns: float  # 4096 bytes
 
 
-# Cycles of a core's matrix engine for a 32x32 tile times another, by math fidelity: each pass adds mantissa bits.
-CYCLES_PER_TILE = {"LoFi": Fact(16, "cycles", GEMM_REPORT), "HiFi2": Fact(32, "cycles", GEMM_REPORT)}
-CYCLES_PER_TILE |= {"HiFi3": Fact(48, "cycles", GEMM_REPORT), "HiFi4": Fact(64, "cycles", GEMM_REPORT)}
+# Cycles of a core's matrix engine for a 32x32 tile times another, by math fidelity: each pass adds
+# mantissa bits.
+CYCLES_PER_TILE = {
+    "LoFi": Fact(16, "cycles", GEMM_REPORT),
+    "HiFi2": Fact(32, "cycles", GEMM_REPORT),
+}
+CYCLES_PER_TILE |= {
+    "HiFi3": Fact(48, "cycles", GEMM_REPORT),
+    "HiFi4": Fact(64, "cycles", GEMM_REPORT),
+}
 
 
 @dataclass(frozen=True)
 class Link:
     """One ethernet link between two chips, each way.
 
-    `rates` and `latencies` hold what was measured: the first of each is a message along a line of chips.
-    """
+    `rates` and `latencies` hold what was measured: the first of each is a message along a line of
+    chips."""
 
     raw: Fact  # what the wires carry
     rates: tuple[Rate, ...]
@@ -114,24 +121,40 @@ _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
 _T3000_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
-        Rate("line", 11.78), Rate("line", 8.03, packet_bytes=2048), Rate("line multicast", 11.68), Rate("ring", 5.18), Rate("ring multicast", 5.75),
-        Rate("half ring", 6.09), Rate("mesh", 6.51), Rate("mesh multicast", 7.86),
+        Rate("line", 11.78),
+        Rate("line", 8.03, packet_bytes=2048),
+        Rate("line multicast", 11.68),
+        Rate("ring", 5.18),
+        Rate("ring multicast", 5.75),
+        Rate("half ring", 6.09),
+        Rate("mesh", 6.51),
+        Rate("mesh multicast", 7.86),
     ),
     (Latency("line", 801, 1443), Latency("ring", 805, 1481), Latency("mesh", 929, 1547)),
     FABRIC_GOLDENS,
-)  # fmt: skip
+)
 _GALAXY_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
-        Rate("line", 11.77), Rate("line multicast", 11.66), Rate("line multicast", 10.06, links=4), Rate("ring multicast", 8.34),
-        Rate("ring multicast", 8.34, links=2), Rate("ring multicast", 6.0, links=4), Rate("ring", 4.66, packet_bytes=2048),
+        Rate("line", 11.77),
+        Rate("line multicast", 11.66),
+        Rate("line multicast", 10.06, links=4),
+        Rate("ring multicast", 8.34),
+        Rate("ring multicast", 8.34, links=2),
+        Rate("ring multicast", 6.0, links=4),
+        Rate("ring", 4.66, packet_bytes=2048),
     ),
     (Latency("line", 853, 1375), Latency("mesh", 991, 1488)),
     FABRIC_GOLDENS,
-)  # fmt: skip
+)
 _BLACKHOLE_LINK = Link(
     Fact(50.0, "GB/s", PRESS),
-    (Rate("line", 28.07), Rate("line multicast", 29.46), Rate("neighbours", 33.29), Rate("neighbours", 16.6, packet_bytes=2048)),
+    (
+        Rate("line", 28.07),
+        Rate("line multicast", 29.46),
+        Rate("neighbours", 33.29),
+        Rate("neighbours", 16.6, packet_bytes=2048),
+    ),
     (Latency("line", 679, 813), Latency("mesh", 715, 902)),
     FABRIC_GOLDENS,
 )
@@ -142,19 +165,33 @@ _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 1
 def _wormhole(name: str, cores: int, core_grid: tuple[int, int], link: Link) -> Chip:
     page = WORMHOLE_PAGE
     return Chip(
-        name=name, arch="WORMHOLE_B0", cores=Fact(cores, "cores", page), clock=Fact(1.0e9, "Hz", page), flop_per_cycle=_ENGINE,
-        sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(12, "GB", page), dram_bandwidth=Fact(288, "GB/s", page),
-        core_grid=core_grid, link=link,
-    )  # fmt: skip
+        name=name,
+        arch="WORMHOLE_B0",
+        cores=Fact(cores, "cores", page),
+        clock=Fact(1.0e9, "Hz", page),
+        flop_per_cycle=_ENGINE,
+        sram_per_core=Fact(1536 * 1024, "bytes", page),
+        dram=Fact(12, "GB", page),
+        dram_bandwidth=Fact(288, "GB/s", page),
+        core_grid=core_grid,
+        link=link,
+    )
 
 
 def _blackhole(name: str, cores: int, link: Link) -> Chip:
     page = BLACKHOLE_PAGE
     return Chip(
-        name=name, arch="BLACKHOLE", cores=Fact(cores, "cores", page), clock=Fact(1.35e9, "Hz", page), flop_per_cycle=_ENGINE,
-        sram_per_core=Fact(1536 * 1024, "bytes", page), dram=Fact(32, "GB", page), dram_bandwidth=Fact(512, "GB/s", page),
-        core_grid=(13, 10), link=link,
-    )  # fmt: skip
+        name=name,
+        arch="BLACKHOLE",
+        cores=Fact(cores, "cores", page),
+        clock=Fact(1.35e9, "Hz", page),
+        flop_per_cycle=_ENGINE,
+        sram_per_core=Fact(1536 * 1024, "bytes", page),
+        dram=Fact(32, "GB", page),
+        dram_bandwidth=Fact(512, "GB/s", page),
+        core_grid=(13, 10),
+        link=link,
+    )
 
 
 WORMHOLE = _wormhole("n300 chip", 64, (8, 8), _T3000_LINK)
@@ -162,4 +199,7 @@ WORMHOLE_N150 = _wormhole("n150 chip", 72, (8, 9), _T3000_LINK)
 WORMHOLE_GALAXY = _wormhole("Galaxy chip", 72, (8, 9), _GALAXY_LINK)
 BLACKHOLE = _blackhole("p150 chip", 140, _BLACKHOLE_LINK)
 BLACKHOLE_P300 = _blackhole("p300 chip", 140, _P300_LINK)
-CHIPS = {chip.name: chip for chip in (WORMHOLE, WORMHOLE_N150, WORMHOLE_GALAXY, BLACKHOLE, BLACKHOLE_P300)}
+CHIPS = {
+    chip.name: chip
+    for chip in (WORMHOLE, WORMHOLE_N150, WORMHOLE_GALAXY, BLACKHOLE, BLACKHOLE_P300)
+}

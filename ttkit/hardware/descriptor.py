@@ -1,4 +1,6 @@
-"""Mesh graph descriptors: the file that says which meshes there are, how many hosts share each, and what joins them."""
+"""Mesh graph descriptors: the file that says which meshes there are, how many hosts share each,
+and what joins them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class MeshInstance:
     host_dims: tuple[int, int]
     channels: int
     policy: str
-    policy_given: bool = True  # a file that is silent is STRICT, but the library then maps like RELAXED
+    # a file that is silent is STRICT, but the library then maps like RELAXED
+    policy_given: bool = True
 
     @property
     def num_devices(self) -> int:
@@ -78,15 +81,25 @@ class MeshInstance:
     def part_of(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Corner and shape of the block that a host rank drives."""
         if not 0 <= host_rank < self.num_hosts:
-            rule = f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not found in mesh graph descriptor"
-            fail(f"host rank {host_rank} of mesh {self.mesh_id}", rule, f"a rank of 0 to {self.num_hosts - 1}")
+            rule = (
+                f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not "
+                "found in mesh graph descriptor"
+            )
+            fail(
+                f"host rank {host_rank} of mesh {self.mesh_id}",
+                rule,
+                f"a rank of 0 to {self.num_hosts - 1}",
+            )
         row, column = divmod(host_rank, self.host_dims[1])
         return (row * self.host_shape[0], column * self.host_shape[1]), self.host_shape
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Links between two meshes; `devices` are the chips at the ends, None where any may carry them."""
+    """Links between two meshes;
+
+    `devices` are the chips at the ends, None where any may carry them.
+    """
 
     meshes: tuple[int, int]
     channels: int
@@ -97,7 +110,9 @@ class Connection:
 
 @dataclass(frozen=True)
 class Pinning:
-    """Chips of meshes that have to sit on certain trays of the machine, as the file has them: field names and values."""
+    """Chips of meshes that have to sit on certain trays of the machine, as the file has them:
+    field names and values.
+    """
 
     nodes: tuple[tuple[tuple[str, int | str], ...], ...]
     positions: tuple[tuple[tuple[str, int | str], ...], ...]
@@ -138,13 +153,30 @@ class MeshGraphDescriptor:
         for mesh in self.meshes:
             if mesh.mesh_id == mesh_id:
                 return mesh
-        rule = f"Invalid TT_MESH_ID: Local mesh binding mesh_id {mesh_id} not found in mesh graph descriptor"
-        fail(f"mesh {mesh_id} of {self!r}", rule, f"one of {', '.join(str(mesh.mesh_id) for mesh in self.meshes)}")
+        rule = (
+            f"Invalid TT_MESH_ID: Local mesh binding mesh_id {mesh_id} not found in mesh graph "
+            "descriptor"
+        )
+        fail(
+            f"mesh {mesh_id} of {self!r}",
+            rule,
+            f"one of {', '.join(str(mesh.mesh_id) for mesh in self.meshes)}",
+        )
 
     def __repr__(self) -> str:
-        sizes = [f"{count} of {size}" for size, count in Counter(mesh.size_text for mesh in self.meshes).most_common(4)]
-        what = self.meshes[0].size_text if len(self.meshes) == 1 else f"{len(self.meshes)} meshes: {', '.join(sizes)}"
-        return f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, {self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
+        sizes = [
+            f"{count} of {size}"
+            for size, count in Counter(mesh.size_text for mesh in self.meshes).most_common(4)
+        ]
+        what = (
+            self.meshes[0].size_text
+            if len(self.meshes) == 1
+            else f"{len(self.meshes)} meshes: {', '.join(sizes)}"
+        )
+        return (
+            f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, "
+            f"{self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
+        )
 
     def _repr_html_(self) -> str:
         from ttkit.visualize import descriptor_html
@@ -163,7 +195,9 @@ class Loaded:
     templates: tuple[str, ...] = ()  # names of the mesh descriptors, in order
 
 
-def read_text(path: str | os.PathLike[str], asked: str, textproto_only: tuple[str, str] | None = None) -> str:
+def read_text(
+    path: str | os.PathLike[str], asked: str, textproto_only: tuple[str, str] | None = None
+) -> str:
     """The text of a file; `textproto_only` is the rule and the cure where it must have that ending.
 
     Raises:
@@ -171,8 +205,15 @@ def read_text(path: str | os.PathLike[str], asked: str, textproto_only: tuple[st
     """
     file = Path(path)
     if not os.path.exists(file):
-        home = "" if os.environ.get("TT_METAL_HOME") else "; TT_METAL_HOME is not set, for a path that starts with it"
-        cure = f"an existing file; the working directory is {Path.cwd()}{home}; for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        home = (
+            ""
+            if os.environ.get("TT_METAL_HOME")
+            else "; TT_METAL_HOME is not set, for a path that starts with it"
+        )
+        cure = (
+            f"an existing file; the working directory is {Path.cwd()}{home}; "
+            "for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        )
         fail(asked, f"Custom mesh graph descriptor file not found: {path}", cure)
     if textproto_only and file.suffix != ".textproto":
         fail(asked, *textproto_only)
@@ -184,8 +225,13 @@ def read_text(path: str | os.PathLike[str], asked: str, textproto_only: tuple[st
     except OSError as error:
         fail(asked, f"it cannot be read: {error.strerror}", "its permissions")
     if len(content) > LONGEST:
-        fail(asked, f"it has more than {LONGEST} bytes: that is no descriptor", "the path of a .textproto file")
-    return content.decode("utf-8-sig", "replace")  # protobuf's own reader passes over a byte-order mark too
+        fail(
+            asked,
+            f"it has more than {LONGEST} bytes: that is no descriptor",
+            "the path of a .textproto file",
+        )
+    # protobuf's own reader passes over a byte-order mark too
+    return content.decode("utf-8-sig", "replace")
 
 
 def load_text(text: str, path: str) -> Loaded:
@@ -202,11 +248,28 @@ def load_text(text: str, path: str) -> Loaded:
     try:
         message = mgd_text.parse(text, marks)
     except mgd_text.Unreadable as error:
-        findings.append(Finding("error", path, 0 if old else error.line, f"Failed to parse MeshGraphDescriptor textproto: {error.what}", error.cure))
+        findings.append(
+            Finding(
+                "error",
+                path,
+                0 if old else error.line,
+                f"Failed to parse MeshGraphDescriptor textproto: {error.what}",
+                error.cure,
+            )
+        )
         return Loaded(None, tuple(findings))
     for line, field_name, near in marks.unknown:
         cure = f"write {near}, or remove it" if near else "remove it"
-        findings.append(Finding("warning", path, line, f"unknown field '{field_name[:60]}': the real library passes over it without a word", cure))
+        findings.append(
+            Finding(
+                "warning",
+                path,
+                line,
+                f"unknown field '{field_name[:60]}': the real library passes over it without a "
+                "word",
+                cure,
+            )
+        )
     report, problems = mgd_rules.check(message)
     for problem in problems:
         line = 0 if old else marks.line(*problem.where)
@@ -214,17 +277,26 @@ def load_text(text: str, path: str) -> Loaded:
     if any(problem.severity == "error" for problem in problems):
         return Loaded(None, tuple(findings), report)
     lines = (lambda *path: 0) if old else marks.line
-    return Loaded(_from_message(message, name), tuple(findings), False, lines, tuple(part.name for part in message.mesh_descriptors))
+    return Loaded(
+        _from_message(message, name),
+        tuple(findings),
+        False,
+        lines,
+        tuple(part.name for part in message.mesh_descriptors),
+    )
 
 
 def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
-    """The meshes and connections of a descriptor file: MGD 2.0 (.textproto), or MGD 1.0 (.yaml), which is converted.
+    """The meshes and connections of a descriptor file:
+
+    MGD 2.0 (.textproto), or MGD 1.0 (.yaml), which is converted.
 
     Args:
         path: the file.
 
     Raises:
-        TTKitError: not there, not readable, or refused by the real library: its messages, each with file, line and cure.
+        TTKitError: not there, not readable, or refused by the real library: its messages, each with
+        file, line and cure.
 
     Example:
         >>> read_descriptor("nowhere.textproto")
@@ -240,19 +312,34 @@ def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
 
 
 def refuse(asked: str, loaded: Loaded) -> NoReturn:
-    """Fail with the errors of a file: first as the real library words them, then where each is and its cure."""
+    """Fail with the errors of a file: first as the real library words them, then where each is
+    and its cure.
+    """
     errors = [finding for finding in loaded.findings if finding.severity == "error"]
     messages = [finding.message for finding in errors]
-    rule = mgd_rules.REPORT + "".join(f"\n  - {message}" for message in messages) if loaded.report else "; ".join(messages)
-    fail(asked, rule, "\n       ".join(f"{finding.place}: {finding.cure or finding.message}" for finding in errors))
+    rule = (
+        mgd_rules.REPORT + "".join(f"\n  - {message}" for message in messages)
+        if loaded.report
+        else "; ".join(messages)
+    )
+    fail(
+        asked,
+        rule,
+        "\n       ".join(
+            f"{finding.place}: {finding.cure or finding.message}" for finding in errors
+        ),
+    )
 
 
 def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None:
-    """The file that is chosen for a number of devices where TT_MESH_GRAPH_DESC_PATH is not set; None for other numbers than 8 and 32.
+    """The file that is chosen for a number of devices where TT_MESH_GRAPH_DESC_PATH is not set;
+
+    None for other numbers than 8 and 32.
 
     Args:
         num_devices: of the whole machine.
-        generation: "newest" (grids: 2x4, 8x4) or "older" (lines: 1x8, 1x32), as ttml's `enable_fabric` of that time.
+        generation: "newest" (grids: 2x4, 8x4) or "older" (lines: 1x8, 1x32), as ttml's
+        `enable_fabric` of that time.
 
     Raises:
         TTKitError: no such generation.
@@ -262,13 +349,18 @@ def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None
         ('t3000_1x8.textproto', None)
     """
     if generation not in CHOSEN:
-        fail(f"descriptor_path({num_devices!r}, {generation!r})", "no such generation", "one of " + ", ".join(CHOSEN))
+        fail(
+            f"descriptor_path({num_devices!r}, {generation!r})",
+            "no such generation",
+            "one of " + ", ".join(CHOSEN),
+        )
     name = CHOSEN[generation].get(num_devices)
     return OURS / f"{name}.textproto" if name else None
 
 
 def descriptor_for(num_devices: int, generation: str = "newest") -> MeshGraphDescriptor | None:
-    """The descriptor that is chosen for a number of devices; arguments and None as in `descriptor_path`.
+    """The descriptor that is chosen for a number of devices; arguments and None as in
+    `descriptor_path`.
 
     Example:
         >>> descriptor_for(32), descriptor_for(32, "older").meshes[0].device_dims
@@ -278,11 +370,15 @@ def descriptor_for(num_devices: int, generation: str = "newest") -> MeshGraphDes
     return None if path is None else read_descriptor(path)
 
 
-def check_descriptor(path: str | os.PathLike[str], system: Any = None, mesh_shape: Any = None) -> list[Finding]:
-    """Everything that is wrong or doubtful in a descriptor file, in the order of its lines; an empty list is good news.
+def check_descriptor(
+    path: str | os.PathLike[str], system: Any = None, mesh_shape: Any = None
+) -> list[Finding]:
+    """Everything that is wrong or doubtful in a descriptor file, in the order of its lines; an
+    empty list is good news.
 
-    Errors are what the real library refuses. Warnings are what it lets pass: unknown fields, graphs without links, an
-    architecture that is not the machine's, shapes that open transposed or as a snake and may hang in a collective.
+    Errors are what the real library refuses. Warnings are what it lets pass: unknown fields, graphs
+    without links, an architecture that is not the machine's, shapes that open transposed or as a
+    snake and may hang in a collective.
 
     Args:
         path: the file.
@@ -317,9 +413,14 @@ def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
     else:
         graph = next(g for g in message.graph_descriptors if g.name == top.graph.graph_descriptor)
         references = [node.mesh for node in graph.instances if node.HasField("mesh")]
-    meshes = tuple(_instance(reference.mesh_id, templates[reference.mesh_descriptor]) for reference in references)
+    meshes = tuple(
+        _instance(reference.mesh_id, templates[reference.mesh_descriptor])
+        for reference in references
+    )
     pinnings = tuple(_pinning(pinning) for pinning in message.pinnings)
-    return MeshGraphDescriptor(meshes, tuple(_connections(graph)) if graph is not None else (), pinnings, name)
+    return MeshGraphDescriptor(
+        meshes, tuple(_connections(graph)) if graph is not None else (), pinnings, name
+    )
 
 
 def _instance(mesh_id: int, template: Any) -> MeshInstance:
@@ -328,7 +429,17 @@ def _instance(mesh_id: int, template: Any) -> MeshInstance:
     types += ["LINE"] * (2 - len(types))
     arch = ENUMS["Architecture"][template.arch]
     dims, hosts = _dims(topology), _dims(template.host_topology)
-    return MeshInstance(mesh_id, template.name, arch, dims, (types[0], types[1]), hosts, channels.count, _policy(channels), channels.policy != 0)
+    return MeshInstance(
+        mesh_id,
+        template.name,
+        arch,
+        dims,
+        (types[0], types[1]),
+        hosts,
+        channels.count,
+        _policy(channels),
+        channels.policy != 0,
+    )
 
 
 def _policy(channels: Any) -> str:
@@ -338,17 +449,37 @@ def _policy(channels: Any) -> str:
 def _connections(graph: Any) -> Iterator[Connection]:
     for pair in mgd_rules.topology_pairs(graph):
         topology = graph.graph_topology
-        yield Connection(pair, topology.channels.count, _policy(topology.channels), (None, None), topology.assign_z_direction)
+        yield Connection(
+            pair,
+            topology.channels.count,
+            _policy(topology.channels),
+            (None, None),
+            topology.assign_z_direction,
+        )
     for connection in graph.connections:
         a, b = (node.mesh for node in connection.nodes)
         devices = tuple(ref.device_id if ref.HasField("device_id") else None for ref in (a, b))
         ends = (a.mesh_id, b.mesh_id)
-        yield Connection(ends, connection.channels.count, _policy(connection.channels), devices, connection.assign_z_direction)  # type: ignore[arg-type]
+        yield Connection(
+            ends,
+            connection.channels.count,
+            _policy(connection.channels),
+            devices,
+            connection.assign_z_direction,
+        )  # type: ignore[arg-type]
 
 
 def _pinning(pinning: Any) -> Pinning:
     def plain(entries: Any) -> tuple[tuple[tuple[str, int | str], ...], ...]:
-        return tuple(tuple((field.name, value) for field, value in entry.ListFields()) for entry in entries)
+        return tuple(
+            tuple((field.name, value) for field, value in entry.ListFields()) for entry in entries
+        )
 
-    revision = ENUMS["AsicPinning.BoardRevision"][pinning.board_revision] if pinning.HasField("board_revision") else ""
-    return Pinning(plain(pinning.logical_fabric_node_id), plain(pinning.physical_asic_position), revision)
+    revision = (
+        ENUMS["AsicPinning.BoardRevision"][pinning.board_revision]
+        if pinning.HasField("board_revision")
+        else ""
+    )
+    return Pinning(
+        plain(pinning.logical_fabric_node_id), plain(pinning.physical_asic_position), revision
+    )

@@ -11,23 +11,32 @@ from ttkit.hardware.systems import Coordinate, System
 
 
 def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
-    """The chips of a line through a grid: around its rim from `start`; back and forth over all rows where the rim is too short."""
+    """The chips of a line through a grid: around its rim from `start`; back and forth over all
+    rows where the rim is too short.
+    """
     rows, columns = shape
     if rows == 1 or columns == 1:
         rim = list(itertools.product(range(rows), range(columns)))
     else:
         rim = [(0, c) for c in range(columns)] + [(r, columns - 1) for r in range(1, rows)]
-        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [(r, 0) for r in range(rows - 2, 0, -1)]
+        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [
+            (r, 0) for r in range(rows - 2, 0, -1)
+        ]
     if length > len(rim) or start not in rim:
-        rim = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
+        rim = [
+            (r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)
+        ]
     first = rim.index(start)  # type: ignore[arg-type]
     return (rim[(first + i) % len(rim)] for i in range(length))
 
 
-def device_order(system: System, shape: Coordinate, start: Coordinate, asked: object) -> Iterator[Coordinate]:
+def device_order(
+    system: System, shape: Coordinate, start: Coordinate, asked: object
+) -> Iterator[Coordinate]:
     """Coordinates in the system of the chips of a mesh of `shape`, in row-major order.
 
-    A shape that fits at `start` takes that rectangle, else it is turned; one row or one column goes around the rim.
+    A shape that fits at `start` takes that rectangle, else it is turned; one row or one column goes
+    around the rim.
 
     Raises:
         TTKitError: too many devices, none, or a shape that fits neither way.
@@ -37,16 +46,35 @@ def device_order(system: System, shape: Coordinate, start: Coordinate, asked: ob
         >>> list(device_order(SYSTEMS["t3000"], (4, 2), (0, 0), "open 4x2"))[:4]
         [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
-    size, whole, wanted, corner = math.prod(shape), f"MeshShape({list(system.shape)})", f"MeshShape({list(shape)})", f"MeshCoordinate({list(start)})"
+    size, whole, wanted, corner = (
+        math.prod(shape),
+        f"MeshShape({list(system.shape)})",
+        f"MeshShape({list(shape)})",
+        f"MeshCoordinate({list(start)})",
+    )
     if size == 0:
-        fail(asked, f"Requested mesh shape {wanted} has zero devices (mesh_size=0). MeshShape must have at least one device.")
+        fail(
+            asked,
+            f"Requested mesh shape {wanted} has zero devices (mesh_size=0). "
+            "MeshShape must have at least one device.",
+        )
     if size > system.num_devices:
-        rule = f"Requested mesh shape {wanted} requires {size} devices, but only {system.num_devices} devices are available"
+        rule = (
+            f"Requested mesh shape {wanted} requires {size} devices, "
+            f"but only {system.num_devices} devices are available"
+        )
         rule += f" in the system mesh {whole}."
         fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    for what, given, printed in (("Requested mesh shape", shape, wanted), ("Provided offset", start, corner)):
+    for what, given, printed in (
+        ("Requested mesh shape", shape, wanted),
+        ("Provided offset", start, corner),
+    ):
         if len(given) != len(system.shape):
-            fail(asked, f"{what} dimensions mismatch: {printed} must have {len(system.shape)} dimensions, as the system mesh {whole}")
+            fail(
+                asked,
+                f"{what} dimensions mismatch: {printed} must have {len(system.shape)} dimensions, "
+                f"as the system mesh {whole}",
+            )
     if max(shape) == size:
         if any(o >= n for o, n in zip(start, system.shape, strict=True)):
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")
@@ -56,7 +84,11 @@ def device_order(system: System, shape: Coordinate, start: Coordinate, asked: ob
     if top + rows <= height and left + columns <= width:
         yield from ((top + r, left + c) for r in range(rows) for c in range(columns))
     elif top + columns <= height and left + rows <= width:
-        yield from ((c, r) for r in range(rows) for c in range(columns))  # ttnn checks the offset, then forgets it
+        # ttnn checks the offset, then forgets it
+        yield from ((c, r) for r in range(rows) for c in range(columns))
     else:
-        rule = f"Requested mesh is too big and is not rotatable: {wanted} and SystemMesh {whole}, offset {corner}"
+        rule = (
+            f"Requested mesh is too big and is not rotatable: {wanted} and SystemMesh {whole}, "
+            f"offset {corner}"
+        )
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")

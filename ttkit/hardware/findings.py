@@ -38,7 +38,9 @@ class Finding:
         return ":".join([self.path, *(str(n) for n in (self.line, self.column) if n)])
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.severity}: {self.message}" + (f"\n  try: {self.cure}" if self.cure else "")
+        return f"{self.place}: {self.severity}: {self.message}" + (
+            f"\n  try: {self.cure}" if self.cure else ""
+        )
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

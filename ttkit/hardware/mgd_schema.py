@@ -1,4 +1,5 @@
-"""The protobuf messages of a mesh graph descriptor (MGD 2.0, as in ttnn 0.81.1), built without protoc.
+"""The protobuf messages of a mesh graph descriptor (MGD 2.0, as in ttnn 0.81.1), built without
+protoc.
 
 Names and numbers of the fields are those of the descriptor inside the wheel's libtt_metal.so.
 """
@@ -10,7 +11,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PACKAGE = "ttkit.mgd"  # not tt.tt_fabric.proto: the real library may register that name in the same process
+# not tt.tt_fabric.proto: the real library may register that name in the same process
+PACKAGE = "ttkit.mgd"
 
 ENUMS = {
     "Architecture": ("INVALID_ARCHITECTURE", "WORMHOLE_B0", "BLACKHOLE", "QUASAR"),
@@ -20,7 +22,8 @@ ENUMS = {
     "Connection.Direction": ("INVALID", "N", "E", "S", "W", "C", "NONE"),
     "AsicPinning.BoardRevision": ("BOARD_REVISION_UNSPECIFIED", "BH_REV_AB", "BH_REV_C", "WH"),
 }
-# A field: its number and type; "*" in front: repeated; "?" in front: optional, so that presence is known; "|": one of NodeRef's.
+# A field: its number and type; "*" in front: repeated; "?" in front: optional, so that presence is
+# known; "|": one of NodeRef's.
 MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "MeshGraphDescriptor": {
         "mesh_descriptors": (1, "*MeshDescriptor"),
@@ -46,7 +49,11 @@ MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "express_connections": (7, "*ExpressConnection"),
     },
     "ExpressConnection": {"src": (1, "int32"), "dst": (2, "int32")},
-    "ExpressLink": {"dim_idx": (1, "uint32"), "pattern": (2, "Pattern"), "wrap": (4, "TorusTopology.Type")},
+    "ExpressLink": {
+        "dim_idx": (1, "uint32"),
+        "pattern": (2, "Pattern"),
+        "wrap": (4, "TorusTopology.Type"),
+    },
     "Pattern": {"start": (1, "uint32"), "step": (2, "uint32")},
     "GraphDescriptor": {
         "name": (1, "string"),
@@ -56,12 +63,28 @@ MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "connections": (5, "*Connection"),
     },
     "NodeRef": {"mesh": (1, "|MeshRef"), "graph": (2, "|GraphRef"), "switch": (3, "|SwitchRef")},
-    "MeshRef": {"mesh_descriptor": (1, "string"), "mesh_id": (2, "int32"), "device_id": (3, "?int32")},
-    "SwitchRef": {"switch_descriptor": (1, "string"), "switch_id": (2, "int32"), "device_id": (3, "?int32")},
-    "GraphRef": {"graph_descriptor": (1, "string"), "graph_id": (2, "int32"), "sub_ref": (3, "?NodeRef")},
+    "MeshRef": {
+        "mesh_descriptor": (1, "string"),
+        "mesh_id": (2, "int32"),
+        "device_id": (3, "?int32"),
+    },
+    "SwitchRef": {
+        "switch_descriptor": (1, "string"),
+        "switch_id": (2, "int32"),
+        "device_id": (3, "?int32"),
+    },
+    "GraphRef": {
+        "graph_descriptor": (1, "string"),
+        "graph_id": (2, "int32"),
+        "sub_ref": (3, "?NodeRef"),
+    },
     "TorusTopology": {"dims": (3, "*int32"), "dim_types": (4, "*TorusTopology.Type")},
     "MeshTopology": {"dims": (1, "*int32")},
-    "GraphTopology": {"layout_type": (1, "GraphTopology.Type"), "channels": (2, "Channels"), "assign_z_direction": (3, "?bool")},
+    "GraphTopology": {
+        "layout_type": (1, "GraphTopology.Type"),
+        "channels": (2, "Channels"),
+        "assign_z_direction": (3, "?bool"),
+    },
     "Channels": {"count": (1, "int32"), "policy": (2, "?Channels.Policy")},
     "Connection": {
         "nodes": (1, "*NodeRef"),
@@ -75,7 +98,12 @@ MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "physical_asic_position": (2, "*AsicPosition"),
         "board_revision": (3, "?AsicPinning.BoardRevision"),
     },
-    "NodeId": {"mesh_id": (1, "?uint32"), "chip_id": (2, "?uint32"), "mesh_id_regex": (3, "string"), "chip_id_regex": (4, "string")},
+    "NodeId": {
+        "mesh_id": (1, "?uint32"),
+        "chip_id": (2, "?uint32"),
+        "mesh_id_regex": (3, "string"),
+        "chip_id_regex": (4, "string"),
+    },
     "AsicPosition": {
         "tray_id": (1, "?uint32"),
         "asic_location": (2, "?uint32"),
@@ -94,17 +122,23 @@ def message_classes() -> dict[str, Any]:
         >>> message_classes()["Channels"](count=2).count
         2
     """
-    file = descriptor_pb2.FileDescriptorProto(name="ttkit/mgd.proto", package=PACKAGE, syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="ttkit/mgd.proto", package=PACKAGE, syntax="proto3"
+    )
     messages = {name: file.message_type.add(name=name) for name in MESSAGES}
     for name, values in ENUMS.items():
         owner, _, inner = name.rpartition(".")
-        enum = messages[owner].enum_type.add(name=inner) if owner else file.enum_type.add(name=inner)
+        enum = (
+            messages[owner].enum_type.add(name=inner) if owner else file.enum_type.add(name=inner)
+        )
         for number, value in enumerate(values):
             enum.value.add(name=value, number=number)
     for name, fields in MESSAGES.items():
         message = messages[name]
         for field_name, (number, kind) in fields.items():
-            field = message.field.add(name=field_name, number=number, label=3 if kind[0] == "*" else 1)
+            field = message.field.add(
+                name=field_name, number=number, label=3 if kind[0] == "*" else 1
+            )
             plain = kind.lstrip("*?|")
             if plain in _SCALARS:
                 field.type = _SCALARS[plain]
@@ -115,9 +149,13 @@ def message_classes() -> dict[str, Any]:
                 if not message.oneof_decl:
                     message.oneof_decl.add(name="node")
         for field in message.field:
-            if fields[field.name][1][0] == "?":  # proto3 keeps the presence of a field in a oneof of its own
+            # proto3 keeps the presence of a field in a oneof of its own
+            if fields[field.name][1][0] == "?":
                 field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in MESSAGES
+    }

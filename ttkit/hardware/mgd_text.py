@@ -1,4 +1,6 @@
-"""The text of a mesh graph descriptor: protobuf's text format read into messages, with the line of every field."""
+"""The text of a mesh graph descriptor: protobuf's text format read into messages, with the line
+of every field.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,21 @@ from ttkit.hardware.mgd_schema import ENUMS, MESSAGES, message_classes
 Path = tuple[str | int, ...]
 ROOT = "MeshGraphDescriptor"
 DEEPEST = 50  # no descriptor nests deeper than ten; the parser recurses
-_TOKEN = re.compile(r"""(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)""", re.X)
+_TOKEN = re.compile(
+    r"""(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)""",
+    re.X,
+)
 
 
 @dataclass
 class Marks:
-    """Where things stand in a text: the line of each field by its path, and the fields that the schema does not have."""
+    """Where things stand in a text: the line of each field by its path, and the fields that the
+    schema does not have.
+    """
 
     lines: dict[Path, int] = field(default_factory=dict)
-    unknown: list[tuple[int, str, str]] = field(default_factory=list)  # line, field, the nearest known field or ""
+    # line, field, the nearest known field or ""
+    unknown: list[tuple[int, str, str]] = field(default_factory=list)
     depth: int = 0
 
     def line(self, *path: str | int) -> int:
@@ -54,7 +62,8 @@ def marks_of(text: str) -> Marks:
         (2, [(3, 'chanels', 'channels')])
     """
     marks = Marks()
-    stack: list[tuple[str, Path, Counter[str]]] = [(ROOT, (), Counter())]  # message type ("" where unknown), path, repeated so far
+    # message type ("" where unknown), path, repeated so far
+    stack: list[tuple[str, Path, Counter[str]]] = [(ROOT, (), Counter())]
     name, brackets = "", 0  # the field whose value comes next; inside its list
     for kind, token, line in _tokens(text):
         message, path, seen = stack[-1]
@@ -96,19 +105,23 @@ class Unreadable(Exception):
 
 
 def parse(text: str, marks: Marks) -> Any:
-    """The `MeshGraphDescriptor` message of a text; unknown fields are skipped, as the real library does.
+    """The `MeshGraphDescriptor` message of a text; unknown fields are skipped, as the real
+    library does.
 
     Raises:
         Unreadable: with the line.
     """
     if marks.depth > DEEPEST:
-        raise Unreadable(1, f"messages are nested more than {DEEPEST} deep", "look for a missing brace")
+        raise Unreadable(
+            1, f"messages are nested more than {DEEPEST} deep", "look for a missing brace"
+        )
     try:
         return text_format.Parse(text, message_classes()[ROOT](), allow_unknown_field=True)
     except text_format.ParseError as error:
         line, what = error.GetLine() or 1, str(error).split(" : ", 1)[-1].replace("ttkit.mgd.", "")
         raise Unreadable(line, what, _cure(what)) from None
-    except (ValueError, RecursionError) as error:  # text that is not UTF-8 inside a string, for example
+    # text that is not UTF-8 inside a string, for example
+    except (ValueError, RecursionError) as error:
         raise Unreadable(1, str(error)[:200], "plain text in quotes") from None
 
 
@@ -116,7 +129,9 @@ def _cure(what: str) -> str:
     enum = re.search(r'Enum type "([\w.]+)" has no value (?:named|with number) (\w+)', what)
     if enum:
         values = next((v for name, v in ENUMS.items() if enum[1] == name), ())
-        near = nearest(enum[2].upper(), values) or " or ".join(v for v in values if not v.startswith("INVALID"))
+        near = nearest(enum[2].upper(), values) or " or ".join(
+            v for v in values if not v.startswith("INVALID")
+        )
         return f"write {near}" if near else ""
     if "multiple times" in what or "already" in what:
         return "keep one of the two"

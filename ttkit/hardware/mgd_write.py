@@ -10,14 +10,23 @@ from pathlib import Path
 from ttkit.files import write_whole
 from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance, Pinning, load_text, refuse
 
-Link = tuple[tuple[int, int], int, str, tuple[int | None, int | None], bool]  # meshes, channels, policy, devices, z direction
+# meshes, channels, policy, devices, z direction
+Link = tuple[tuple[int, int], int, str, tuple[int | None, int | None], bool]
 
 
 def _list(values: Iterable[object]) -> str:
     return f"[ {', '.join(map(str, values))} ]"
 
 
-def mesh_text(name: str, arch: str, dims: Sequence[int], types: Sequence[str], hosts: Sequence[int], channels: int, policy: str) -> str:
+def mesh_text(
+    name: str,
+    arch: str,
+    dims: Sequence[int],
+    types: Sequence[str],
+    hosts: Sequence[int],
+    channels: int,
+    policy: str,
+) -> str:
     """A mesh descriptor's text; an empty policy is left out."""
     return f"""mesh_descriptors {{
   name: {json.dumps(name)}
@@ -30,20 +39,38 @@ def mesh_text(name: str, arch: str, dims: Sequence[int], types: Sequence[str], h
 
 
 def _reference(name: str, mesh_id: int, device: int | None = None) -> str:
-    return f"mesh {{ mesh_descriptor: {json.dumps(name)} mesh_id: {mesh_id}{'' if device is None else f' device_id: {device}'} }}"
+    return (
+        f"mesh {{ mesh_descriptor: {json.dumps(name)} mesh_id: "
+        f"{mesh_id}{'' if device is None else f' device_id: {device}'} }}"
+    )
 
 
-def descriptor_text(templates: Sequence[str], instances: Sequence[tuple[int, str]], links: Sequence[Link], pinnings: Sequence[Pinning] = ()) -> str:
-    """A descriptor's text: mesh descriptors, then which mesh id is made from which, then what joins them."""
+def descriptor_text(
+    templates: Sequence[str],
+    instances: Sequence[tuple[int, str]],
+    links: Sequence[Link],
+    pinnings: Sequence[Pinning] = (),
+) -> str:
+    """A descriptor's text: mesh descriptors, then which mesh id is made from which, then what
+    joins them.
+    """
     names = dict(instances)
     parts = list(templates)
     if len(instances) != 1 or links:
         graph = 'graph_descriptors {\n  name: "G0"\n  type: "FABRIC"\n'
-        graph += "".join(f"  instances {{ {_reference(name, mesh_id)} }}\n" for mesh_id, name in instances)
+        graph += "".join(
+            f"  instances {{ {_reference(name, mesh_id)} }}\n" for mesh_id, name in instances
+        )
         for meshes, channels, policy, devices, z in links:
-            nodes = "".join(f"    nodes {{ {_reference(names[mesh], mesh, device)} }}\n" for mesh, device in zip(meshes, devices, strict=True))
+            nodes = "".join(
+                f"    nodes {{ {_reference(names[mesh], mesh, device)} }}\n"
+                for mesh, device in zip(meshes, devices, strict=True)
+            )
             z_line = "    assign_z_direction: true\n" if z else ""
-            graph += f"  connections {{\n{nodes}    channels {{ count: {channels} policy: {policy} }}\n{z_line}  }}\n"
+            graph += (
+                f"  connections {{\n{nodes}    channels {{ count: {channels} policy: "
+                f"{policy} }}\n{z_line}  }}\n"
+            )
         parts.append(graph + "}\n")
         top = 'graph { graph_descriptor: "G0" graph_id: 0 }'
     else:
@@ -53,8 +80,13 @@ def descriptor_text(templates: Sequence[str], instances: Sequence[tuple[int, str
 
 
 def _pinning(pinning: Pinning) -> str:
-    lines = [("logical_fabric_node_id", entry) for entry in pinning.nodes] + [("physical_asic_position", entry) for entry in pinning.positions]
-    text = "".join(f"  {name} {{ {' '.join(f'{key}: {json.dumps(value)}' for key, value in entry)} }}\n" for name, entry in lines)
+    lines = [("logical_fabric_node_id", entry) for entry in pinning.nodes] + [
+        ("physical_asic_position", entry) for entry in pinning.positions
+    ]
+    text = "".join(
+        f"  {name} {{ {' '.join(f'{key}: {json.dumps(value)}' for key, value in entry)} }}\n"
+        for name, entry in lines
+    )
     return f"pinnings {{\n{text}{f'  board_revision: {pinning.board_revision}' if pinning.board_revision else ''}}}\n"
 
 
@@ -68,18 +100,37 @@ def text_of(descriptor: MeshGraphDescriptor) -> str:
     """
 
     def template(mesh: MeshInstance) -> str:
-        return mesh_text(mesh.name, mesh.arch, mesh.device_dims, mesh.dim_types, mesh.host_dims, mesh.channels, mesh.policy if mesh.policy_given else "")
+        return mesh_text(
+            mesh.name,
+            mesh.arch,
+            mesh.device_dims,
+            mesh.dim_types,
+            mesh.host_dims,
+            mesh.channels,
+            mesh.policy if mesh.policy_given else "",
+        )
 
     templates = list(dict.fromkeys(map(template, descriptor.meshes)))
-    links = [(c.meshes, c.channels, c.policy, c.devices, c.assign_z_direction) for c in descriptor.connections]
-    return descriptor_text(templates, [(mesh.mesh_id, mesh.name) for mesh in descriptor.meshes], links, descriptor.pinnings)
+    links = [
+        (c.meshes, c.channels, c.policy, c.devices, c.assign_z_direction)
+        for c in descriptor.connections
+    ]
+    return descriptor_text(
+        templates,
+        [(mesh.mesh_id, mesh.name) for mesh in descriptor.meshes],
+        links,
+        descriptor.pinnings,
+    )
 
 
 def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[str]) -> Path:
-    """Write a descriptor as MGD 2.0 and return the path; `read_descriptor` of it gives an equal descriptor.
+    """Write a descriptor as MGD 2.0 and return the path;
+
+    `read_descriptor` of it gives an equal descriptor.
 
     Raises:
-        TTKitError: it is made by hand and breaks a rule, or the file cannot be written there; nothing is written.
+        TTKitError: it is made by hand and breaks a rule, or the file cannot be written there;
+        nothing is written.
 
     Example:
         >>> import tempfile

@@ -1,8 +1,7 @@
 """Systems: which chips stand where, on which boards, and which pairs are cabled.
 
-Mesh shapes and links per pair are those of the mesh graph descriptors in the ttnn 0.81.1 wheel; the id order of a
-T3000 was read from the library itself.
-"""
+Mesh shapes and links per pair are those of the mesh graph descriptors in the ttnn 0.81.1 wheel; the
+id order of a T3000 was read from the library itself."""
 
 from __future__ import annotations
 
@@ -13,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ttkit.errors import fail
-from ttkit.hardware.chips import BLACKHOLE, BLACKHOLE_P300, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150, Chip
+from ttkit.hardware.chips import (
+    BLACKHOLE,
+    BLACKHOLE_P300,
+    WORMHOLE,
+    WORMHOLE_GALAXY,
+    WORMHOLE_N150,
+    Chip,
+)
 
 if TYPE_CHECKING:
     from ttkit.hardware.descriptor import MeshGraphDescriptor
@@ -38,7 +44,8 @@ def grid_links(shape: Place, rings: Sequence[bool]) -> Iterator[tuple[Place, Pla
 
 
 def winding(grid: Sequence[Sequence[Item]], ring: bool) -> list[Item] | None:
-    """All of a grid as one line of neighbours, back and forth; where it has to close, None for a grid that has no such ring.
+    """All of a grid as one line of neighbours, back and forth; where it has to close, None for a
+    grid that has no such ring.
 
     Example:
         >>> winding([[0, 1, 2], [3, 4, 5]], ring=False), winding([[0, 1, 2], [3, 4, 5]], ring=True)
@@ -58,7 +65,8 @@ def winding(grid: Sequence[Sequence[Item]], ring: bool) -> list[Item] | None:
 
 @dataclass(frozen=True)
 class System:
-    """A machine: a grid of chips with ids, the boards they sit on, and the links between neighbours.
+    """A machine: a grid of chips with ids, the boards they sit on, and the links between
+    neighbours.
 
     Args:
         name: what `ttkit.use_system` takes.
@@ -66,7 +74,8 @@ class System:
         ids: device ids in the order of the grid, [rows][columns].
         links_per_pair: ethernet links between two neighbours.
         wraps: per axis, True where the last chip is cabled back to the first (a ring, not a line).
-        boards: ids of the chips of each board, in PCIe order, the chip with the PCIe connector first.
+        boards: ids of the chips of each board, in PCIe order, the chip with the PCIe connector
+        first.
 
     Example:
         >>> SYSTEMS["t3000"].shape, SYSTEMS["t3000"].ids[1]
@@ -101,7 +110,10 @@ class System:
 
     def links(self) -> Iterator[tuple[int, int]]:
         """Pairs of device ids that are cabled, each pair once."""
-        return ((self.ids[r][c], self.ids[r2][c2]) for (r, c), (r2, c2), _ in grid_links(self.shape, self.wraps))
+        return (
+            (self.ids[r][c], self.ids[r2][c2])
+            for (r, c), (r2, c2), _ in grid_links(self.shape, self.wraps)
+        )
 
     def linked(self, a: int, b: int) -> bool:
         """True where a cable joins devices `a` and `b`."""
@@ -118,7 +130,9 @@ def _grid(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 
 
-_T3000 = System("t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, boards=((0, 4), (1, 5), (2, 6), (3, 7)))
+_T3000 = System(
+    "t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, boards=((0, 4), (1, 5), (2, 6), (3, 7))
+)
 SYSTEMS = {
     system.name: system
     for system in (
@@ -135,16 +149,26 @@ SYSTEMS = {
         System("galaxy_bh", BLACKHOLE, _grid(8, 4), 2),
     )
 }
-ALIASES = {"t3k": "t3000", "quietbox": "t3000", "loudbox": "t3000", "qb2": "quietbox_bh", "p150_x4": "quietbox_bh", "p150_x8": "loudbox_bh"}
+ALIASES = {
+    "t3k": "t3000",
+    "quietbox": "t3000",
+    "loudbox": "t3000",
+    "qb2": "quietbox_bh",
+    "p150_x4": "quietbox_bh",
+    "p150_x8": "loudbox_bh",
+}
 
 _chosen: list[System] = []
 
 
 def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
-    """Choose the machine that the simulator plays, and return it; None goes back to the environment's choice.
+    """Choose the machine that the simulator plays, and return it;
+
+    None goes back to the environment's choice.
 
     Args:
-        system: a name of `SYSTEMS`, a `System` of your own, or a descriptor: the machine that its one mesh asks for.
+        system: a name of `SYSTEMS`, a `System` of your own, or a descriptor: the machine that its
+        one mesh asks for.
 
     Raises:
         TTKitError: the name is not known, or the descriptor has several meshes.
@@ -166,7 +190,8 @@ def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
 
 
 def current_system() -> System:
-    """The machine in use, seen through the mesh graph descriptor of `TT_MESH_GRAPH_DESC_PATH` where that is set.
+    """The machine in use, seen through the mesh graph descriptor of `TT_MESH_GRAPH_DESC_PATH`
+    where that is set.
 
     Raises:
         TTKitError: the descriptor is refused, or does not fit on the machine.
@@ -180,7 +205,10 @@ def current_system() -> System:
 
 
 def current_machine() -> System:
-    """All chips there are: `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000's; narrowed by `TT_VISIBLE_DEVICES`."""
+    """All chips there are:
+
+    `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000's; narrowed by `TT_VISIBLE_DEVICES`.
+    """
     system = _chosen[0] if _chosen else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
     visible = os.environ.get("TT_VISIBLE_DEVICES", "")
     return narrow(system, visible) if visible.strip() else system
@@ -195,24 +223,34 @@ def system_named(name: str) -> System:
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in SYSTEMS:
-        fail(f"use_system({name!r})", f"no system has that name; known: {', '.join(SYSTEMS)}", "one of those, or pass a System")
+        fail(
+            f"use_system({name!r})",
+            f"no system has that name; known: {', '.join(SYSTEMS)}",
+            "one of those, or pass a System",
+        )
     return SYSTEMS[key]
 
 
 def outside_fabric(chip: int) -> str:
     """What ttnn says of a chip that the fabric does not reach."""
-    rule = f"Physical chip id {chip} not found in control plane chip mapping. You are calling for a chip outside of the fabric cluster. "
+    rule = (
+        f"Physical chip id {chip} not found in control plane chip mapping. "
+        "You are calling for a chip outside of the fabric cluster. "
+    )
     return rule + "Check that your mesh graph descriptor specifies the correct topology"
 
 
 def narrow(system: System, visible: str) -> System:
-    """The part of `system` that `TT_VISIBLE_DEVICES=visible` leaves: whole boards, ids renumbered from 0.
+    """The part of `system` that `TT_VISIBLE_DEVICES=visible` leaves: whole boards, ids
+    renumbered from 0.
 
-    The numbers are PCIe devices, one a board; a board brings all of its chips. The chips with a PCIe connector are
-    renumbered first, then the others, each in the order in which the boards are named.
+    The numbers are PCIe devices, one a board; a board brings all of its chips. The chips with a
+    PCIe connector are renumbered first, then the others, each in the order in which the boards are
+    named.
 
     Raises:
-        TTKitError: not a list of numbers, no such board, or boards that are not cabled into a rectangle.
+        TTKitError: not a list of numbers, no such board, or boards that are not cabled into a
+        rectangle.
 
     Example:
         >>> narrow(SYSTEMS["t3000"], "0,1").ids
@@ -222,12 +260,25 @@ def narrow(system: System, visible: str) -> System:
     try:
         wanted = list(dict.fromkeys(int(part) for part in visible.split(",")))
     except ValueError:
-        fail(asked, "it must be a comma-separated list of PCIe device numbers", f"numbers of 0 to {len(system.boards) - 1}, for example 0,1")
+        fail(
+            asked,
+            "it must be a comma-separated list of PCIe device numbers",
+            f"numbers of 0 to {len(system.boards) - 1}, for example 0,1",
+        )
     if any(not 0 <= n < len(system.boards) for n in wanted):
         larger = next(
-            (f", or on the simulator a machine that has more: TTKIT_SYSTEM={name}" for name, each in SYSTEMS.items() if len(each.boards) > max(wanted)), ""
+            (
+                f", or on the simulator a machine that has more: TTKIT_SYSTEM={name}"
+                for name, each in SYSTEMS.items()
+                if len(each.boards) > max(wanted)
+            ),
+            "",
         )
-        fail(asked, f"there are {len(system.boards)} PCIe devices, numbered 0 to {len(system.boards) - 1}", f"only those numbers{larger}")
+        fail(
+            asked,
+            f"there are {len(system.boards)} PCIe devices, numbered 0 to {len(system.boards) - 1}",
+            f"only those numbers{larger}",
+        )
     boards = [system.boards[n] for n in wanted]
     old = [chips[k] for k in range(max(map(len, boards))) for chips in boards if k < len(chips)]
     new_id = {device: number for number, device in enumerate(old)}
@@ -235,13 +286,27 @@ def narrow(system: System, visible: str) -> System:
     rows = sorted({where[d][0] for d in old})
     columns = sorted({where[d][1] for d in old})
     rectangle = [[system.ids[r][c] for c in columns] for r in rows]
-    joined = rows == list(range(rows[0], rows[-1] + 1)) and columns == list(range(columns[0], columns[-1] + 1))
+    joined = rows == list(range(rows[0], rows[-1] + 1)) and columns == list(
+        range(columns[0], columns[-1] + 1)
+    )
     if not joined or sorted(d for row in rectangle for d in row) != sorted(old):
-        fail(asked, f"{outside_fabric(min(old))}: these boards are not cabled together into a rectangle", "boards that are neighbours")
+        fail(
+            asked,
+            f"{outside_fabric(min(old))}: these boards are not cabled together into a rectangle",
+            "boards that are neighbours",
+        )
     ids = tuple(tuple(new_id[d] for d in row) for row in rectangle)
-    if ids[0][0] != 0 and len(columns) == 2:  # a single column of two-chip boards is seen from its PCIe side
+    # a single column of two-chip boards is seen from its PCIe side
+    if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     whole = ids if len(old) < system.num_devices else system.ids
-    wraps = tuple(w and n == m for w, n, m in zip(system.wraps, (len(rows), len(columns)), system.shape, strict=True))
-    renumbered = tuple(tuple(new_id[d] for d in chips) for chips in boards) if whole is ids else system.boards
+    wraps = tuple(
+        w and n == m
+        for w, n, m in zip(system.wraps, (len(rows), len(columns)), system.shape, strict=True)
+    )
+    renumbered = (
+        tuple(tuple(new_id[d] for d in chips) for chips in boards)
+        if whole is ids
+        else system.boards
+    )
     return replace(system, ids=whole, wraps=wraps, boards=renumbered)  # type: ignore[arg-type]

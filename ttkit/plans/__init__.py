@@ -1,6 +1,15 @@
-"""Collectives and pipelines as data: topologies, plans and what they cost; schedules of stages and micro-batches."""
+"""Collectives and pipelines as data: topologies, plans and what they cost; schedules of stages
+and micro-batches.
+"""
 
-from ttkit.plans.collectives import all_gather, all_reduce, all_to_all, broadcast, point_to_point, reduce_scatter
+from ttkit.plans.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    broadcast,
+    point_to_point,
+    reduce_scatter,
+)
 from ttkit.plans.cost import Cost, candidates, cost, crossover, fastest
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.plan import Plan, Step, Transfer

@@ -1,8 +1,8 @@
 """The pipeline schedules that are known by name, with what their papers say about them.
 
-In all formulas p is the number of stages, m of micro-batches, v of chunks a stage; F, B, I and W are the times of a forward,
-a backward and its two parts. Each schedule takes m (F + B) of work on a stage; the rest of the time is the bubble.
-"""
+In all formulas p is the number of stages, m of micro-batches, v of chunks a stage; F, B, I and W
+are the times of a forward, a backward and its two parts. Each schedule takes m (F + B) of work on a
+stage; the rest of the time is the bubble."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ Order = list[Action]
 
 
 def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
-    """Each micro-batch forward and backward through all stages before the next begins; what ttml's pipeline training does.
+    """Each micro-batch forward and backward through all stages before the next begins; what
+    ttml's pipeline training does.
 
-    The bubble is (p - 1) / p of the time, however many micro-batches there are; a stage holds the activations of one.
-    ttml knows no other schedule (tt-train, examples/multihost/pipeline_parallel_training).
+    The bubble is (p - 1) / p of the time, however many micro-batches there are; a stage holds the
+    activations of one. ttml knows no other schedule (tt-train,
+    examples/multihost/pipeline_parallel_training).
 
     Example:
         >>> one_at_a_time(2, 2).actions[0]
@@ -26,43 +28,64 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
         >>> one_at_a_time(4, 8).timeline().bubble_fraction
         0.75
     """
-    return _build("one at a time", stages, micro_batches, lambda stage: _alternate(*_passes(micro_batches), ahead=0))
+    return _build(
+        "one at a time",
+        stages,
+        micro_batches,
+        lambda stage: _alternate(*_passes(micro_batches), ahead=0),
+    )
 
 
 def gpipe(stages: int, micro_batches: int) -> Schedule:
     """All forwards, then all backwards.
 
-    The bubble is (p - 1) / (m + p - 1) of the time; a stage holds the activations of all m micro-batches, or would if it did not
-    compute them again (Huang et al. 2019, "GPipe", arXiv 1811.06965, section 2.3).
+    The bubble is (p - 1) / (m + p - 1) of the time; a stage holds the activations of all m
+    micro-batches, or would if it did not compute them again (Huang et al. 2019, "GPipe", arXiv
+    1811.06965, section 2.3).
 
     Example:
         >>> gpipe(2, 2).actions[0]
         (F0, F1, B0, B1)
     """
-    return _build("GPipe", stages, micro_batches, lambda stage: _alternate(*_passes(micro_batches), ahead=micro_batches))
+    return _build(
+        "GPipe",
+        stages,
+        micro_batches,
+        lambda stage: _alternate(*_passes(micro_batches), ahead=micro_batches),
+    )
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
-    """As many forwards as there are stages behind, then a forward and a backward in turn, then the backwards that are left.
+    """As many forwards as there are stages behind, then a forward and a backward in turn, then
+    the backwards that are left.
 
-    The bubble is GPipe's, (p - 1) / (m + p - 1) of the time; stage s, from 0, holds the activations of min(m, p - s) micro-batches
-    (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503, as PipeDream-Flush; and "Efficient
-    Large-Scale Language Model Training on GPU Clusters", arXiv 2104.04473, section 2.2.1).
+    The bubble is GPipe's, (p - 1) / (m + p - 1) of the time; stage s, from 0, holds the activations
+    of min(m, p - s) micro-batches (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN
+    Training", arXiv 2006.09503, as PipeDream-Flush; and "Efficient Large-Scale Language Model
+    Training on GPU Clusters", arXiv 2104.04473, section 2.2.1).
 
     Example:
         >>> one_f_one_b(2, 3).actions
         ((F0, F1, B0, F2, B1, B2), (F0, B0, F1, B1, F2, B2))
     """
-    return _build("1F1B", stages, micro_batches, lambda stage: _alternate(*_passes(micro_batches), ahead=stages - 1 - stage))
+    return _build(
+        "1F1B",
+        stages,
+        micro_batches,
+        lambda stage: _alternate(*_passes(micro_batches), ahead=stages - 1 - stage),
+    )
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
-    """1F1B with several smaller parts of the model on each stage, which take rounds of micro-batches in turn.
+    """1F1B with several smaller parts of the model on each stage, which take rounds of
+    micro-batches in turn.
 
-    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time, v times less work than 1F1B's (Narayanan et al.
-    2021, arXiv 2104.04473, section 2.2.2), for v times as many messages. The first stage holds min(v m, v p + p - 1) chunks' activations,
-    1 + (p - 1) / (p v) times those of 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.3). Rounds may be longer than p, or all
-    there is where m < p: as in torch, m must be a multiple of the number of rounds, max(1, m // p).
+    With rounds of p micro-batches the bubble is (p - 1) / (v m + p - 1) of the time, v times less
+    work than 1F1B's (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.2), for v times as many
+    messages. The first stage holds min(v m, v p + p - 1) chunks' activations, 1 + (p - 1) / (p v)
+    times those of 1F1B (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.3). Rounds may be
+    longer than p, or all there is where m < p: as in torch, m must be a multiple of the number of
+    rounds, max(1, m // p).
 
     Args:
         stages, micro_batches: how many.
@@ -80,27 +103,43 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     check_counts("interleaved(...)", stages=stages, micro_batches=micro_batches, chunks=chunks)
     rounds = max(1, micro_batches // stages)
     if micro_batches % rounds:
-        near = [m for m in range(micro_batches + 1, micro_batches + stages + 1) if m % (m // stages) == 0]
-        rule = f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages} evenly"
-        fail(f"interleaved({stages}, {micro_batches}, {chunks})", rule, f"{micro_batches // stages * stages} or {near[0]} micro-batches")
+        near = [
+            m
+            for m in range(micro_batches + 1, micro_batches + stages + 1)
+            if m % (m // stages) == 0
+        ]
+        rule = (
+            f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages} evenly"
+        )
+        fail(
+            f"interleaved({stages}, {micro_batches}, {chunks})",
+            rule,
+            f"{micro_batches // stages * stages} or {near[0]} micro-batches",
+        )
     length = micro_batches // rounds
 
     def order(stage: int) -> Order:
         starts = range(0, micro_batches, length)
-        places = [(chunk, start + i) for start in starts for chunk in range(chunks) for i in range(length)]
+        places = [
+            (chunk, start + i) for start in starts for chunk in range(chunks) for i in range(length)
+        ]
         forwards = [Action("F", i, chunk) for chunk, i in places]
         backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in places]
-        return _alternate(forwards, backwards, ahead=2 * (stages - 1 - stage) + (chunks - 1) * length)
+        return _alternate(
+            forwards, backwards, ahead=2 * (stages - 1 - stage) + (chunks - 1) * length
+        )
 
     return _build("interleaved 1F1B", stages, micro_batches, order, chunks)
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B with its backwards split: the weights' gradients wait until a stage would have nothing else to do.
+    """1F1B with its backwards split: the weights' gradients wait until a stage would have
+    nothing else to do.
 
-    Stage s puts them off by s micro-batches, so that all stages keep the same number. From m = p on the bubble is
-    (p - 1) (F + I - W), a third of 1F1B's where the three are equal; a stage holds at most as much as the first stage
-    of 1F1B, min(m, p) micro-batches (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, sections 2.1 and 2.3).
+    Stage s puts them off by s micro-batches, so that all stages keep the same number. From m = p on
+    the bubble is (p - 1) (F + I - W), a third of 1F1B's where the three are equal; a stage holds at
+    most as much as the first stage of 1F1B, min(m, p) micro-batches (Qi et al. 2023, "Zero Bubble
+    Pipeline Parallelism", arXiv 2401.10241, sections 2.1 and 2.3).
 
     Example:
         >>> zb_h1(2, 2).actions
@@ -120,13 +159,19 @@ def zb_h1(stages: int, micro_batches: int) -> Schedule:
     return _build("ZB-H1", stages, micro_batches, order)
 
 
-def _build(name: str, stages: int, micro_batches: int, order: Callable[[int], Order], chunks: int = 1) -> Schedule:
+def _build(
+    name: str, stages: int, micro_batches: int, order: Callable[[int], Order], chunks: int = 1
+) -> Schedule:
     check_counts(f"a schedule {name!r}", stages=stages, micro_batches=micro_batches)
-    return Schedule(name, stages, micro_batches, tuple(tuple(order(stage)) for stage in range(stages)), chunks)
+    return Schedule(
+        name, stages, micro_batches, tuple(tuple(order(stage)) for stage in range(stages)), chunks
+    )
 
 
 def _passes(micro_batches: int, backward: str = "B") -> tuple[Order, Order]:
-    return [Action("F", i) for i in range(micro_batches)], [Action(backward, i) for i in range(micro_batches)]
+    return [Action("F", i) for i in range(micro_batches)], [
+        Action(backward, i) for i in range(micro_batches)
+    ]
 
 
 def _alternate(forwards: Order, backwards: Order, ahead: int) -> Order:

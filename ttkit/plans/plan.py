@@ -1,9 +1,8 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered piece of the data. What a chip holds of it says whose contributions are in it, so that a copy, a
-partial sum and a finished sum can be told apart. Everything else reads this one object: it is run on arrays, checked,
-counted, priced, drawn and graded.
-"""
+A chunk is a numbered piece of the data. What a chip holds of it says whose contributions are in it,
+so that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
+object: it is run on arrays, checked, counted, priced, drawn and graded."""
 
 from __future__ import annotations
 
@@ -64,17 +63,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A collective on a topology, step by step; built by the functions of `ttkit.plans`, or written by hand.
+    """A collective on a topology, step by step; built by the functions of `ttkit.plans`, or
+    written by hand.
 
     A chip's shard is `shard_bytes` long. The chunks are numbered so:
 
-    - all_gather, broadcast, point_to_point: chunk k is the shard of the chip at place k of the mesh (row by row);
-    - reduce_scatter, all_reduce: each shard is cut into as many parts as there are chips in a group, and chunk k is
-      the part of the chip at place k;
-    - all_to_all: with n chips in a group, chunk k * n + j is what the chip at place k has for the j-th chip of its group.
+    - all_gather, broadcast, point_to_point: chunk k is the shard of the chip at place k of the mesh
+      (row by row);
+    - reduce_scatter, all_reduce: each shard is cut into as many parts as there are chips in a
+      group, and chunk k is the part of the chip at place k;
+    - all_to_all: with n chips in a group, chunk k * n + j is what the chip at place k has for the
+      j-th chip of its group.
 
-    With `pieces` > 1 each of those is cut again, and chunk k's pieces have the numbers k * pieces to (k + 1) * pieces - 1.
-    A message goes over `links` of the cables between two chips at once, an equal part over each.
+    With `pieces` > 1 each of those is cut again, and chunk k's pieces have the numbers k * pieces
+    to (k + 1) * pieces - 1. A message goes over `links` of the cables between two chips at once, an
+    equal part over each.
 
     Args:
         collective: one of the six names above.
@@ -82,9 +85,9 @@ class Plan:
         steps: the transfers; lists of lists will do.
         shard_bytes: what each chip brings, in bytes.
         axis: the mesh axis along which chips work together, None for all of them.
-        root: the sender of a broadcast (one chip for each group, the chip's place in its group) or of a point_to_point (a device id).
-        destination: the receiver of a point_to_point (a device id).
-        algorithm: a name for pictures and tables.
+        root: the sender of a broadcast (one chip for each group, the chip's place in its group) or
+        of a point_to_point (a device id). destination: the receiver of a point_to_point (a device
+        id). algorithm: a name for pictures and tables.
 
     Example:
         >>> from ttkit.plans import topology
@@ -107,11 +110,24 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.collective not in GATHERS + REDUCES:
-            fail(f"a plan for {self.collective!r}", f"the collectives are {', '.join(GATHERS + REDUCES)}")
+            fail(
+                f"a plan for {self.collective!r}",
+                f"the collectives are {', '.join(GATHERS + REDUCES)}",
+            )
         self._check_numbers()
-        steps = tuple(step if isinstance(step, Step) else Step(tuple(self._transfers(i, step))) for i, step in enumerate(self.steps, 1))
+        steps = tuple(
+            step if isinstance(step, Step) else Step(tuple(self._transfers(i, step)))
+            for i, step in enumerate(self.steps, 1)
+        )
         if any(t.bytes is None for step in steps for t in step):
-            steps = tuple(Step(tuple(t if t.bytes is not None else replace(t, bytes=self._size(t)) for t in step)) for step in steps)
+            steps = tuple(
+                Step(
+                    tuple(
+                        t if t.bytes is not None else replace(t, bytes=self._size(t)) for t in step
+                    )
+                )
+                for step in steps
+            )
         object.__setattr__(self, "steps", steps)
 
     def _check_numbers(self) -> None:
@@ -120,24 +136,48 @@ class Plan:
             if not isinstance(getattr(self, name), (int, np.integer)) or getattr(self, name) < 1:
                 fail(asked, f"{name}={getattr(self, name)!r} must be a whole number of at least 1")
         if self.links > max(1, self.topology.links):
-            fail(asked, f"a message over {self.links} links; two chips are joined by {self.topology.links}", f"links=1 to {self.topology.links}")
+            fail(
+                asked,
+                f"a message over {self.links} links; two chips are joined by {self.topology.links}",
+                f"links=1 to {self.topology.links}",
+            )
         if self.collective == "broadcast" and self.root not in range(self.group_size):
-            fail(asked, f"root={self.root!r} must be the sender's number in its group, 0 to {self.group_size - 1}", "root=0")
-        ends = {"root": self.root, "destination": self.destination} if self.collective == "point_to_point" else {}
+            fail(
+                asked,
+                f"root={self.root!r} must be the sender's number in its group, "
+                f"0 to {self.group_size - 1}",
+                "root=0",
+            )
+        ends = (
+            {"root": self.root, "destination": self.destination}
+            if self.collective == "point_to_point"
+            else {}
+        )
         for name, chip in ends.items():
             if chip not in self.topology.chips:
-                fail(asked, f"{name}={chip!r} must be the id of a chip: {list(self.topology.chips)}", f"{name}={self.topology.chips[0]}")
+                fail(
+                    asked,
+                    f"{name}={chip!r} must be the id of a chip: {list(self.topology.chips)}",
+                    f"{name}={self.topology.chips[0]}",
+                )
 
     def _transfers(self, number: int, step: Any) -> list[Transfer]:
         transfers = list(step) if isinstance(step, Iterable) else [step]
         if not isinstance(step, Iterable) or not all(isinstance(t, Transfer) for t in transfers):
-            fail(f"step {number} of a plan for {self.collective}", f"a step is a list of Transfer, this is {step!r}", "steps=[[Transfer(...), ...], ...]")
+            fail(
+                f"step {number} of a plan for {self.collective}",
+                f"a step is a list of Transfer, this is {step!r}",
+                "steps=[[Transfer(...), ...], ...]",
+            )
         return transfers
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
         rows, columns = self.topology.shape
-        return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {self.algorithm}, {len(self.steps)} steps)"
+        return (
+            f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: "
+            f"{self.algorithm}, {len(self.steps)} steps)"
+        )
 
     def _repr_html_(self) -> str:
         from ttkit.visualize import plan_html
@@ -163,12 +203,20 @@ class Plan:
     @functools.cached_property
     def parts(self) -> int:
         """Into how many parts a shard is cut before it is cut into pieces."""
-        return 1 if self.collective in ("all_gather", "broadcast", "point_to_point") else self.group_size
+        return (
+            1
+            if self.collective in ("all_gather", "broadcast", "point_to_point")
+            else self.group_size
+        )
 
     def chunk(self, chip: int, part: int = 0, piece: int = 0) -> int:
-        """The number of a chunk: that of a chip (by id); for all_to_all the part of it that is for the group's chip `part`."""
+        """The number of a chunk: that of a chip (by id); for all_to_all the part of it that is
+        for the group's chip `part`.
+        """
         owner = self.topology.place[chip]
-        return ((owner * self.parts + part) if self.collective == "all_to_all" else owner) * self.pieces + piece
+        return (
+            (owner * self.parts + part) if self.collective == "all_to_all" else owner
+        ) * self.pieces + piece
 
     def chunks_of(self, chip: int, part: int = 0) -> tuple[int, ...]:
         """All pieces of a chunk, by number."""
@@ -182,12 +230,15 @@ class Plan:
         if self.collective == "all_to_all":
             each = [size for _ in self.topology.chips for size in parts]
         else:
-            each = [parts[self.seat[chip][1] if self.parts > 1 else 0] for chip in self.topology.chips]
+            each = [
+                parts[self.seat[chip][1] if self.parts > 1 else 0] for chip in self.topology.chips
+            ]
         return [size for whole in each for size in _cut(whole, self.pieces)]
 
     def _size(self, transfer: Transfer) -> int:
         known = range(len(self.sizes))
-        return sum(self.sizes[c] for c in transfer.chunks if c in known)  # an unknown chunk is reported by `validate`
+        # an unknown chunk is reported by `validate`
+        return sum(self.sizes[c] for c in transfer.chunks if c in known)
 
     def before(self, piece: Callable[[int, int], Any]) -> Holdings:
         """What every chip holds at the start: {chip: {chunk: piece(chip, chunk)}}."""
@@ -195,7 +246,9 @@ class Plan:
 
     @functools.cached_property
     def _whole(self) -> dict[tuple[int, ...], list[int]]:
-        """The chunks of all chips of a group; kept, because on a big mesh each of many chips holds all of many chunks."""
+        """The chunks of all chips of a group; kept, because on a big mesh each of many chips
+        holds all of many chunks.
+        """
         return {group: [c for chip in group for c in self.chunks_of(chip)] for group in self.groups}
 
     def _starts(self) -> Iterator[tuple[int, Iterable[int]]]:
@@ -204,7 +257,10 @@ class Plan:
                 if self.collective in REDUCES:
                     yield chip, self._whole[group]
                 elif self.collective == "all_to_all":
-                    yield chip, [c for part in range(len(group)) for c in self.chunks_of(chip, part)]
+                    yield (
+                        chip,
+                        [c for part in range(len(group)) for c in self.chunks_of(chip, part)],
+                    )
                 elif self.collective == "broadcast":
                     yield chip, self.chunks_of(chip) if i == self.root else ()
                 elif self.collective == "point_to_point":
@@ -235,7 +291,9 @@ class Plan:
             yield held
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
-        """For each moment, before the first step and after every one: {chip: {chunk: the chips whose contributions are in it}}."""
+        """For each moment, before the first step and after every one: {chip: {chunk: the chips
+        whose contributions are in it}}.
+        """
         held = self.before(lambda chip, c: frozenset([chip]))
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
@@ -244,8 +302,10 @@ class Plan:
         """This plan, if it does what it is for.
 
         Raises:
-            TTKitError: a cable that is not there, a chunk that is not held, a part that is added twice or lost, more
-                messages than links, or a chip without its result; the message names chip, chunk and step.
+            TTKitError: a cable that is not there, a chunk that is not held, a part that is added
+            twice or lost, more
+                messages than links, or a chip without its result; the message names chip, chunk and
+                step.
         """
         from ttkit.plans.validate import validate
 
@@ -260,12 +320,14 @@ class Plan:
             dim: where shards are joined or cut.
 
         Returns:
-            One array for each chip: joined along `dim` (all_gather), its part of the sum (reduce_scatter), the sum
-            (all_reduce), the root's shard (broadcast), the source's shard at the destination and its own elsewhere
-            (point_to_point), or the parts for it, joined (all_to_all).
+            One array for each chip: joined along `dim` (all_gather), its part of the sum
+            (reduce_scatter), the sum (all_reduce), the root's shard (broadcast), the source's shard
+            at the destination and its own elsewhere (point_to_point), or the parts for it, joined
+            (all_to_all).
 
         Raises:
-            TTKitError: as `validate`; a wrong number of shards; a dimension that cannot be cut evenly.
+            TTKitError: as `validate`; a wrong number of shards; a dimension that cannot be cut
+            evenly.
 
         Example:
             >>> from ttkit.plans import all_reduce, topology
@@ -284,7 +346,9 @@ class Plan:
 
     @functools.cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
-        """Bytes from each chip to each of its neighbours: {(source, destination): bytes}, over `links` cables together."""
+        """Bytes from each chip to each of its neighbours: {(source, destination): bytes}, over
+        `links` cables together.
+        """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes or 0
@@ -310,7 +374,9 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beside its own shard: what it has gathered, and the parts that arrive to be added."""
+        """The most that any chip holds beside its own shard: what it has gathered, and the parts
+        that arrive to be added.
+        """
         held = self.before(lambda chip, c: True)
         own = {chip: sum(self.sizes[c] for c in chunks) for chip, chunks in held.items()}
         now, peak = dict(own), 0

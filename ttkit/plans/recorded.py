@@ -19,7 +19,8 @@ class Record(NamedTuple):
     axis: int | None
     algorithm: str | None  # "line", or None: a ring where the cables close it
     links: int | None
-    ends: tuple[Any, ...] = ()  # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
+    # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
+    ends: tuple[Any, ...] = ()
 
 
 latest: list[Record] = []  # at most one: each collective takes the place of the one before
@@ -30,16 +31,27 @@ def plan_of(what: Record) -> Plan:
     there = topology(what.mesh)
     if what.collective == "broadcast":
         (sender,) = what.ends
-        root = sender[what.axis] if what.axis is not None else there.place[what.mesh.id_at(tuple(sender))]
-        return collectives.broadcast(there, what.shard_bytes, root, what.axis, algorithm=what.algorithm, links=what.links)
+        root = (
+            sender[what.axis]
+            if what.axis is not None
+            else there.place[what.mesh.id_at(tuple(sender))]
+        )
+        return collectives.broadcast(
+            there, what.shard_bytes, root, what.axis, algorithm=what.algorithm, links=what.links
+        )
     if what.collective == "point_to_point":
         source, destination = (what.mesh.id_at(tuple(end)) for end in what.ends)
-        return collectives.point_to_point(there, what.shard_bytes, source, destination, links=what.links)
-    return getattr(collectives, what.collective)(there, what.shard_bytes, what.axis, algorithm=what.algorithm, links=what.links)  # type: ignore[no-any-return]
+        return collectives.point_to_point(
+            there, what.shard_bytes, source, destination, links=what.links
+        )
+    return getattr(collectives, what.collective)(
+        there, what.shard_bytes, what.axis, algorithm=what.algorithm, links=what.links
+    )  # type: ignore[no-any-return]
 
 
 def last_plan() -> Plan:
-    """The plan of the collective that ran last on the simulator: a ring where caller or fabric ask for one and cables close it, else a line.
+    """The plan of the collective that ran last on the simulator: a ring where caller or fabric
+    ask for one and cables close it, else a line.
 
     Raises:
         TTKitError: none has run yet.
@@ -55,5 +67,9 @@ def last_plan() -> Plan:
         Plan(all_gather along axis 1 on t3000 2x4: line, 3 steps)
     """
     if not latest:
-        fail("ttkit.last_plan()", "no collective has run yet; on a card they are not recorded", "ttnn.all_gather(...) on the simulator first")
+        fail(
+            "ttkit.last_plan()",
+            "no collective has run yet; on a card they are not recorded",
+            "ttnn.all_gather(...) on the simulator first",
+        )
     return plan_of(latest[-1])

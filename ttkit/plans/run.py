@@ -18,15 +18,31 @@ def run(plan: Plan, shards: Sequence[Array], dim: int) -> list[Array]:
     chips, arrays = plan.topology.chips, [np.asarray(s) for s in shards]
     asked = f"{plan!r}.run of {len(arrays)} shards, dim={dim}"
     if len(arrays) != len(chips):
-        fail(asked, f"the mesh has {len(chips)} chips, so there must be {len(chips)} shards, in the order of the mesh")
+        fail(
+            asked,
+            f"the mesh has {len(chips)} chips, so there must be {len(chips)} shards, "
+            "in the order of the mesh",
+        )
     shape = arrays[0].shape
     odd = next((i for i, a in enumerate(arrays) if a.shape != shape), None)
     if odd is not None:
-        fail(asked, f"shards must have one shape: chip {chips[0]} has {list(shape)}, chip {chips[odd]} has {list(arrays[odd].shape)}")
+        fail(
+            asked,
+            f"shards must have one shape: chip {chips[0]} has {list(shape)}, "
+            f"chip {chips[odd]} has {list(arrays[odd].shape)}",
+        )
     if not -len(shape) <= dim < len(shape):
-        fail(asked, f"shards of shape {list(shape)} have no dimension {dim}", f"a dim from {-len(shape)} to {len(shape) - 1}")
+        fail(
+            asked,
+            f"shards of shape {list(shape)} have no dimension {dim}",
+            f"a dim from {-len(shape)} to {len(shape) - 1}",
+        )
     if plan.collective in ("reduce_scatter", "all_to_all") and shape[dim] % plan.group_size:
-        fail(asked, f"{plan.group_size} chips do not divide {shape[dim]}, the size of dimension {dim}", "another dim, or pad first")
+        fail(
+            asked,
+            f"{plan.group_size} chips do not divide {shape[dim]}, the size of dimension {dim}",
+            "another dim, or pad first",
+        )
     data = dict(zip(chips, arrays, strict=True))
     cut = {chip: _pieces(plan, array, dim) for chip, array in data.items()}
     held = plan.before(lambda chip, c: cut[chip][_within(plan, chip, c)])

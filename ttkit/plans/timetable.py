@@ -46,37 +46,70 @@ class Timetable:
         """For each stage the part of the time in which it does nothing: 0 to 1."""
         time = self.time_s
         work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
-        return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)  # sums of fractions may pass the whole
+        # sums of fractions may pass the whole
+        return tuple(max(0.0, 1 - spent / time) if time else 0.0 for spent in work)
 
     @property
     def bubble_fraction(self) -> float:
         """The part of all stages' time in which they do nothing: 0 to 1.
 
-        It is a part of the whole time, as in GPipe's paper; Narayanan et al. and Qi et al. divide by the time of the work alone.
-        """
+        It is a part of the whole time, as in GPipe's paper; Narayanan et al. and Qi et al. divide
+        by the time of the work alone."""
         return sum(self.bubbles) / len(self.bubbles)
 
     def __repr__(self) -> str:
-        return f"Timetable({self.schedule.name}: {self.time_s:.6g} s, bubble {self.bubble_fraction:.1%})"
+        return (
+            f"Timetable({self.schedule.name}: {self.time_s:.6g} s, "
+            f"bubble {self.bubble_fraction:.1%})"
+        )
 
 
-def timetable(schedule: Schedule, forward_s: Each = 1, backward_s: Each = 2, weight_s: Each | None = None, transfer_s: float = 0) -> Timetable:
+def timetable(
+    schedule: Schedule,
+    forward_s: Each = 1,
+    backward_s: Each = 2,
+    weight_s: Each | None = None,
+    transfer_s: float = 0,
+) -> Timetable:
     """What `Schedule.timeline` gives; of a schedule that does not work, as far as it comes."""
-    forward, backward = each(schedule, "forward_s", forward_s), each(schedule, "backward_s", backward_s)
-    weight = tuple(time / 2 for time in backward) if weight_s is None else each(schedule, "weight_s", weight_s)
+    forward, backward = (
+        each(schedule, "forward_s", forward_s),
+        each(schedule, "backward_s", backward_s),
+    )
+    weight = (
+        tuple(time / 2 for time in backward)
+        if weight_s is None
+        else each(schedule, "weight_s", weight_s)
+    )
     if any(part > time for part, time in zip(weight, backward, strict=True)):
-        fail(f"weight_s={weight_s!r} for {schedule!r}", f"it is a part of backward_s={backward_s!r}, so it cannot be longer", "weight_s=None takes half")
+        fail(
+            f"weight_s={weight_s!r} for {schedule!r}",
+            f"it is a part of backward_s={backward_s!r}, so it cannot be longer",
+            "weight_s=None takes half",
+        )
     if not 0 <= transfer_s < math.inf:
-        fail(f"transfer_s={transfer_s!r} for {schedule!r}", "it must be a number of seconds of at least 0")
-    kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in zip(forward, backward, weight, strict=True)]
+        fail(
+            f"transfer_s={transfer_s!r} for {schedule!r}",
+            "it must be a number of seconds of at least 0",
+        )
+    kinds = [
+        {"F": f, "B": b, "I": b - w, "W": w}
+        for f, b, w in zip(forward, backward, weight, strict=True)
+    ]
     parts = schedule.chunks
     if parts > 1:
         kinds = [{kind: time / parts for kind, time in times.items()} for times in kinds]
-    return Timetable(schedule, run(schedule, lambda stage, action: kinds[stage][action.kind], transfer_s))
+    return Timetable(
+        schedule, run(schedule, lambda stage, action: kinds[stage][action.kind], transfer_s)
+    )
 
 
-def run(schedule: Schedule, duration: Callable[[int, Action], float], transfer_s: float = 0) -> tuple[tuple[Slot, ...], ...]:
-    """Each stage's actions with their times, as far as they come: a stage stops at an action whose input never arrives."""
+def run(
+    schedule: Schedule, duration: Callable[[int, Action], float], transfer_s: float = 0
+) -> tuple[tuple[Slot, ...], ...]:
+    """Each stage's actions with their times, as far as they come: a stage stops at an action
+    whose input never arrives.
+    """
     tasks = [schedule.tasks(stage) for stage in range(schedule.stages)]
     slots: list[list[Slot]] = [[] for _ in tasks]
     arrives: dict[Message, float] = {}
@@ -87,7 +120,9 @@ def run(schedule: Schedule, duration: Callable[[int, Action], float], transfer_s
         for stage, row in enumerate(slots):
             while len(row) < len(tasks[stage]):
                 action, receive, send = tasks[stage][len(row)]
-                if (receive and receive not in arrives) or (action.after and (stage, action.after) not in done):
+                if (receive and receive not in arrives) or (
+                    action.after and (stage, action.after) not in done
+                ):
                     break
                 start = max(row[-1].end_s if row else 0, arrives[receive] if receive else 0)
                 end = start + duration(stage, action)

@@ -16,7 +16,8 @@ LINE, RING = "LINE", "RING"
 
 @dataclass(frozen=True)
 class Topology:
-    """The chips of a mesh and the cables between them; get one from `topology(mesh)` or `topology("t3000")`.
+    """The chips of a mesh and the cables between them; get one from `topology(mesh)` or
+    `topology("t3000")`.
 
     Args:
         name: the system, for pictures and messages.
@@ -50,7 +51,9 @@ class Topology:
     @functools.cached_property
     def pairs(self) -> frozenset[tuple[int, int]]:
         """Every (chip, chip) that a cable joins, once for each way."""
-        return frozenset((a, b) for a, ends in zip(self.chips, self.cables, strict=True) for b in ends)
+        return frozenset(
+            (a, b) for a, ends in zip(self.chips, self.cables, strict=True) for b in ends
+        )
 
     def coordinate(self, chip: int) -> tuple[int, int]:
         """Row and column of a chip."""
@@ -59,7 +62,11 @@ class Topology:
     def neighbours(self, chip: int) -> tuple[int, ...]:
         """The chips that a cable joins to this one, by id."""
         if chip not in self.place:
-            fail(f"chip {chip} of {self!r}", f"there is no such chip; the chips are {list(self.chips)}", "one of those ids")
+            fail(
+                f"chip {chip} of {self!r}",
+                f"there is no such chip; the chips are {list(self.chips)}",
+                "one of those ids",
+            )
         return self.cables[self.place[chip]]
 
     def joined(self, a: int, b: int) -> bool:
@@ -67,16 +74,28 @@ class Topology:
         return (a, b) in self.pairs
 
     def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
-        """The lines of chips that work together along a mesh axis: 0 for each column, 1 for each row, None for all chips in one."""
+        """The lines of chips that work together along a mesh axis: 0 for each column, 1 for each
+        row, None for all chips in one.
+        """
         rows, columns = self.shape
         if axis is None:
             return [self.chips]
         if axis not in (0, 1):
-            fail(f"axis {axis!r} of {self!r}", "a mesh has the axes 0 (down a column) and 1 (along a row)", "axis=0 or axis=1")
-        return [self.chips[r * columns : (r + 1) * columns] for r in range(rows)] if axis else [self.chips[c::columns] for c in range(columns)]
+            fail(
+                f"axis {axis!r} of {self!r}",
+                "a mesh has the axes 0 (down a column) and 1 (along a row)",
+                "axis=0 or axis=1",
+            )
+        return (
+            [self.chips[r * columns : (r + 1) * columns] for r in range(rows)]
+            if axis
+            else [self.chips[c::columns] for c in range(columns)]
+        )
 
     def kind(self, axis: int) -> str:
-        """RING where a cable leads from the last chip of each line along `axis` back to its first, else LINE."""
+        """RING where a cable leads from the last chip of each line along `axis` back to its
+        first, else LINE.
+        """
         return RING if all(self.closes(line) for line in self.groups(axis)) else LINE
 
     def closes(self, line: tuple[int, ...]) -> bool:
@@ -84,7 +103,8 @@ class Topology:
         return len(line) > 2 and self.joined(line[-1], line[0])
 
     def route(self, source: int, destination: int) -> tuple[int, ...]:
-        """A shortest way over cables, both ends included; along the row first where there is a choice.
+        """A shortest way over cables, both ends included; along the row first where there is a
+        choice.
 
         Raises:
             TTKitError: no such chip, or no way.
@@ -92,12 +112,24 @@ class Topology:
         far = self._distances(destination)
         self.neighbours(source)  # refuses a chip that is not there
         if source not in far:
-            fail(f"route from chip {source} to chip {destination} on {self!r}", "no cables lead there", "chips of one mesh")
+            fail(
+                f"route from chip {source} to chip {destination} on {self!r}",
+                "no cables lead there",
+                "chips of one mesh",
+            )
         way = [source]
         while way[-1] != destination:
             here = way[-1]
             nearer = [b for b in self.neighbours(here) if far[b] == far[here] - 1]
-            way.append(min(nearer, key=lambda b: (self.coordinate(b)[0] != self.coordinate(here)[0], self.place[b])))
+            way.append(
+                min(
+                    nearer,
+                    key=lambda b: (
+                        self.coordinate(b)[0] != self.coordinate(here)[0],
+                        self.place[b],
+                    ),
+                )
+            )
         return tuple(way)
 
     def _distances(self, chip: int) -> dict[int, int]:
@@ -110,7 +142,8 @@ class Topology:
         return far
 
     def snake(self) -> tuple[int, ...]:
-        """All chips as one line over cables: a closed one where the mesh allows, else back and forth, row by row.
+        """All chips as one line over cables: a closed one where the mesh allows, else back and
+        forth, row by row.
 
         Example:
             >>> topology("t3000").snake()
@@ -128,7 +161,8 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         mesh_shape: of the mesh that would be opened on a system; the whole system unless given.
 
     Raises:
-        TTKitError: a mesh of a card, which does not tell its cables: give the system's name. No such mesh can be opened.
+        TTKitError: a mesh of a card, which does not tell its cables: give the system's name. No
+        such mesh can be opened.
 
     Example:
         >>> topology("galaxy").shape, topology("galaxy_torus").kind(0), topology("t3000", (1, 4)).chips
@@ -140,13 +174,24 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         of = system_named(of)
     if isinstance(of, System):
         system, shape = of, mesh_shape or of.shape
-        chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")]
+        chips = [
+            of.ids[r][c]
+            for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")
+        ]
     elif isinstance(getattr(of, "system", None), System):
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
-        fail(f"topology({of!r})", "which chips are cabled is known of systems and of simulated meshes only", f"a name: {', '.join(SYSTEMS)}")
+        fail(
+            f"topology({of!r})",
+            "which chips are cabled is known of systems and of simulated meshes only",
+            f"a name: {', '.join(SYSTEMS)}",
+        )
     if len(shape) != 2:
-        fail(f"topology({of!r})", f"a mesh has rows and columns, this one has shape {list(shape)}", "mesh.reshape(ttnn.MeshShape(rows, columns))")
+        fail(
+            f"topology({of!r})",
+            f"a mesh has rows and columns, this one has shape {list(shape)}",
+            "mesh.reshape(ttnn.MeshShape(rows, columns))",
+        )
     return _known(system, tuple(chips), shape)
 
 
@@ -158,4 +203,11 @@ def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> To
         if a in there and b in there:
             ends[a].add(b)
             ends[b].add(a)
-    return Topology(system.name, chips, shape, tuple(tuple(sorted(ends[chip])) for chip in chips), system.links_per_pair, system.chip.link)
+    return Topology(
+        system.name,
+        chips,
+        shape,
+        tuple(tuple(sorted(ends[chip])) for chip in chips),
+        system.links_per_pair,
+        system.chip.link,
+    )

@@ -25,7 +25,9 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
     """A signature that also has these keywords, each None by default."""
     parameters = list(signature.parameters.values())
     rest = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
-    extra = [inspect.Parameter(h, inspect.Parameter.KEYWORD_ONLY, default=None) for h in sorted(hints)]
+    extra = [
+        inspect.Parameter(h, inspect.Parameter.KEYWORD_ONLY, default=None) for h in sorted(hints)
+    ]
     return signature.replace(parameters=parameters + extra + rest)
 
 
@@ -54,14 +56,18 @@ def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
         hint = hints.get(name, object)
         union = typing.get_origin(hint) in (types.UnionType, typing.Union)
         members = typing.get_args(hint) if union else (hint,)
-        plain = all(isinstance(m, type) and m is not Any and typing.get_origin(m) is None for m in members)
+        plain = all(
+            isinstance(m, type) and m is not Any and typing.get_origin(m) is None for m in members
+        )
         plain = plain and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         classes = sum((STANDS_FOR.get(m, (m,)) for m in members), ()) if plain else (object,)
         found[name] = classes
     return found
 
 
-def refuse(function: Callable[..., Any], asked: describe, parameter: str, value: object) -> NoReturn:
+def refuse(
+    function: Callable[..., Any], asked: describe, parameter: str, value: object
+) -> NoReturn:
     """Raise a TypeError that names the parameter, what was given and what it takes."""
     wanted = function.__annotations__[parameter]
     wanted = wanted if isinstance(wanted, str) else inspect.formatannotation(wanted)

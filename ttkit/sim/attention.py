@@ -30,7 +30,9 @@ LOOP_PAYS_FROM = 1 << 14  # scores of one head from which heads one by one beat 
     flops=each_element(7),
     hints="program_config causal_mask memory_config",
 )
-def attention_softmax_(tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None) -> Tensor:
+def attention_softmax_(
+    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
+) -> Tensor:
     """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
 
     Args:
@@ -38,7 +40,9 @@ def attention_softmax_(tensor: Tensor, *, head_size: int | None = None, attentio
     """
     name = "attention_softmax_"
     if attention_mask is None:
-        rule = "Cannot apply divide by sqrt(head_size) using in-place version when attention_mask is"
+        rule = (
+            "Cannot apply divide by sqrt(head_size) using in-place version when attention_mask is"
+        )
         fail(describe(name, (tensor,)), f"{rule} not set.", "ttnn.softmax(ttnn.multiply(x, scale))")
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
     return scaled_softmax(name, tensor, scale, attention_mask, tensor)
@@ -71,7 +75,8 @@ def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int
 @operation(
     "transformer.scaled_dot_product_attention",
     flops=_attention_flops,
-    hints="memory_config program_config compute_kernel_config windowed_q_token_offset windowed_q_token_offset_tensor attn_mask_block_map",
+    hints="memory_config program_config compute_kernel_config windowed_q_token_offset "
+    "windowed_q_token_offset_tensor attn_mask_block_map",
 )
 def scaled_dot_product_attention(
     input_tensor_q: Tensor,
@@ -119,13 +124,19 @@ def scaled_dot_product_attention(
     lead = len(like.grid.shape)
 
     def grouped(x: Array, n: int) -> Array:
-        """[..., heads, s, d] as [..., key heads, n, s, d]: a key head repeats over its query heads."""
+        """[..., heads, s, d] as [..., key heads, n, s, d]: a key head repeats over its query
+        heads.
+        """
         front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
         return x.reshape((*front, many // n, n, *back))
 
     shared = heads // groups
     q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
-    mask = None if attn_mask is None else grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
+    mask = (
+        None
+        if attn_mask is None
+        else grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
+    )
     values = _attend(
         q,
         k,
@@ -148,7 +159,9 @@ def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: boo
         if tensor.layout is not Layout.TILE:
             rule = "Inputs to SDPA must be tilized"
             fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (is_strict() or tensor.dtype is not DataType.FLOAT32):
+        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (
+            is_strict() or tensor.dtype is not DataType.FLOAT32
+        ):
             rule = "Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is"
             rule += f" DataType::{tensor.dtype.name}"
             fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
@@ -203,13 +216,17 @@ def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: in
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
-def _attend(q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int) -> Array:
+def _attend(
+    q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
+) -> Array:
     """Attention of float32 values [..., s, d].
 
     Keys that no query of a block sees are not scored.
     """
     queries, keys = q.shape[-2], k.shape[-2]
-    batch = np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2])
+    batch = np.broadcast_shapes(
+        q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
+    )
     if queries * keys < LOOP_PAYS_FROM:
         scores = np.matmul(q * scale, k.swapaxes(-1, -2))
         hidden = _hidden(0, queries, 0, keys, causal, window)
@@ -223,7 +240,8 @@ def _attend(q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
         first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
-        seen = low - first if causal and not window else 0  # so many of the keys do all queries of the block see
+        # so many of the keys do all queries of the block see
+        seen = low - first if causal and not window else 0
         hidden = _hidden(low, high, first + seen, last, causal, window)
         rows, columns = slice(low, high), slice(first, last)
         for i in np.ndindex(batch):

@@ -52,7 +52,9 @@ def _silu_derivative(x: Array) -> Array:
     return s * (1 + x * (1 - s))
 
 
-def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function, output: Tensor | None = None) -> list[Tensor]:
+def _backward(
+    name: str, grad: Tensor, tensor: Tensor, derivative: Function, output: Tensor | None = None
+) -> list[Tensor]:
     on_mesh(name, grad, tensor)
     asked = describe(name, (grad, tensor))
     check_broadcast(grad.shard_shape, tensor.shard_shape, asked)
@@ -68,7 +70,9 @@ def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
 
 
 @operation("silu_bw", hints="memory_config")
-def silu_bw(grad_tensor: Tensor, input_tensor: Tensor, *, input_grad: Tensor | None = None) -> list[Tensor]:
+def silu_bw(
+    grad_tensor: Tensor, input_tensor: Tensor, *, input_grad: Tensor | None = None
+) -> list[Tensor]:
     """Return [gradient of SiLU's input]."""
     return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative, input_grad)
 
@@ -91,7 +95,9 @@ def gelu_bw(
     if set(older) == {"approximate"} and older_form("gelu_bw(approximate=)", spelling):
         modes = {"none": GeluVariant.Accurate, "tanh": GeluVariant.Tanh}
         if older["approximate"] not in modes:
-            rule = f"Incorrect approximate mode {older['approximate']!r} (expected 'none' or 'tanh')"
+            rule = (
+                f"Incorrect approximate mode {older['approximate']!r} (expected 'none' or 'tanh')"
+            )
             fail(asked, rule)
         variant = modes[older["approximate"]]
     elif older:

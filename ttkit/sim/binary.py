@@ -179,7 +179,9 @@ def _binary(
     values = function(x, y)
     for which in after:
         values = activation(which, name)(values)
-    return result(like, values, dtype=dtype or given, layout=layout, topology=topology, output=output)
+    return result(
+        like, values, dtype=dtype or given, layout=layout, topology=topology, output=output
+    )
 
 
 HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
@@ -199,7 +201,9 @@ def _enter(name: str, function: Function) -> None:
         input_tensor_b_activations: Any = NONE,
     ) -> Tensor:
         all_three = (input_tensor_a_activations, input_tensor_b_activations, activations)
-        return _binary(name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three)
+        return _binary(
+            name, input_tensor_a, input_tensor_b, function, takes, dtype, output_tensor, all_three
+        )
 
     def in_place(
         input_tensor_a: Tensor,
@@ -221,7 +225,9 @@ def _enter(name: str, function: Function) -> None:
     if name not in NEW_ONLY:
         in_place.__name__ = in_place.__qualname__ = f"{name}_"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes, hints="sub_core_grids fast_and_approximate_mode")(in_place)
+        operation(f"{name}_", dtypes=takes, hints="sub_core_grids fast_and_approximate_mode")(
+            in_place
+        )
 
 
 for _name, _function in FUNCTIONS.items():

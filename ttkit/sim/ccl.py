@@ -54,7 +54,9 @@ class _Collective:
 
 
 @checked("get_usable_topology")
-def get_usable_topology(tensor: Tensor, topology: Topology | None = None, cluster_axis: int | None = None) -> Topology:
+def get_usable_topology(
+    tensor: Tensor, topology: Topology | None = None, cluster_axis: int | None = None
+) -> Topology:
     """Return the topology that a collective uses: the one asked for, or else the fabric's.
 
     A ring or a torus stays one only where the cables close it.
@@ -129,11 +131,16 @@ COLLECTIVES = {
     "reduce_scatter": _Collective(
         (
             checks.fabric,
-            checks.dim("Index is out of bounds for the rank, should be between 0 and {last} however is {dim}"),
+            checks.dim(
+                "Index is out of bounds for the rank, should be between 0 and {last} however is "
+                "{dim}"
+            ),
             checks.at_least_two_dims,
             checks.enough_links,
             checks.neighbours,
-            checks.divides("Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"),
+            checks.divides(
+                "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
+            ),
         ),
         lambda way, call: way.reduced(call.tensor, call.axes, call.dim),
         lambda c: rules.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
@@ -167,7 +174,8 @@ COLLECTIVES = {
     "mesh_partition": _Collective(
         (
             checks.dim(
-                "dim must be less than the rank of the input tensor: {dim}, rank {rank}; ShapeBase[] index out of range. {dim} not in [{least}, {rank})"
+                "dim must be less than the rank of the input tensor: {dim}, rank {rank}; "
+                "ShapeBase[] index out of range. {dim} not in [{least}, {rank})"
             ),
             checks.divides("input shape {shape!r} must be divisible by cluster axis size {chips}"),
             checks.whole_tiles,

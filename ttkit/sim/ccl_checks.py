@@ -130,7 +130,9 @@ def fabric(call: Call) -> None:
 def covers_mesh(call: Call) -> None:
     tensor = call.tensor
     if tensor.grid is not call.mesh.grid:
-        rule = f"the tensor covers {len(tensor.grid.covers)} of {call.mesh.get_num_devices()} chips,"
+        rule = (
+            f"the tensor covers {len(tensor.grid.covers)} of {call.mesh.get_num_devices()} chips,"
+        )
         cure = "a mapper that covers the mesh, or a submesh"
         fail(call.asked, f"{rule} but every chip of the mesh takes part in a collective", cure)
 
@@ -218,7 +220,9 @@ def enough_links(call: Call) -> None:
     some_links(call)
     have, ids = call.mesh.system.links_per_pair, call.mesh._ids
     if call.num_links is not None and call.num_links > have:
-        rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available to"
+        rule = (
+            f"Requested link index {have} is out of bounds. {have} ethernet channels available to"
+        )
         rule += f" forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
         fail(call.asked, rule, f"num_links of at most {have}")
 

@@ -111,7 +111,9 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     if here.rank not in ranks:
         return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
     hosts = range(grid.owners.hosts)  # type: ignore[union-attr]
-    order = {host: ranks.index(r) for host, r in zip(hosts, here.ranks(hosts), strict=True) if r in ranks}
+    order = {
+        host: ranks.index(r) for host, r in zip(hosts, here.ranks(hosts), strict=True) if r in ranks
+    }
     sources = [order[grid.owner_of(c)] for c in grid.covers]  # type: ignore[index]
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)

@@ -89,7 +89,11 @@ def _add_up(parts: Array, out: Array) -> None:
         return
     step = max(1, -(-size * many // PIECES))
     columns = [slice(low, low + step) for low in range(0, size, step)]
-    blocks.run(partial(np.matmul, row, parts[i][:, c], out=out[i][:, c]) for i in range(many) for c in columns)
+    blocks.run(
+        partial(np.matmul, row, parts[i][:, c], out=out[i][:, c])
+        for i in range(many)
+        for c in columns
+    )
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -102,12 +106,16 @@ def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: i
     """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its piece."""
     parts = math.prod(sizes)
     full = array.shape
-    split = full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
+    split = (
+        full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
+    )
     pieces = array.reshape(split)
     home = {axis: lead + dim + i for i, axis in enumerate(axes)}
     rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
     order = [home.get(a, a) for a in range(lead)] + rest + axes
-    return pieces.transpose(order).reshape([pieces.shape[i] for i in order[: len(order) - len(axes)]])
+    return pieces.transpose(order).reshape(
+        [pieces.shape[i] for i in order[: len(order) - len(axes)]]
+    )
 
 
 def each(tensor: Tensor, over: int) -> list[Array]:
@@ -136,7 +144,9 @@ def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -
     view = array.reshape(array.shape[: lead + dim] + (parts, piece) + array.shape[lead + dim + 1 :])
     index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
     taken = np.take_along_axis(
-        np.broadcast_to(view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]),
+        np.broadcast_to(
+            view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]
+        ),
         index,
         lead + dim,
     )

@@ -101,7 +101,9 @@ def tensor_from(
         return np.array(values, order="C") if np.may_share_memory(values, array) else values
 
     shape = cut.shape[lead:]
-    return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make)
+    return new_tensor(
+        None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make
+    )
 
 
 def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:

@@ -46,11 +46,15 @@ class _Distribution:
         self._over = over = shape if config._shape is None else config._shape._values
         entries, what = config.entries()
         if entries != len(over):
-            rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the"
+            rule = (
+                f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the"
+            )
             rule += f" number of {what} in the config {config!r}"
             fail(asked, rule, f"{len(over)} {what}, one for each axis")
         if math.prod(over) > math.prod(shape):
-            rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device"
+            rule = (
+                f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device"
+            )
             rule += f" shape size {MeshShape(shape)!r}"
             fail(asked, rule, "a mesh_shape_override of at most that many devices")
         self._offset = _check_offset(config._offset, over, shape, asked)
@@ -73,7 +77,9 @@ def _check_dims(dims: Sequence[int], rank: int, asked: object) -> list[int]:
     return plain
 
 
-def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: object) -> Coordinate | None:
+def _check_offset(
+    offset: MeshCoordinate | None, over: Coordinate, shape: Coordinate, asked: object
+) -> Coordinate | None:
     """The offset as a tuple; None where it is the corner."""
     if offset is None or not any(offset):
         return None
@@ -85,7 +91,9 @@ def _check_offset(offset: MeshCoordinate | None, over: Coordinate, shape: Coordi
         rule = "mesh_offset_override is only supported when the distribution fits the mesh"
         fail(asked, f"{rule}: {part} and {whole}")
     if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
-        rule = f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh device"
+        rule = (
+            f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh device"
+        )
         fail(asked, f"{rule} shape {whole}")
     return tuple(offset)
 
@@ -216,7 +224,9 @@ class ReplicateTensorToMeshWrapper:
 
 
 @checked("create_mesh_mapper")
-def create_mesh_mapper(mesh_device: MeshDevice | MeshShape, config: MeshMapperConfig) -> CppTensorToMesh:
+def create_mesh_mapper(
+    mesh_device: MeshDevice | MeshShape, config: MeshMapperConfig
+) -> CppTensorToMesh:
     """Return a mapper for a mesh (or just its shape) from one placement for each axis.
 
     Example:
@@ -228,7 +238,9 @@ def create_mesh_mapper(mesh_device: MeshDevice | MeshShape, config: MeshMapperCo
 
 
 @checked("create_mesh_composer")
-def create_mesh_composer(mesh_device: MeshDevice | MeshShape, config: MeshComposerConfig) -> CppMeshToTensor:
+def create_mesh_composer(
+    mesh_device: MeshDevice | MeshShape, config: MeshComposerConfig
+) -> CppMeshToTensor:
     """Return a composer for a mesh from the tensor dimension that each axis is joined along."""
     return CppMeshToTensor(mesh_device, config, f"create_mesh_composer({config!r})")
 
@@ -275,7 +287,9 @@ def _check_pair(dims: Sequence[int | None], asked: object) -> None:
 
 
 @checked("ShardTensor2dMesh")
-def ShardTensor2dMesh(mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]) -> CppTensorToMesh:
+def ShardTensor2dMesh(
+    mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int | None, int | None]
+) -> CppTensorToMesh:
     """Return a mapper that cuts dims[0] over rows and dims[1] over columns; None replicates."""
     asked = f"ShardTensor2dMesh(mesh_shape={mesh_shape!r}, dims={dims!r})"
     _check_pair(dims, asked)
@@ -284,7 +298,9 @@ def ShardTensor2dMesh(mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims
 
 
 @checked("ConcatMesh2dToTensor")
-def ConcatMesh2dToTensor(mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]) -> CppMeshToTensor:
+def ConcatMesh2dToTensor(
+    mesh_device: MeshDevice, mesh_shape: tuple[int, int], dims: tuple[int, int]
+) -> CppMeshToTensor:
     """Return a composer that joins rows of devices along dims[0] and columns along dims[1]."""
     asked = f"ConcatMesh2dToTensor(mesh_shape={mesh_shape!r}, dims={dims!r})"
     _check_pair(dims, asked)

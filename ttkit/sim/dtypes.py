@@ -56,8 +56,16 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
         >>> float(round_bfloat16(np.float32([1.00390625]))[0])
         1.0
     """
-    bits = array.view(np.uint32) if array.flags.c_contiguous else np.ascontiguousarray(array).view(np.uint32)
-    out = bits if in_place and bits.base is not None and array.flags.writeable else np.empty_like(bits)
+    bits = (
+        array.view(np.uint32)
+        if array.flags.c_contiguous
+        else np.ascontiguousarray(array).view(np.uint32)
+    )
+    out = (
+        bits
+        if in_place and bits.base is not None and array.flags.writeable
+        else np.empty_like(bits)
+    )
     if bits.size <= BLOCK:
         _round_block(bits, out, np.empty_like(bits))
         return out.view(np.float32)
@@ -81,7 +89,9 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
         bits: magnitude bits of an element, 7 for bfloat8_b and 3 for bfloat4_b.
     """
     if array.ndim == 0 or array.size == 0:
-        return round_block_float(array.reshape(1), bits).reshape(array.shape) if array.size else array
+        return (
+            round_block_float(array.reshape(1), bits).reshape(array.shape) if array.size else array
+        )
     width = array.shape[-1]
     padded = np.zeros((*array.shape[:-1], -(-width // 16) * 16), np.float32)
     padded[..., :width] = array
@@ -89,8 +99,11 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     raw = blocks.view(np.uint32)
     exponents = ((raw >> np.uint32(23)) & np.uint32(0xFF)).astype(np.int32)
     shared = exponents.max(-1, keepdims=True)
-    mantissa = np.where(exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)).astype(np.int32)
-    mantissa >>= np.minimum(shared - exponents, 31)  # what leaves on the right is lost before the rounding
+    mantissa = np.where(
+        exponents > 0, (raw & np.uint32(0x7FFFFF)) | np.uint32(0x800000), np.uint32(0)
+    ).astype(np.int32)
+    # what leaves on the right is lost before the rounding
+    mantissa >>= np.minimum(shared - exponents, 31)
     kept = mantissa >> (24 - bits)
     low, half = mantissa & ((1 << (24 - bits)) - 1), 1 << (23 - bits)
     kept += (low > half) | ((low == half) & (kept & 1 == 1))

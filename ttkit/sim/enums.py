@@ -137,7 +137,8 @@ class MathFidelity(_Enum):
 
 
 class MemoryConfig:
-    """Where an output buffer goes; the simulator accounts for interleaved DRAM and L1 alike as DRAM.
+    """Where an output buffer goes; the simulator accounts for interleaved DRAM and L1 alike as
+    DRAM.
 
     Example:
         >>> MemoryConfig().buffer_type

@@ -39,7 +39,8 @@ settings = Settings()
 
 
 def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
-    """Switch the checks between ranks on or off, and set how long one waits for another; returns what holds now.
+    """Switch the checks between ranks on or off, and set how long one waits for another; returns
+    what holds now.
 
     With checks, each collective starts with a comparison of the calls, and every wait can be
     interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
@@ -92,7 +93,8 @@ class World:
                     rule += f" TT_MESH_HOST_RANK={host_rank}"
                     cure = "a binding of its own for each rank in rank_bindings.yaml"
                     fail("start of the ranks", rule, cure)
-                if taken is None or rank == self.rank:  # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                # of programs that share no mesh, each with a descriptor of its own, ours is ours
+                if taken is None or rank == self.rank:
                     self.rank_of[mesh_id, host_rank] = rank
         self.comm, self.user = (
             self.comm.Dup(),
@@ -130,11 +132,16 @@ class World:
         receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, tag) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
-        found = {r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace") for i, r in enumerate(others)}
+        found = {
+            r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace")
+            for i, r in enumerate(others)
+        }
         return found | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
-        """Raise where an earlier wait was given up: called before a message is begun, whose memory nobody would keep."""
+        """Raise where an earlier wait was given up: called before a message is begun, whose
+        memory nobody would keep.
+        """
         if self._broken:
             rule = f"this rank gave up a wait before ({self._broken}), so the ranks are out of"
             rule += " step"
@@ -149,7 +156,8 @@ class World:
         more: Sequence[Any] = (),
         buffers: Any = None,
     ) -> None:
-        """Wait until requests are done, in a way that Ctrl-C can break off, and no longer than the time-out.
+        """Wait until requests are done, in a way that Ctrl-C can break off, and no longer than
+        the time-out.
 
         Args:
             requests: one for each of `ranks`, those that can be late; `more` are waited for too.
@@ -191,14 +199,20 @@ class World:
         names = numbered(missing) if missing else "other ranks"
         self._broken = f"for {names} in {asked}"
         if stop is not None:
-            raise KeyboardInterrupt(f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}") from None
+            raise KeyboardInterrupt(
+                f"rank {self.rank} waited {waited:.1f} s for {names} in {asked}"
+            ) from None
         rule = f"rank {self.rank} waited {waited:.1f} s for {names}, which did not come"
         cure = "look at what they do: an error there, another branch, or a longer"
         cure += " ttkit.rank_checks(timeout_s=...)"
         fail(asked, rule, cure, CollectiveMismatch)
 
-    def run(self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]) -> None:
-        """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin, which is polled; without them by itself."""
+    def run(
+        self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
+    ) -> None:
+        """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin,
+        which is polled; without them by itself.
+        """
         if self._broken:
             self.in_step(asked)
         if settings.checks:
@@ -247,7 +261,9 @@ def started() -> World | None:
 
 def members(grid: Grid) -> list[int]:
     """The ranks that drive chips of a grid, in the order of their host ranks."""
-    return world().ranks(sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None}))
+    return world().ranks(
+        sorted({owner for c in grid.covers if (owner := grid.owner_of(c)) is not None})
+    )
 
 
 def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
@@ -275,6 +291,9 @@ def compare(call: str, ranks: Sequence[int]) -> None:
     who: dict[str, list[int]] = {}
     for rank in sorted(calls):
         who.setdefault(calls[rank], []).append(rank)
-    told = "; ".join(f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}" for text, ranks in who.items())
+    told = "; ".join(
+        f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}"
+        for text, ranks in who.items()
+    )
     cure = "the same calls in the same order on every rank of the mesh"
     fail(f"rank {world().rank} in {call}", told, cure, CollectiveMismatch)

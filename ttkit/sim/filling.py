@@ -59,7 +59,9 @@ def _filled(
         _, grid, topology = replicate_tensor_to_mesh_mapper(device).place(np.zeros(()), asked)
     lead, one = (1,) * len(grid.shape), _one(value, dtype)
     make = lambda: _full(lead + shape, one)  # noqa: E731
-    return new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make)
+    return new_tensor(
+        None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make
+    )
 
 
 def _like(
@@ -79,7 +81,9 @@ def _like(
     grid, topology, mesh = tensor.grid, tensor.topology, tensor.mesh
     lead, one = (1,) * len(grid.shape), _one(value, dtype)
     make = lambda: _full(lead + shape, one)  # noqa: E731
-    return new_tensor(None, dtype, layout, grid, topology, mesh, memory_config, shape=shape, make=make)
+    return new_tensor(
+        None, dtype, layout, grid, topology, mesh, memory_config, shape=shape, make=make
+    )
 
 
 def _into(name: str, target: Tensor, value: float) -> Tensor:
@@ -228,7 +232,9 @@ def arange(
 _streams = np.random.SeedSequence(0)
 
 
-def _random(name: str, shape: Shape, seed: int | None, draw: Any, mapper: Any, **how: Any) -> Tensor:
+def _random(
+    name: str, shape: Shape, seed: int | None, draw: Any, mapper: Any, **how: Any
+) -> Tensor:
     global _streams
     asked = describe(name, (shape,))
     size, device = integers(shape, asked, 0), how["device"]
@@ -317,7 +323,11 @@ def dropout(
     grid, shape = input_tensor.grid, input_tensor.shard_shape
     chips = [grid.covers.index(c) for c in grid.coords] if use_per_device_seed else [0]
     kept = np.array(
-        [np.random.default_rng([int(seed), chip]).random(shape, np.float32) >= np.float32(probability) for chip in chips],
+        [
+            np.random.default_rng([int(seed), chip]).random(shape, np.float32)
+            >= np.float32(probability)
+            for chip in chips
+        ],
         bool,
     )
     kept = kept.reshape((grid.shape if use_per_device_seed else (1,) * len(grid.shape)) + shape)

@@ -63,11 +63,16 @@ class TensorTopology:
     def __repr__(self) -> str:
         coords = ", ".join(map(repr, self.mesh_coords()))
         placements = ", ".join(map(repr, self._placements))
-        return f"TensorTopology(distribution_shape={self.distribution_shape()!r}, placements=SmallVector([{placements}]), mesh_coords={coords})"
+        return (
+            f"TensorTopology(distribution_shape={self.distribution_shape()!r}, "
+            f"placements=SmallVector([{placements}]), mesh_coords={coords})"
+        )
 
 
 @lru_cache(maxsize=4096)
-def topology_of(shape: Coordinate, placements: tuple[Placement, ...], coords: Any) -> TensorTopology:
+def topology_of(
+    shape: Coordinate, placements: tuple[Placement, ...], coords: Any
+) -> TensorTopology:
     """A topology that equal arguments share."""
     return TensorTopology(shape, placements, coords)
 
@@ -129,19 +134,29 @@ def grid_over(
 ) -> Grid:
     """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
     covers = tuple(itertools.product(*map(range, mesh_shape))) if coords is None else coords
-    coords = covers if owners is None else tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
+    coords = (
+        covers
+        if owners is None
+        else tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
+    )
     return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
 
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
     """The number of a chip in row-major order."""
-    return functools.reduce(lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0)
+    return functools.reduce(
+        lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0
+    )
 
 
 def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
     """A rectangle's shape, or the length of a list."""
     axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
-    box = coords and coords == tuple(itertools.product(*axes)) and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    box = (
+        coords
+        and coords == tuple(itertools.product(*axes))
+        and all(a[-1] - a[0] + 1 == len(a) for a in axes)
+    )
     return tuple(map(len, axes)) if box else (len(coords),)
 
 
@@ -167,7 +182,12 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
         return array
     if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
         first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
-        return array[tuple(slice(f, f + n) if length > 1 else slice(None) for f, n, length in zip(first, want.shape, lead, strict=True))]
+        return array[
+            tuple(
+                slice(f, f + n) if length > 1 else slice(None)
+                for f, n, length in zip(first, want.shape, lead, strict=True)
+            )
+        ]
     if all(n == 1 for n in lead):
         return array.reshape((1,) * wanted + shard)
     place = {c: i for i, c in enumerate(have.coords)}
@@ -176,7 +196,9 @@ def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def devices_of(over: Coordinate, mesh: Coordinate, offset: Coordinate | None) -> tuple[Coordinate, ...]:
+def devices_of(
+    over: Coordinate, mesh: Coordinate, offset: Coordinate | None
+) -> tuple[Coordinate, ...]:
     """The device of each part of a distribution: from a corner where it fits, else row-major."""
     if over == mesh and offset is None:
         return grid_over(mesh).covers
@@ -188,7 +210,9 @@ def devices_of(over: Coordinate, mesh: Coordinate, offset: Coordinate | None) ->
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Turn leading axes over a distribution into those of the grid that it fills in row-major order."""
+    """Turn leading axes over a distribution into those of the grid that it fills in row-major
+    order.
+    """
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if distribution == grid.shape:

@@ -22,7 +22,9 @@ def _heads(array: Array, lead: int, heads: int) -> Array:
     return array.reshape([*front, heads, width // heads]).swapaxes(-3, -2)
 
 
-def _qkv(name: str, tensor: Tensor, kv: Tensor | None, heads: int, groups: int | None, transpose: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _qkv(
+    name: str, tensor: Tensor, kv: Tensor | None, heads: int, groups: int | None, transpose: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     operands = (tensor,) if kv is None else (tensor, kv)
     on_mesh(name, *operands)
     asked = describe(name, operands, {"num_heads": heads, "num_kv_heads": groups})
@@ -44,7 +46,9 @@ def _qkv(name: str, tensor: Tensor, kv: Tensor | None, heads: int, groups: int |
             fail(asked, rule)
         parts = [arrays[0], *np.split(arrays[1], 2, -1)]
     if len(tensor.shard_shape) == 4:  # [batch, 1, s, width]
-        parts = [p.reshape(p.shape[:lead] + (p.shape[lead], p.shape[-2], p.shape[-1])) for p in parts]
+        parts = [
+            p.reshape(p.shape[:lead] + (p.shape[lead], p.shape[-2], p.shape[-1])) for p in parts
+        ]
     q, k, v = (_heads(p, lead, n) for p, n in zip(parts, (heads, groups, groups), strict=True))
     if transpose:
         k = k.swapaxes(-1, -2)
@@ -84,7 +88,9 @@ def split_query_key_value_and_split_heads(
     return _qkv(name, input_tensor, kv_input_tensor, num_heads, num_kv_heads, transpose_key)
 
 
-@operation("experimental.nlp_create_qkv_heads", "arrange", hints="kv_tied memory_config output_tensors")
+@operation(
+    "experimental.nlp_create_qkv_heads", "arrange", hints="kv_tied memory_config output_tensors"
+)
 def nlp_create_qkv_heads(
     input: Tensor,
     input_kv: Tensor | None = None,
@@ -143,7 +149,9 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
     flops=each_element(3),
     hints="memory_config compute_kernel_config",
 )
-def rotary_embedding(input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, token_index: int | None = None) -> Tensor:
+def rotary_embedding(
+    input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor, token_index: int | None = None
+) -> Tensor:
     """Return x cos + rotate_half(x) sin: the halves of the last dimension are paired.
 
     Args:
@@ -193,7 +201,9 @@ def rotary_embedding(input_tensor: Tensor, cos_cache: Tensor, sin_cache: Tensor,
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     if length % 32:  # ttnn makes whole tiles of it
         values = np.concatenate([values, np.zeros(values.shape[:-2] + (-length % 32, size), F)], -2)
-    values = values.reshape(values.shape[: len(like.grid.shape)] + input_tensor.shard_shape[:-2] + values.shape[-2:])
+    values = values.reshape(
+        values.shape[: len(like.grid.shape)] + input_tensor.shard_shape[:-2] + values.shape[-2:]
+    )
     return result(like, values, dtype=input_tensor.dtype, topology=topology)
 
 

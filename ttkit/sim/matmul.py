@@ -41,7 +41,9 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
     if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
         right = b.reshape(b.shape[-2:])
-        return _one(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), right).reshape(a.shape[:-1] + right.shape[-1:])
+        return _one(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), right).reshape(
+            a.shape[:-1] + right.shape[-1:]
+        )
     each, batch = (
         a.shape[-2] * a.shape[-1] * b.shape[-1],
         np.broadcast_shapes(a.shape[:-2], b.shape[:-2]),
@@ -51,7 +53,9 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     out = blocks.empty(batch + (a.shape[-2], b.shape[-1]))
     left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
     outer = batch if each >= LOOP_PAYS_FROM else batch[:-1]
-    jobs = (partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(outer))
+    jobs = (
+        partial(np.matmul, left[index], right[index], out=out[index]) for index in np.ndindex(outer)
+    )
     blocks.run(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
     return out
 
@@ -65,14 +69,22 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = blocks.empty((rows, columns))
     step = -(-max(rows, columns) // (PIECES if work >= THREADS_PAY_FROM else 1))
     if rows > columns:
-        jobs = (partial(np.matmul, a[i : i + step], b, out=out[i : i + step]) for i in range(0, rows, step))
+        jobs = (
+            partial(np.matmul, a[i : i + step], b, out=out[i : i + step])
+            for i in range(0, rows, step)
+        )
     else:
-        jobs = (partial(np.matmul, a, b[:, i : i + step], out=out[:, i : i + step]) for i in range(0, columns, step))
+        jobs = (
+            partial(np.matmul, a, b[:, i : i + step], out=out[:, i : i + step])
+            for i in range(0, columns, step)
+        )
     blocks.run(jobs, pays=work >= THREADS_PAY_FROM)
     return out
 
 
-def _check(name: str, a: Tensor, b: Tensor, shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> None:
+def _check(
+    name: str, a: Tensor, b: Tensor, shape_a: tuple[int, ...], shape_b: tuple[int, ...]
+) -> None:
     fits = a.layout is b.layout is Layout.TILE and a.dtype in FLOATS and b.dtype in FLOATS
     if fits and shape_a[-1] == shape_b[-2] and math.prod(shape_b[:-2]) == 1:
         return
@@ -173,7 +185,9 @@ def _matmul(
     return result(like, values, dtype=dtype or a.dtype, topology=topology, output=output)
 
 
-def _plus(values: np.ndarray, bias: np.ndarray, lead: int, shape: Any, bias_shape: Any) -> tuple[np.ndarray, Any]:
+def _plus(
+    values: np.ndarray, bias: np.ndarray, lead: int, shape: Any, bias_shape: Any
+) -> tuple[np.ndarray, Any]:
     """The sum of products and bias, and the shape of its shards; in place where it fits."""
     shape = (1,) * (len(bias_shape) - len(shape)) + shape
     values = values.reshape(values.shape[:lead] + shape)

@@ -104,7 +104,9 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
 
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
-    """Raise where a shard of this shape beside `like` would not fit, before the host works on it."""
+    """Raise where a shard of this shape beside `like` would not fit, before the host works on
+    it.
+    """
     nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
         _check(like.mesh, like.grid, nbytes)

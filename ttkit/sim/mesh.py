@@ -77,7 +77,8 @@ class MeshDevice:
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
         hosts = getattr(self.system, "host_of", None)
-        self.owners: Owners | None = None  # the host rank of each chip, where ranks share the machine
+        # the host rank of each chip, where ranks share the machine
+        self.owners: Owners | None = None
         if hosts is not None:
             ranks, me = tuple(hosts[i] for i in self._ids), self.system.host_rank  # type: ignore[attr-defined]
             self.owners = Owners(me, max(hosts.values()) + 1, ranks)
@@ -114,7 +115,9 @@ class MeshDevice:
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
 
     def _inside(self, coordinate: Coordinate) -> bool:
-        return len(coordinate) == len(self._shape) and all(0 <= c < n for c, n in zip(coordinate, self._shape, strict=True))
+        return len(coordinate) == len(self._shape) and all(
+            0 <= c < n for c, n in zip(coordinate, self._shape, strict=True)
+        )
 
     def get_view(self) -> MeshDeviceView:
         """The mesh as a view: shape and which coordinates are local."""
@@ -125,7 +128,9 @@ class MeshDevice:
         return list(self._submeshes)
 
     @checked("create_submesh", note=True)
-    def create_submesh(self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None) -> MeshDevice:
+    def create_submesh(
+        self, submesh_shape: MeshShape, offset: MeshCoordinate | None = None
+    ) -> MeshDevice:
         """Return a mesh over a rectangle of this one; submeshes may overlap, and share memory.
 
         Raises:
@@ -145,11 +150,15 @@ class MeshDevice:
             rule = f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive."
             fail(asked, rule)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
-            at = "std::nullopt" if offset is None else repr(offset)  # as ttnn prints an offset that was not given
+            # as ttnn prints an offset that was not given
+            at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
             rule += f" mesh ({self.shape!r})."
             fail(asked, rule)
-        ids = tuple(self.id_at(tuple(o + i for o, i in zip(start, c, strict=True))) for c in itertools.product(*map(range, shape)))
+        ids = tuple(
+            self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
+            for c in itertools.product(*map(range, shape))
+        )
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
@@ -175,7 +184,9 @@ class MeshDevice:
                 rule = f"Shape {self.shape!r} is not divisible by submesh shape"
                 rule += f" {submesh_shape!r} along dimension {axis}"
                 fail(asked, rule)
-        corners = itertools.product(*(range(0, m, n) for n, m in zip(shape, self._shape, strict=True)))
+        corners = itertools.product(
+            *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
+        )
         return [self.create_submesh(submesh_shape, MeshCoordinate(corner)) for corner in corners]
 
     @checked("reshape", note=True)
@@ -197,7 +208,9 @@ class MeshDevice:
             return
         if max(shape) == len(self._ids):
             if max(self._shape) != len(self._ids):
-                self._ids = tuple(self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids)))
+                self._ids = tuple(
+                    self.id_at(c) for c in line_coordinates(self._shape, (0, 0), len(self._ids))
+                )
         else:
             where = [self.system.coordinate_of[d] for d in self._ids]
             rows, columns = ({w[axis] for w in where} for axis in (0, 1))
@@ -284,11 +297,15 @@ class MeshDeviceView:
             rule = "No local devices found in mesh device: other ranks drive them all"
             fail(f"get_local_mesh_coord_range on {self._mesh!r}", rule)
         axes = list(zip(*local, strict=True))
-        return MeshCoordinateRange(MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes))))
+        return MeshCoordinateRange(
+            MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes)))
+        )
 
 
 @checked("compute_distribution_to_mesh_mapping")
-def compute_distribution_to_mesh_mapping(distribution_shape: MeshShape, mesh_shape: MeshShape) -> list[MeshCoordinate]:
+def compute_distribution_to_mesh_mapping(
+    distribution_shape: MeshShape, mesh_shape: MeshShape
+) -> list[MeshCoordinate]:
     """Return the device of each part of a distribution.
 
     A distribution that fits the mesh in every dimension takes the corner; any other goes over the

@@ -27,7 +27,9 @@ from ttkit.sim.types import MeshShape, PlacementShard
 
 # ---------------------------------------------------------------- host and mesh
 @operation("to_device", "write", hints="queue_id")
-def to_device(tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None) -> Tensor:
+def to_device(
+    tensor: Tensor, device: MeshDevice, memory_config: MemoryConfig | None = None
+) -> Tensor:
     """Return the tensor on a mesh; a host tensor that was not distributed goes to every chip."""
     asked = describe("to_device", (tensor, device))
     device.check_open(asked)
@@ -75,7 +77,9 @@ def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Ten
 
 
 @operation("copy_host_to_device_tensor", "write")
-def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None) -> None:
+def copy_host_to_device_tensor(
+    host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
+) -> None:
     """Write a host tensor's values into a tensor on a mesh, such as a trace's input."""
     asked = describe("copy_host_to_device_tensor", (host_tensor, device_tensor))
     if host_tensor.mesh is not None or device_tensor.mesh is None:
@@ -91,7 +95,9 @@ def copy_host_to_device_tensor(host_tensor: Tensor, device_tensor: Tensor, cq_id
 
 
 @operation("copy_device_to_host_tensor", "read")
-def copy_device_to_host_tensor(device_tensor: Tensor, host_tensor: Tensor, blocking: bool = True, cq_id: Any = None) -> None:
+def copy_device_to_host_tensor(
+    device_tensor: Tensor, host_tensor: Tensor, blocking: bool = True, cq_id: Any = None
+) -> None:
     """Write the values of a tensor on a mesh into a host tensor that is like it."""
     asked = describe("copy_device_to_host_tensor", (device_tensor, host_tensor))
     on_mesh("copy_device_to_host_tensor", device_tensor)
@@ -136,7 +142,9 @@ def to_layout(
     return _same_place(tensor, dtype or tensor.dtype, layout, memory_config)
 
 
-def _same_place(tensor: Tensor, dtype: DataType, layout: Layout, memory_config: MemoryConfig | None = None) -> Tensor:
+def _same_place(
+    tensor: Tensor, dtype: DataType, layout: Layout, memory_config: MemoryConfig | None = None
+) -> Tensor:
     if tensor.mesh is not None:
         on_mesh("to_layout", tensor)
     array, mesh = dtypes.convert(tensor.array, dtype), tensor.mesh
@@ -297,7 +305,9 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     return _combine(by_place, grid, mesh, asked)
 
 
-def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object) -> Tensor:
+def _combine(
+    tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, asked: object
+) -> Tensor:
     first = tensors[0]
     if any(_spec(t) != _spec(first) for t in tensors):
         rule = "All tensor shards must have the same tensor spec, got"
@@ -310,7 +320,9 @@ def _combine(tensors: Sequence[Tensor], grid: Grid, mesh: MeshDevice | None, ask
 
 
 @checked("distribute_tensor")
-def distribute_tensor(tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None) -> Tensor:
+def distribute_tensor(
+    tensor: Tensor, mapper: CppTensorToMesh, mesh_device: MeshDevice | None = None
+) -> Tensor:
     """Cut a host tensor over a mesh, and put it on `mesh_device` where one is given."""
     asked = "distribute_tensor"
     if tensor.mesh is not None:

@@ -16,8 +16,14 @@ Array = np.ndarray
 
 
 def _normalise(
-    name: str, tensor: Tensor, epsilon: float, weight: Tensor | None, bias: Tensor | None, residual: Tensor | None, centre: bool
-) -> Tensor:  # fmt: skip
+    name: str,
+    tensor: Tensor,
+    epsilon: float,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    centre: bool,
+) -> Tensor:
     operands = tuple(t for t in (tensor, weight, bias, residual) if t is not None)
     asked = describe(name, operands)
     if any(t.mesh is None for t in operands[1:]) and tensor.mesh is not None:
@@ -40,13 +46,19 @@ def _normalise(
         fail(asked, rule, "ttnn.typecast")
     width = tensor.shard_shape[-1]
     for what, vector in (("gamma", weight), ("beta", bias)):
-        if vector is not None and (vector.shard_shape[-1] != width and vector.logical_volume() != width):
+        if vector is not None and (
+            vector.shard_shape[-1] != width and vector.logical_volume() != width
+        ):
             rule = f"Input and {what} padded widths must match and {what} logical width must be"
             rule += " >= input logical width"
             rule = f"{rule}: {width} and {vector.shard_shape[-1]}"
             fail(asked, rule, f"shard the {what} like the last dimension of the input")
     for what, vector in (("Gamma", weight), ("Beta", bias)):
-        if vector is not None and vector.layout is Layout.ROW_MAJOR and vector.shard_shape[-1] != 32:
+        if (
+            vector is not None
+            and vector.layout is Layout.ROW_MAJOR
+            and vector.shard_shape[-1] != 32
+        ):
             rule = f"{what}'s last padded dim needs to equal tile width and {what.lower()}'s"
             rule += " volume needs to align with the input width"
             rule = f"{rule}, got {list(vector.shard_shape)}"
@@ -121,7 +133,9 @@ def layer_norm(
     Raises:
         TTKitError: widths that differ.
     """
-    return _normalise("layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True)
+    return _normalise(
+        "layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True
+    )
 
 
 @operation(
@@ -177,7 +191,11 @@ def embedding(
         rule += f" {' and '.join(map(str, front))}"
         fail(asked, rule)
     by_rows = (layout or weight.layout) is Layout.ROW_MAJOR
-    if dtype is not None and by_rows and (weight.layout is Layout.TILE or dtype is not DataType.BFLOAT16):
+    if (
+        dtype is not None
+        and by_rows
+        and (weight.layout is Layout.TILE or dtype is not DataType.BFLOAT16)
+    ):
         fail(asked, "Can only typecast output embeddings when producing TILE_LAYOUT output")
     like, (indices, table), topology = together("embedding", (input_tensor, weight))
     lead = len(like.grid.shape)
@@ -194,7 +212,9 @@ def embedding(
     else:
         lengths = np.broadcast_shapes(numbers.shape[:lead], table.shape[:lead])
         wide = np.broadcast_to(numbers, lengths + numbers.shape[lead:]).reshape(lengths + (-1, 1))
-        taken = np.take_along_axis(np.broadcast_to(flat, lengths + (rows, width)), wide, -2).reshape(lengths + numbers.shape[lead:] + (width,))
+        taken = np.take_along_axis(
+            np.broadcast_to(flat, lengths + (rows, width)), wide, -2
+        ).reshape(lengths + numbers.shape[lead:] + (width,))
         numbers = np.broadcast_to(numbers, lengths + numbers.shape[lead:])
     if padding_idx is not None:
         taken = np.where((numbers == padding_idx)[..., None], F(0), taken)

@@ -1,4 +1,6 @@
-"""Opening and closing meshes: which chips a shape gets, what the machine has, and the fabric between chips."""
+"""Opening and closing meshes: which chips a shape gets, what the machine has, and the fabric
+between chips.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ class SystemMeshDescriptor:
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        ours = [c for device, c in self._system.coordinate_of.items() if device in _local_ids(self._system)]
+        ours = [
+            c
+            for device, c in self._system.coordinate_of.items()
+            if device in _local_ids(self._system)
+        ]
         return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
@@ -59,15 +65,24 @@ class SystemMeshDescriptor:
 
 def _local_ids(system: System) -> list[int]:
     """Ids of the devices that this process drives."""
-    return sorted(d for d in system.coordinate_of if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank)
+    return sorted(
+        d
+        for d in system.coordinate_of
+        if not isinstance(system, SharedSystem) or system.host_of[d] == system.host_rank
+    )
 
 
 @checked("open_mesh_device", note=True)
 def open_mesh_device(
-    mesh_shape: MeshShape | None = None, l1_small_size: int = 0, trace_region_size: int = 0, num_command_queues: int = 1, dispatch_core_config: Any = None,
-    offset: MeshCoordinate | None = None, physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
+    mesh_shape: MeshShape | None = None,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    num_command_queues: int = 1,
+    dispatch_core_config: Any = None,
+    offset: MeshCoordinate | None = None,
+    physical_device_ids: list[int] = [],  # noqa: B006  (ttnn's own signature; never written to)
     worker_l1_size: int = 0,
-) -> MeshDevice:  # fmt: skip
+) -> MeshDevice:
     """Open chips of the system as a mesh.
 
     A shape that fits at `offset` opens as it stands, else transposed; one row or one column opens
@@ -87,7 +102,10 @@ def open_mesh_device(
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
     system, devices = machine(), visible()
-    asked = f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) on a {system.name}"
+    asked = (
+        f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) "
+        f"on a {system.name}"
+    )
     for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
         if value is not None and not isinstance(value, kind):
             rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
@@ -104,7 +122,8 @@ def open_mesh_device(
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
                 rule += " available."
                 fail(asked, rule)
-            if device not in system.coordinate_of:  # the descriptor leaves it out, which does not matter without a fabric
+            # the descriptor leaves it out, which does not matter without a fabric
+            if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
                     cure = f"a descriptor with all {devices.num_devices} chips; on a machine"
                     cure += " whose cables were never set up: tt-topology -l mesh"
@@ -117,7 +136,12 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, tuple(offset) if offset is not None else (0, 0), asked))
+        ids = tuple(
+            system.ids[r][c]
+            for r, c in device_order(
+                system, shape, tuple(offset) if offset is not None else (0, 0), asked
+            )
+        )
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -128,7 +152,9 @@ def open_mesh_device(
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
-    """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the machine would stay asleep."""
+    """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the
+    machine would stay asleep.
+    """
     check_fabric(fabric_setting[0].name, asked)
     remote = {chip for board in devices.boards for chip in board[1:]}
     idle = set(devices.coordinate_of) - set(ids)
@@ -160,8 +186,12 @@ def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
 
 @checked("open_device")
 def open_device(
-    device_id: int, l1_small_size: int = 0, trace_region_size: int = 0, dispatch_core_config: Any = None, worker_l1_size: int = 0,
-) -> MeshDevice:  # fmt: skip
+    device_id: int,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    dispatch_core_config: Any = None,
+    worker_l1_size: int = 0,
+) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return open_mesh_device(
         MeshShape(1, 1),
@@ -211,12 +241,16 @@ def get_num_pcie_devices() -> int:
 
 
 def set_fabric_config(
-    config: FabricConfig, reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT, num_planes: int | None = None,
-    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED, fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
+    config: FabricConfig,
+    reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
+    num_planes: int | None = None,
+    fabric_tensix_config: FabricTensixConfig = FabricTensixConfig.DISABLED,
+    fabric_udm_mode: FabricUDMMode = FabricUDMMode.DISABLED,
     fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
     router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
-) -> None:  # fmt: skip
-    """Choose how links forward, for the meshes opened next; closing the last mesh goes back to DISABLED.
+) -> None:
+    """Choose how links forward, for the meshes opened next; closing the last mesh goes back to
+    DISABLED.
 
     Raises:
         TTKitError: a mesh is still open.

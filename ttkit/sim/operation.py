@@ -131,7 +131,9 @@ noted: list[Watcher] = []  # these see calls that manage meshes
 _inside = [False]
 
 
-def _watched(who: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _watched(
+    who: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     for watcher in who:
         watcher.before(name, args, kwargs)
     _inside[0] = True
@@ -275,7 +277,9 @@ def moved(
     return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
 
 
-def _written(like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor) -> Tensor:
+def _written(
+    like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
+) -> Tensor:
     """`output` with new values; ttnn lets it speak of the operands then."""
     if output.mesh is not like.mesh or output._array is None:
         rule = "the output tensor is not allocated on the mesh of the operands"

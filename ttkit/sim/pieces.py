@@ -18,7 +18,9 @@ from ttkit.sim.types import integer, integers
 
 
 @operation("concat", "arrange", hints="memory_config groups sub_core_grids")
-def concat(tensors: Sequence[Tensor], dim: int = 0, *, output_tensor: Tensor | None = None) -> Tensor:
+def concat(
+    tensors: Sequence[Tensor], dim: int = 0, *, output_tensor: Tensor | None = None
+) -> Tensor:
     """Tensors joined along `dim`, on each chip its own shards.
 
     Raises:
@@ -168,7 +170,7 @@ def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -
     return [
         moved(input_tensor, array[(slice(None),) * (lead + axis) + (slice(int(a), int(b)),)])
         for a, b in itertools.pairwise(cuts)
-    ]  # fmt: skip
+    ]
 
 
 @operation("chunk", "arrange")

@@ -33,13 +33,19 @@ def _one_line(shape: Shape) -> int | None:
 def _per_axis(label: TensorTopology, mesh: Shape) -> list[Placement] | None:
     """One placement for each mesh axis; None where the label does not speak of this mesh."""
     if len(label._shape) == len(mesh):
-        return list(label._placements) if all(a <= b for a, b in zip(label._shape, mesh, strict=True)) else None
+        return (
+            list(label._placements)
+            if all(a <= b for a, b in zip(label._shape, mesh, strict=True))
+            else None
+        )
     if len(label._shape) == 1 and label._shape[0] == math.prod(mesh):
         return [label._placements[0] if n > 1 else REPLICATE for n in mesh]
     return None
 
 
-def _settled(placements: list[Placement], shape: Shape, rank: int, last: int | None) -> Label | None:
+def _settled(
+    placements: list[Placement], shape: Shape, rank: int, last: int | None
+) -> Label | None:
     """Make placements consistent: a dimension cut along several axes gives a label of one axis."""
     dims = [_dim(p, rank) for p in placements]
     for axis, n in enumerate(shape):
@@ -65,7 +71,9 @@ def _covers(old: TensorTopology, mesh: Shape) -> bool:
     return math.prod(old._shape) == math.prod(mesh)
 
 
-def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None) -> TensorTopology:
+def gather(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int | None
+) -> TensorTopology:
     """After all_gather along `dim`, or (dim None) all_reduce, broadcast and all_broadcast."""
     mesh = grid.mesh_shape
     if axis is None and dim is None and min(mesh) > 1:
@@ -85,13 +93,17 @@ def gather(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: in
         return _topology(([REPLICATE], old._shape), old, grid)
     shape = mesh if line else old._shape
     if dim is not None and _dim(placements[axis], rank) == dim:
-        if any(shape[i] > 1 and _dim(placements[i], rank) == dim for i in range(axis + 1, len(mesh))):
+        if any(
+            shape[i] > 1 and _dim(placements[i], rank) == dim for i in range(axis + 1, len(mesh))
+        ):
             return _topology(None, old, grid)
     placements[axis] = REPLICATE
     return _topology(_settled(placements, shape, rank, None), old, grid)
 
 
-def scatter(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
+def scatter(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
+) -> TensorTopology:
     """After reduce_scatter along `dim`."""
     mesh = grid.mesh_shape
     if axis is None and min(mesh) > 1:
@@ -118,11 +130,16 @@ def _cut(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int)
     return _topology(_settled(placements, mesh if line else old._shape, rank, axis), old, grid)
 
 
-def partition(old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int) -> TensorTopology:
+def partition(
+    old: TensorTopology, grid: Grid, rank: int, axis: int | None, dim: int
+) -> TensorTopology:
     """After mesh_partition along `dim`: an axis that shards another dimension stays."""
     mesh = grid.mesh_shape
     if axis is None:
-        if any(n > 1 and p != REPLICATE and _dim(p, rank) != dim for p, n in zip(old._placements, old._shape, strict=True)):
+        if any(
+            n > 1 and p != REPLICATE and _dim(p, rank) != dim
+            for p, n in zip(old._placements, old._shape, strict=True)
+        ):
             return _topology(None, old, grid)
     else:
         placements = _per_axis(old, mesh)

@@ -1,4 +1,6 @@
-"""`ttnn.model_preprocessing`: the parameters of a torch module as ttnn tensors, in the layouts that ttnn's operations want."""
+"""`ttnn.model_preprocessing`: the parameters of a torch module as ttnn tensors, in the layouts
+that ttnn's operations want.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,26 @@ def _tree(value: Any, indent: str = "") -> str:
     if isinstance(value, (ParameterDict, ParameterList)):
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         inner = indent + ONE_STEP
-        entries = [f"{k}: {_tree(v, inner)}" for k, v in value.items()] if isinstance(value, dict) else [_tree(v, inner) for v in value]
-        return opening + "\n" + ",\n".join(inner + e for e in entries) + "\n" + indent + closing if entries else opening + closing
+        entries = (
+            [f"{k}: {_tree(v, inner)}" for k, v in value.items()]
+            if isinstance(value, dict)
+            else [_tree(v, inner) for v in value]
+        )
+        return (
+            opening + "\n" + ",\n".join(inner + e for e in entries) + "\n" + indent + closing
+            if entries
+            else opening + closing
+        )
     if isinstance(value, Tensor):
-        return f"ttnn.Tensor(shape={value.shape}, layout=Layout.{value.layout.name}, dtype=DataType.{value.dtype.name})"
-    return f"torch.Tensor(shape={value.shape}, dtype={value.dtype})" if hasattr(value, "detach") else repr(value)
+        return (
+            f"ttnn.Tensor(shape={value.shape}, layout=Layout.{value.layout.name}, "
+            f"dtype=DataType.{value.dtype.name})"
+        )
+    return (
+        f"torch.Tensor(shape={value.shape}, dtype={value.dtype})"
+        if hasattr(value, "detach")
+        else repr(value)
+    )
 
 
 class _Missing(AttributeError, KeyError):
@@ -80,20 +97,32 @@ def make_parameter_dict(dictionary: dict[Any, Any]) -> ParameterDict:
     """A dict, and the dicts in it, as ParameterDict."""
     if isinstance(dictionary, ParameterDict):
         return dictionary
-    return ParameterDict({k: make_parameter_dict(v) if isinstance(v, dict) else v for k, v in dictionary.items()})
+    return ParameterDict(
+        {k: make_parameter_dict(v) if isinstance(v, dict) else v for k, v in dictionary.items()}
+    )
 
 
-def preprocess_linear_weight(weight: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None) -> Any:
+def preprocess_linear_weight(
+    weight: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None
+) -> Any:
     """A torch weight [out, in] as a ttnn tensor [in, out]."""
-    return from_torch(weight.T.contiguous(), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper)
+    return from_torch(
+        weight.T.contiguous(), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper
+    )
 
 
-def preprocess_linear_bias(bias: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None) -> Any:
+def preprocess_linear_bias(
+    bias: Any, *, dtype: DataType, layout: Layout = Layout.TILE, weights_mesh_mapper: Any = None
+) -> Any:
     """A torch bias [out] as a ttnn tensor [1, out]."""
-    return from_torch(bias.reshape((1, -1)), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper)
+    return from_torch(
+        bias.reshape((1, -1)), dtype=dtype, layout=layout, mesh_mapper=weights_mesh_mapper
+    )
 
 
-def preprocess_layernorm_parameter(parameter: Any, *, dtype: DataType, layout: Layout = Layout.TILE) -> Any:
+def preprocess_layernorm_parameter(
+    parameter: Any, *, dtype: DataType, layout: Layout = Layout.TILE
+) -> Any:
     """A torch parameter [n] as a ttnn tensor [1, n]."""
     return from_torch(parameter.reshape((1, -1)), dtype=dtype, layout=layout)
 
@@ -129,7 +158,9 @@ def default_preprocessor(model: Any, name: str, ttnn_module_args: Any) -> Parame
     return made
 
 
-def _own(custom: Callable[..., Any], module: Any, name: str, convert: Callable[[Any, str], bool]) -> Any:
+def _own(
+    custom: Callable[..., Any], module: Any, name: str, convert: Callable[[Any, str], bool]
+) -> Any:
     """What the caller's preprocessor makes of a module.
 
     It takes (model, name) and, by these names, more.
@@ -146,12 +177,16 @@ def _own(custom: Callable[..., Any], module: Any, name: str, convert: Callable[[
     return custom(module, name, **{k: v for k, v in extra.items() if k in parameters})
 
 
-def _convert(module: Any, name: str, custom: Callable[..., Any] | None, convert: Callable[[Any, str], bool]) -> Any:
+def _convert(
+    module: Any, name: str, custom: Callable[..., Any] | None, convert: Callable[[Any, str], bool]
+) -> Any:
     import torch
 
     below = lambda key: f"{name}.{key}" if name else f"{key}"  # noqa: E731
     if isinstance(module, torch.nn.ModuleList):
-        return ParameterList(_convert(child, below(i), custom, convert) for i, child in enumerate(module))
+        return ParameterList(
+            _convert(child, below(i), custom, convert) for i, child in enumerate(module)
+        )
     if custom is not None:
         own = _own(custom, module, name, convert)
         if own:
@@ -205,7 +240,8 @@ def preprocess_model_parameters(
     device: Any = None,
     prefix: str = "",
 ) -> Any:
-    """The parameters of a torch module as ttnn tensors with the module's own names, on `device` where one is given.
+    """The parameters of a torch module as ttnn tensors with the module's own names, on `device`
+    where one is given.
 
     Linear weights come as [in, out] and biases as [1, out], layer norms as [1, n], all in tiles;
     embedding tables and plain parameters row-major in their own shape. Floats become bfloat16. A
@@ -239,5 +275,7 @@ def preprocess_model_parameters(
     if not isinstance(model, torch.nn.Module):
         rule = f"initialize_model gave a {type(model).__name__}, not a torch.nn.Module"
         fail(NAME, rule, kind=TypeError)
-    parameters = _convert(model, prefix, custom_preprocessor, convert_to_ttnn or (lambda module, name: True))
+    parameters = _convert(
+        model, prefix, custom_preprocessor, convert_to_ttnn or (lambda module, name: True)
+    )
     return parameters if device is None else _moved(parameters, device)

@@ -15,7 +15,9 @@ _options: dict[str, object] = {"profile": "short", "sci_mode": "default", "preci
 EDGE = 2  # elements shown at each end of a dimension that is longer than twice this
 
 
-def set_printoptions(*, profile: str = "short", sci_mode: bool | str = "default", precision: int = 4) -> None:
+def set_printoptions(
+    *, profile: str = "short", sci_mode: bool | str = "default", precision: int = 4
+) -> None:
     """Choose how tensors print.
 
     Args:
@@ -30,7 +32,11 @@ def set_printoptions(*, profile: str = "short", sci_mode: bool | str = "default"
     asked = f"set_printoptions(profile={profile!r}, sci_mode={sci_mode!r}, precision={precision!r})"
     if profile not in ("short", "full", "empty"):
         fail(asked, "bad optional access: there is no such profile", "short, full or empty")
-    if not (isinstance(sci_mode, bool) or sci_mode == "default") or not isinstance(precision, int) or precision < 0:
+    if (
+        not (isinstance(sci_mode, bool) or sci_mode == "default")
+        or not isinstance(precision, int)
+        or precision < 0
+    ):
         rule = "incompatible function arguments"
         fail(asked, rule, "sci_mode True, False or 'default'; precision a whole number", TypeError)
     _options.update(profile=profile, sci_mode=sci_mode, precision=precision)
@@ -41,14 +47,20 @@ def text_of(tensor: Tensor) -> str:
 
     On a device each shard is headed by its device id and coordinate.
     """
-    tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, layout=Layout::{tensor.layout.name})"
+    tail = (
+        f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, "
+        f"layout=Layout::{tensor.layout.name})"
+    )
     if not tensor.is_allocated():
         return f"ttnn.Tensor(<buffer is not allocated>{tail}"
     texts = []
     for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
         text = "ttnn.Tensor(" + _values(shard) + tail
         if tensor.mesh is not None:
-            text = f"device_id: {tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)}, MeshCoordinate({list(coordinate)})\n{text}"
+            text = (
+                f"device_id: {tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)}, "
+                f"MeshCoordinate({list(coordinate)})\n{text}"
+            )
         texts.append(text)
     return "\n".join(texts)
 
@@ -69,8 +81,14 @@ def _form(shard: np.ndarray):  # type: ignore[no-untyped-def]
     if scientific == "default":
         finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
         # torch's rule for when fixed-point numbers stop being readable
-        scientific = finite.size > 0 and (finite.max() > 1e8 or finite.min() < 1e-4 or finite.max() / finite.min() > 1000)
-    return lambda value: f"{value:>{precision + 7}.{precision}e}" if scientific else f"{value:>{precision + 3}.{precision}f}"
+        scientific = finite.size > 0 and (
+            finite.max() > 1e8 or finite.min() < 1e-4 or finite.max() / finite.min() > 1000
+        )
+    return lambda value: (
+        f"{value:>{precision + 7}.{precision}e}"
+        if scientific
+        else f"{value:>{precision + 3}.{precision}f}"
+    )
 
 
 def _nested(array: np.ndarray, form, indent: int) -> str:  # type: ignore[no-untyped-def]
@@ -80,4 +98,8 @@ def _nested(array: np.ndarray, form, indent: int) -> str:  # type: ignore[no-unt
     if array.ndim == 1:
         return "[" + ", ".join(" ..." if i is None else form(array[i]) for i in chosen) + "]"
     gap = "," + "\n" * (array.ndim - 1) + " " * (indent + 1)
-    return "[" + gap.join("..." if i is None else _nested(array[i], form, indent + 1) for i in chosen) + "]"
+    return (
+        "["
+        + gap.join("..." if i is None else _nested(array[i], form, indent + 1) for i in chosen)
+        + "]"
+    )

@@ -1,7 +1,7 @@
 """What ttnn 0.81.1 does oddly.
 
-Cases with a number (#7e2ea) are golden ones, in tests/conformance; tests/sim/test_quirks.py has the rest.
-"""
+Cases with a number (#7e2ea) are golden ones, in tests/conformance; tests/sim/test_quirks.py has the
+rest."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
     """What ttnn says of a result with these operands on the mesh `grid`, whatever their values.
 
     An axis that any operand shards is sharded, and the first operand names the dimension (#7e2ea).
-    Replicated operands of another distribution rank do not count (#a90fb, #db596). Every chip of the
-    mesh is named.
-    """
+    Replicated operands of another distribution rank do not count (#a90fb, #db596). Every chip of
+    the mesh is named."""
     sharded = [t for t in topologies if any(p != REPLICATE for p in t._placements)]
     rank = max(len(t._shape) for t in sharded) if sharded else len(topologies[0]._shape)
     shape = [1] * rank
@@ -95,11 +94,17 @@ UNSUMMED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.BFLOAT4_B
 
 
 def check_summed(tensor: Any, call: Any) -> None:
-    """all_reduce adds whole tiles of any type, but all other shards by moreh_sum, which takes few."""
+    """all_reduce adds whole tiles of any type, but all other shards by moreh_sum, which takes
+    few.
+    """
     whole_tiles = tensor.layout is Layout.TILE and tensor.shard_shape == tensor.padded
     if not whole_tiles and tensor.dtype in UNSUMMED and is_strict():
-        rule = "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is"
-        rule += f" not whole tiles is added up by moreh_sum, which does not take {tensor.dtype.name}"
+        rule = (
+            "moreh_sum input only supports specific data types. [BFLOAT16, INT32]: a shard that is"
+        )
+        rule += (
+            f" not whole tiles is added up by moreh_sum, which does not take {tensor.dtype.name}"
+        )
         fail(call.asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
 
 

@@ -1,4 +1,6 @@
-"""Which part of which mesh is this process's: what `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the mesh graph descriptor say."""
+"""Which part of which mesh is this process's: what `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the
+mesh graph descriptor say.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 @dataclass(frozen=True)
 class SharedSystem(System):
-    """A machine that several ranks drive, as one of them sees it: its own devices have the ids from 0 on, as on a host of its own.
+    """A machine that several ranks drive, as one of them sees it: its own devices have the ids
+    from 0 on, as on a host of its own.
 
     Args:
         host_rank: ours.
@@ -61,7 +64,9 @@ class Block:
     @property
     def start(self) -> Coordinate:
         """Its first chip."""
-        return tuple(i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True))
+        return tuple(
+            i * n for i, n in zip(divmod(self.host_rank, self.hosts[1]), self.shape, strict=True)
+        )
 
     def owner_of(self, coordinate: Coordinate) -> int:
         """The host rank that drives a chip."""
@@ -96,7 +101,9 @@ def binding() -> tuple[int, int] | None:
 
 
 def local_block(mesh_id: int, host_rank: int) -> Block | None:
-    """This rank's part of a mesh by the descriptor in `TT_MESH_GRAPH_DESC_PATH`; None where one rank drives all of it.
+    """This rank's part of a mesh by the descriptor in `TT_MESH_GRAPH_DESC_PATH`;
+
+    None where one rank drives all of it.
 
     Raises:
         TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
@@ -141,7 +148,9 @@ def _read(path: str, changed: int) -> Any:
 
 
 def machine() -> System:
-    """The machine that meshes are opened on: all of a mesh that ranks share, else this process's own."""
+    """The machine that meshes are opened on: all of a mesh that ranks share, else this process's
+    own.
+    """
     given = binding()
     descriptor = _descriptor() if given else None
     if given is None or descriptor is None:
@@ -155,7 +164,9 @@ def machine() -> System:
 
 
 def visible() -> System:
-    """What this process can see: the mesh that it shares, else its own machine, whatever the descriptor takes of that."""
+    """What this process can see: the mesh that it shares, else its own machine, whatever the
+    descriptor takes of that.
+    """
     given = machine()
     return given if isinstance(given, SharedSystem) else current_machine()
 
@@ -175,7 +186,9 @@ def check_fabric(fabric: str, asked: str) -> None:
 
 @functools.lru_cache(maxsize=16)
 def shared(system: System, block: Block) -> SharedSystem:
-    """The machine of `block.mesh` as its rank sees it; `system` is the whole of it, or what this host has.
+    """The machine of `block.mesh` as its rank sees it;
+
+    `system` is the whole of it, or what this host has.
 
     Example:
         >>> from ttkit.hardware import SYSTEMS
@@ -190,17 +203,28 @@ def shared(system: System, block: Block) -> SharedSystem:
     else:
         known = {c: i for i, c in enumerate(everything)}
         if system.shape == block.shape:
-            known |= {c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices for c in own}
-    order = sorted(own, key=known.__getitem__) + sorted(set(everything) - set(own), key=known.__getitem__)
+            known |= {
+                c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices
+                for c in own
+            }
+    order = sorted(own, key=known.__getitem__) + sorted(
+        set(everything) - set(own), key=known.__getitem__
+    )
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
     boards: tuple[tuple[int, ...], ...] = ()
     if system.shape == block.mesh:
-        boards = tuple(tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards)
+        boards = tuple(
+            tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards
+        )
     elif system.shape == block.shape:
         boards = system.boards + tuple((i,) for i in range(len(own), len(everything)))
     hosts = {i: block.owner_of(c) for c, i in number.items()}
-    wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True)) if system.shape == block.mesh else block.wraps
+    wraps = (
+        tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
+        if system.shape == block.mesh
+        else block.wraps
+    )
     links = block.links or system.links_per_pair
     plain = replace(system, ids=ids, boards=boards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
     values = {name: getattr(plain, name) for name in System.__dataclass_fields__}

@@ -82,7 +82,9 @@ def _check(name: str, tensor: Tensor, takes: tuple[DataType, ...], layout: Layou
     if tensor.dtype not in takes:
         rule = f"ttnn.{name} does not support integer inputs"
         if tensor.dtype is DataType.BFLOAT4_B:
-            rule = "Only FLOAT32, BFLOAT16, BFLOAT8_B, and UINT32 are supported for generic reduction"
+            rule = (
+                "Only FLOAT32, BFLOAT16, BFLOAT8_B, and UINT32 are supported for generic reduction"
+            )
         fail(asked, f"{rule} - got DataType::{tensor.dtype.name}", "ttnn.typecast")
     if layout is Layout.ROW_MAJOR and tensor.dtype in BLOCK_FLOATS:
         rule = f"output_layout=ROW_MAJOR is not supported for a {tensor.dtype.name} result"
@@ -175,7 +177,9 @@ def cumsum(
 
 
 # ---------------------------------------------------------------- where the largest are
-@operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids enable_secondary_dm")
+@operation(
+    "argmax", flops=each_element(1), hints="memory_config sub_core_grids enable_secondary_dm"
+)
 def argmax(
     input_tensor: Tensor,
     dim: int | None = None,
@@ -200,7 +204,9 @@ def argmax(
     else:
         found = array.argmax(lead + dim % rank, keepdims=keepdim)
     row_major = Layout.ROW_MAJOR
-    return result(input_tensor, found, dtype=DataType.UINT32, layout=row_major, output=output_tensor)
+    return result(
+        input_tensor, found, dtype=DataType.UINT32, layout=row_major, output=output_tensor
+    )
 
 
 @operation("topk", hints="memory_config sub_core_grids indices_tensor stable")

@@ -107,14 +107,21 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0
 
 
 @operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
-def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None) -> Tensor:
+def pad(
+    input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None
+) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = shards("pad", input_tensor)
     asked = describe("pad", (input_tensor, padding, value))
     rank = len(input_tensor.shard_shape)
     if fill is not None:  # the form with an output shape
         start = integers(value, asked, 0)
-        padding = [(s, total - s - size) for total, s, size in zip(integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True)]
+        padding = [
+            (s, total - s - size)
+            for total, s, size in zip(
+                integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True
+            )
+        ]
         value = fill
     pairs = [integers(p, asked) for p in padding]
     if len(pairs) > rank:
@@ -168,7 +175,9 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
     """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
     shards("squeeze", input_tensor, host=True)
     asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
-    wanted: Any = range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    wanted: Any = (
+        range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    )
     axes = {axis_of(input_tensor, d, asked, RANGE) for d in wanted}
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 

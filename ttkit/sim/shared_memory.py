@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 1 << 19  # bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
-WHOLE = 1 << 16  # bytes up to which each rank adds up everything for itself: that costs less than to meet once more
+# bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
+CHUNK = 1 << 19
+# bytes up to which each rank adds up everything for itself: that costs less than to meet once more
+WHOLE = 1 << 16
 
 
 class SharedSum:
@@ -29,7 +31,13 @@ class SharedSum:
 
     def __init__(self, memory: mmap.mmap, rank: int, ranks: int):
         self.rank, self.ranks = rank, ranks
-        self.side = [[np.frombuffer(memory, np.uint8, CHUNK, (side * (ranks + 1) + slot) * CHUNK) for slot in range(ranks + 1)] for side in (0, 1)]
+        self.side = [
+            [
+                np.frombuffer(memory, np.uint8, CHUNK, (side * (ranks + 1) + slot) * CHUNK)
+                for slot in range(ranks + 1)
+            ]
+            for side in (0, 1)
+        ]
 
     def add_up(self, mine: np.ndarray, total: np.ndarray, meet: Callable[[], None]) -> None:
         """Write the sum of all ranks' contiguous `mine`, in their order, into `total`.
@@ -46,7 +54,9 @@ class SharedSum:
             if part.nbytes <= WHOLE:
                 _sum(slots, result)
                 continue
-            piece = slice(part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks)
+            piece = slice(
+                part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks
+            )
             _sum([slot[piece] for slot in slots], shared[piece])
             meet()
             result[:] = shared
@@ -73,7 +83,8 @@ def shared_sum(comm: Any) -> SharedSum | None:
     if comm.allreduce(not together) or comm.size < 2:
         return None
     size, file, memory = 2 * (comm.size + 1) * CHUNK, -1, None
-    with contextlib.suppress(AttributeError, OSError):  # not Linux, or not allowed: then there is nothing to open below
+    # not Linux, or not allowed: then there is nothing to open below
+    with contextlib.suppress(AttributeError, OSError):
         if comm.rank == 0:
             file = os.memfd_create("ttkit")
             os.ftruncate(file, size)

@@ -85,7 +85,9 @@ class SocketConfig:
         sender_mesh_id: int | None = None,
         receiver_mesh_id: int | None = None,
     ):
-        if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(memory_config, SocketMemoryConfig):
+        if not all(isinstance(c, SocketConnection) for c in connections) or not isinstance(
+            memory_config, SocketMemoryConfig
+        ):
             rule = "incompatible function arguments"
             cure = "SocketConfig([SocketConnection(...)], SocketMemoryConfig(...))"
             fail("SocketConfig", rule, cure, TypeError)
@@ -94,7 +96,10 @@ class SocketConfig:
 
     @property
     def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
-        return [(tuple(c.sender_core.device_coord), tuple(c.receiver_core.device_coord)) for c in self._connections]
+        return [
+            (tuple(c.sender_core.device_coord), tuple(c.receiver_core.device_coord))
+            for c in self._connections
+        ]
 
 
 class SocketEndpoint(_Enum):

@@ -37,7 +37,8 @@ class MeshSocket:
         if world_size() == 1:
             rule = "this process is alone: there is no other end"
             fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
-        owners: list[Any] = []  # of the sender's and the receiver's chips: a function of a coordinate
+        # of the sender's and the receiver's chips: a function of a coordinate
+        owners: list[Any] = []
         if None not in config._ranks:
             ends = [int(r) for r in config._ranks]  # type: ignore[arg-type]
             owners = [lambda c: ends[0], lambda c: ends[1]]
@@ -55,7 +56,9 @@ class MeshSocket:
             rule = f"rank {me} is at no end, or at both: the ends are {ends}"
             fail(asked, rule, "create_socket_pair for two meshes of one process")
         ranks = _ranks(config, owners, asked)
-        self._make(device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque())
+        self._make(
+            device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque()
+        )
 
     def _make(
         self,
@@ -69,7 +72,9 @@ class MeshSocket:
         asked = f"a socket of {device!r}"
         device.check_open(asked)
         for side, word in enumerate(("sender", "receiver")):
-            cores = [str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections]
+            cores = [
+                str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections
+            ]
             if len(set(cores)) != len(cores):
                 rule = f"Cannot reuse {word} cores in a single socket."
                 fail(asked, rule, "a core of its own for each connection")
@@ -85,7 +90,8 @@ class MeshSocket:
             tag,
             queue,
         )
-        self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}  # the rank at the other end: (sender, receiver) chips
+        # the rank at the other end: (sender, receiver) chips
+        self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
         for pair, rank in zip(config._pairs, ranks, strict=True):
             if rank[end.value] == _me():
                 self._routes.setdefault(rank[1 - end.value], []).append(pair)
@@ -104,7 +110,10 @@ class MeshSocket:
 
     def get_active_cores(self) -> list[MeshCoreCoord]:
         """The cores at this end."""
-        return [c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core for c in self._config._connections]
+        return [
+            c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core
+            for c in self._config._connections
+        ]
 
 
 _sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
@@ -129,13 +138,17 @@ def _tag(config: SocketConfig, ranks: list[tuple[int, int]]) -> int:
     _sockets[everyone] += 1
     if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
         fabric.compare(
-            f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[: fabric.TEXT],
+            f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[
+                : fabric.TEXT
+            ],
             everyone,
         )
     return fabric.SOCKET + 2 * _sockets[everyone]
 
 
-def create_socket_pair(sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig) -> tuple[MeshSocket, MeshSocket]:
+def create_socket_pair(
+    sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
+) -> tuple[MeshSocket, MeshSocket]:
     """Both ends of a socket between two meshes that this process has, or shares with other ranks.
 
     Example:
@@ -179,9 +192,18 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     if tensor.mesh is not socket._device:
         rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
         fail(asked, rule, "a tensor on the socket's mesh")
-    absent = [p[end.value] for pairs in socket._routes.values() for p in pairs if p[end.value] not in tensor.grid.coords]
+    absent = [
+        p[end.value]
+        for pairs in socket._routes.values()
+        for p in pairs
+        if p[end.value] not in tensor.grid.coords
+    ]
     if absent:
-        others = not tensor.grid.local and "on a mesh that ranks share: join chips of this rank, or use a collective, such as all_gather"
+        others = (
+            not tensor.grid.local
+            and "on a mesh that ranks share: join chips of this rank, or use a collective, "
+            "such as all_gather"
+        )
         rule = f"the tensor has no shard at {absent}, which the socket joins"
         fail(asked, rule, others or "a mapper that covers the mesh")
 
@@ -205,7 +227,9 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
             flat = input_tensor.full_array()
-            values = np.stack([flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs])
+            values = np.stack(
+                [flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs]
+            )
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
@@ -225,7 +249,9 @@ def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
     header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     if not _pending:
         atexit.register(flush)
-    _pending[:] = [(requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)]
+    _pending[:] = [
+        (requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)
+    ]
     _pending.append(
         (
             [here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)],
@@ -273,7 +299,9 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             output_tensor.rebind(values.reshape((1,) * len(grid.shape) + output_tensor.shard_shape))
             return [output_tensor]
         if into is None:
-            into = np.array(output_tensor.full_array()).reshape((grid.size,) + output_tensor.shard_shape)
+            into = np.array(output_tensor.full_array()).reshape(
+                (grid.size,) + output_tensor.shard_shape
+            )
         into[places] = values
     if into is not None:
         output_tensor.rebind(into.reshape(grid.shape + output_tensor.shard_shape))
@@ -291,7 +319,8 @@ def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
     here.in_step(asked)
     here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
     about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
-    raw = np.empty(int(nbytes), np.uint8)  # taken even where it does not fit, so that the sender can go on
+    # taken even where it does not fit, so that the sender can go on
+    raw = np.empty(int(nbytes), np.uint8)
     here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)
     return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)

@@ -51,7 +51,9 @@ def _axis(name: str, tensor: Tensor, dim: int) -> int:
     return len(tensor.grid.shape) + dim % rank
 
 
-@operation("softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable")
+@operation(
+    "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
+)
 def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     """Return exp(x) over its sum along `dim` of each shard, without overflow.
 
@@ -81,7 +83,9 @@ def softmax_in_place(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, softmax_of(input_tensor.array), output=input_tensor)
 
 
-def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, output: Tensor | None) -> Tensor:
+def scaled_softmax(
+    name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, output: Tensor | None
+) -> Tensor:
     """Return softmax(scale * x + mask); ttnn's mask has the same batch and is one for all heads.
 
     Row-major values are tilized on the way, but not in place.
@@ -130,7 +134,9 @@ def scaled_softmax(name: str, tensor: Tensor, scale: float | None, mask: Tensor 
     flops=each_element(7),
     hints="memory_config is_causal_mask compute_kernel_config numeric_stable",
 )
-def scale_mask_softmax(input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None) -> Tensor:
+def scale_mask_softmax(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
     """Return softmax(scale * x + mask) of [b, heads, s, n]; the mask is [b, 1, s or 1, n].
 
     Raises:
@@ -144,6 +150,8 @@ def scale_mask_softmax(input_tensor: Tensor, scale: float | None = None, mask: T
     flops=each_element(7),
     hints="program_config is_causal_mask compute_kernel_config numeric_stable",
 )
-def scale_mask_softmax_in_place(input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None) -> Tensor:
+def scale_mask_softmax_in_place(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
     """`scale_mask_softmax` whose result replaces the tensor's values."""
     return scaled_softmax("scale_mask_softmax_in_place", input_tensor, scale, mask, input_tensor)

@@ -189,7 +189,9 @@ class Tensor:
 
         return from_device(self, blocking)
 
-    def to(self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None) -> Tensor:
+    def to(
+        self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None
+    ) -> Tensor:
         """The tensor on a mesh, or in another layout."""
         from ttkit.sim.movement import to_device, to_layout
 
@@ -273,7 +275,9 @@ class DistributedHostBuffer:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this host holds the shard at `coord`."""
-        return self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
+        return (
+            self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
+        )
 
 
 def new_tensor(
@@ -307,6 +311,8 @@ def new_tensor(
     tensor.padded = padded(shape, layout)
     tensor.plain_memory_config = memory_config or DRAM_MEMORY_CONFIG
     tensor._number = next(_numbers)
-    tensor._allocation = None if mesh is None else Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+    tensor._allocation = (
+        None if mesh is None else Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+    )
     tensor._array = make() if make is not None else array
     return tensor

@@ -54,7 +54,9 @@ class _Capture:
         if kind not in ("write", "read"):
             return  # only data between host and device cannot be part of a trace
         given = [*args, *kwargs.values()]
-        if any(isinstance(v, MeshDevice) for v in given) or any(t.mesh is not None for t in tensors_in(given)):
+        if any(isinstance(v, MeshDevice) for v in given) or any(
+            t.mesh is not None for t in tensors_in(given)
+        ):
             what = "Writes" if kind == "write" else "Reads"
             rule = f"{what} are not supported during trace capture"
             cure = "move data before begin_trace_capture or after end_trace_capture"
@@ -93,7 +95,8 @@ def begin_trace_capture(mesh_device: MeshDevice, *, cq_id: Any = None) -> MeshTr
     """Start to record the operations on a mesh and its submeshes; they also run."""
     mesh_device.check_open("begin_trace_capture")
     for trace, capture in list(_traces.items()):
-        if not capture.mesh.is_open:  # its traces went with the mesh; one may have been left in the middle of a capture
+        # its traces went with the mesh; one may have been left in the middle of a capture
+        if not capture.mesh.is_open:
             _forget(trace)
     if any(isinstance(w, _Capture) for w in watchers):
         rule = "another trace is being captured"
@@ -115,7 +118,9 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
 
 
 @checked("execute_trace")
-def execute_trace(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True) -> None:
+def execute_trace(
+    mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
+) -> None:
     """Run the recorded operations again, on what their inputs hold now."""
     capture = _find(mesh_device, trace_id, "execute_trace")
     if not capture.done:

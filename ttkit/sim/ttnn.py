@@ -189,7 +189,9 @@ _ttnn = _SimpleNamespace(
 )
 device = _SimpleNamespace(Arch=Arch)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
-model_preprocessing = _SimpleNamespace(**{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC})
+model_preprocessing = _SimpleNamespace(
+    **{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC}
+)
 
 
 def visualize_system_mesh() -> None:

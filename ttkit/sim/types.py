@@ -26,7 +26,8 @@ def integer(value: Any, what: object, least: int | None = None) -> int:
     if number is None or (least is not None and number < least) or not -(2**63) <= number < 2**63:
         fail(
             what,
-            f"incompatible function arguments: {value!r} is not an integer" + (f" of at least {least}" if least is not None else ""),
+            f"incompatible function arguments: {value!r} is not an integer"
+            + (f" of at least {least}" if least is not None else ""),
             kind=TypeError,
         )
     return number
@@ -102,7 +103,11 @@ class MeshShape(_Integers):
 
     def __init__(self, *values: Any, **older: Any):
         if older:
-            if set(older) == {"y", "x"} and not values and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)"):
+            if (
+                set(older) == {"y", "x"}
+                and not values
+                and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")
+            ):
                 values = (older["y"], older["x"])
             elif set(older) == {"shape"} and not values:
                 values = (older["shape"],)
@@ -303,7 +308,9 @@ class MeshMapperConfig(_Config):
             entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
         self.placements = list(entries)
         if not all(isinstance(p, Placement) for p in self.placements):
-            rule = "incompatible function arguments: placements must be a list of PlacementReplicate"
+            rule = (
+                "incompatible function arguments: placements must be a list of PlacementReplicate"
+            )
             fail("MeshMapperConfig", f"{rule} and PlacementShard", "[PlacementShard(0)]", TypeError)
 
     def entries(self) -> tuple[int, str]:

@@ -76,7 +76,8 @@ def _sigmoid(x: Array, out: Array, t: Array) -> None:
 
 def _silu(x: Array, out: Array, t: Array) -> None:
     _sigmoid(x, out, t)
-    lowest = np.fmin.reduce(x, axis=None, initial=0)  # of the numbers: a NaN elsewhere changes nothing
+    # of the numbers: a NaN elsewhere changes nothing
+    lowest = np.fmin.reduce(x, axis=None, initial=0)
     out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
 
 
@@ -171,7 +172,9 @@ TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTE
 HINTS = "memory_config sub_core_grids"
 
 
-def _unary(name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None) -> Tensor:
+def _unary(
+    name: str, tensor: Tensor, function: Function, takes: Any, output: Tensor | None
+) -> Tensor:
     on_mesh(name, tensor)
     if tensor.dtype not in takes:
         kind = f"UnaryOpType::{name.upper()}"
@@ -239,7 +242,9 @@ def softplus(
 
 
 @operation("leaky_relu", dtypes=dtypes.FLOATS, hints=HINTS)
-def leaky_relu(input_tensor: Tensor, negative_slope: float, *, output_tensor: Tensor | None = None) -> Tensor:
+def leaky_relu(
+    input_tensor: Tensor, negative_slope: float, *, output_tensor: Tensor | None = None
+) -> Tensor:
     """Return x where it is positive, negative_slope * x elsewhere."""
     function = lambda x: np.where(x > 0, x, F(negative_slope) * x)  # noqa: E731
     return _unary("leaky_relu", input_tensor, function, dtypes.FLOATS, output_tensor)
@@ -266,7 +271,9 @@ def hardtanh(
 
 
 @operation("round", dtypes=dtypes.FLOATS, hints=HINTS)
-def round_(input_tensor: Tensor, *, decimals: int | None = 0, output_tensor: Tensor | None = None) -> Tensor:
+def round_(
+    input_tensor: Tensor, *, decimals: int | None = 0, output_tensor: Tensor | None = None
+) -> Tensor:
     """Return each element rounded to `decimals` digits, ties to even."""
     function = lambda x: np.round(x, decimals or 0, out=np.empty_like(x))  # noqa: E731
     return _unary("round", input_tensor, function, dtypes.FLOATS, output_tensor)

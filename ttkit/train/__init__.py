@@ -1,4 +1,5 @@
-"""Training on meshes, with ttml's names: autograd, parallelism, models, data, checkpoints, the loop.
+"""Training on meshes, with ttml's names: autograd, parallelism, models, data, checkpoints, the
+loop.
 
 Example:
     >>> from ttkit.train import AutoContext, DistributedConfig
@@ -30,7 +31,8 @@ _NAMES = {
     "optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
     "pipeline": "PipelineTrainer",
     "plan": "training_plan",
-    "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer tokenizer_from_dict",
+    "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "
+    "tokenizer_from_dict",
     "trainer": "Trainer",
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,7 +1,8 @@
-"""Reverse-mode differentiation over ttnn tensors: a tensor that remembers how it was made, and the walk back.
+"""Reverse-mode differentiation over ttnn tensors: a tensor that remembers how it was made, and
+the walk back.
 
-Names are ttml's (ttml.autograd). Nothing here but ttnn calls, so it runs on cards as on the simulator.
-"""
+Names are ttml's (ttml.autograd). Nothing here but ttnn calls, so it runs on cards as on the
+simulator."""
 
 from __future__ import annotations
 
@@ -34,15 +35,23 @@ _ages = itertools.count()
 
 
 class Node:
-    """One recorded operation: what went in, and how a gradient of what came out becomes one of each input."""
+    """One recorded operation: what went in, and how a gradient of what came out becomes one of
+    each input.
+    """
 
     __slots__ = ("backward", "inputs", "name")
 
-    def __init__(self, name: str, inputs: Sequence[Tensor], backward: Callable[[Value], Sequence[Value | None]]):
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        backward: Callable[[Value], Sequence[Value | None]],
+    ):
         self.name, self.inputs, self.backward = name, tuple(inputs), backward
 
 
-PASSED = Node("an operation that was passed", (), lambda grad: ())  # in place of one that a backward pass went through and freed
+# in place of one that a backward pass went through and freed
+PASSED = Node("an operation that was passed", (), lambda grad: ())
 
 
 class Tensor:
@@ -73,10 +82,25 @@ class Tensor:
 
     @classmethod
     def from_numpy(
-        cls, array: np.ndarray, layout: Any = None, new_type: Any = None, mapper: Any = None, *, device: Any = None, requires_grad: bool = True
+        cls,
+        array: np.ndarray,
+        layout: Any = None,
+        new_type: Any = None,
+        mapper: Any = None,
+        *,
+        device: Any = None,
+        requires_grad: bool = True,
     ) -> Tensor:
-        """A tensor with the values of an array [any shape], tiled unless `layout` says otherwise."""
-        value = from_numpy(array, dtype=new_type, layout=layout or ttnn.TILE_LAYOUT, device=device, mesh_mapper=mapper)
+        """A tensor with the values of an array [any shape], tiled unless `layout` says
+        otherwise.
+        """
+        value = from_numpy(
+            array,
+            dtype=new_type,
+            layout=layout or ttnn.TILE_LAYOUT,
+            device=device,
+            mesh_mapper=mapper,
+        )
         return cls(value, requires_grad)
 
     def to_numpy(self, new_type: Any = None, composer: Any = None) -> np.ndarray:
@@ -115,7 +139,11 @@ class Tensor:
             TTKitError: its shape is not the value's.
         """
         if grad is not None and list(grad.shape) != self.shape():
-            fail("Tensor.set_grad", f"the gradient's shape {list(grad.shape)} is not the value's, {self.shape()}", "reshape it, or gather its shards")
+            fail(
+                "Tensor.set_grad",
+                f"the gradient's shape {list(grad.shape)} is not the value's, {self.shape()}",
+                "reshape it, or gather its shards",
+            )
         self._grad = grad
 
     def add_grad(self, grad: Value) -> None:
@@ -127,7 +155,8 @@ class Tensor:
         return self._grad is not None
 
     def register_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(gradient)` once a pass has this tensor's whole gradient; what it gives, unless None, takes its place.
+        """Call `hook(gradient)` once a pass has this tensor's whole gradient; what it gives,
+        unless None, takes its place.
 
         Returns:
             A function that removes the hook.
@@ -136,7 +165,8 @@ class Tensor:
         return lambda: self._hooks.remove(hook)
 
     def backward(self, retain_graph: bool = False) -> None:
-        """Add the gradient of this tensor's sum to every tensor that it was made from and that requires one.
+        """Add the gradient of this tensor's sum to every tensor that it was made from and that
+        requires one.
 
         Args:
             retain_graph: keep what was recorded, to pass again.
@@ -145,8 +175,15 @@ class Tensor:
             TTKitError: nothing was recorded, or it was passed already.
         """
         if self._node is None or self._node is PASSED:
-            rule = "nothing that it was made from was recorded: it was made under no_grad, of tensors without gradients, or its backward ran already"
-            fail("Tensor.backward", rule, "compute it again, or backward(retain_graph=True) the first time")
+            rule = (
+                "nothing that it was made from was recorded: it was made under no_grad, "
+                "of tensors without gradients, or its backward ran already"
+            )
+            fail(
+                "Tensor.backward",
+                rule,
+                "compute it again, or backward(retain_graph=True) the first time",
+            )
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
         self._grad = None
         _walk(self, seed, retain_graph)
@@ -167,7 +204,10 @@ class Tensor:
 
     def __repr__(self) -> str:
         made = f", made by {self._node.name}" if self._node else ""
-        return f"autograd.Tensor(shape={self.shape()}{made}, gradient {'there' if self._grad is not None else 'none'})"
+        return (
+            f"autograd.Tensor(shape={self.shape()}{made}, gradient "
+            f"{'there' if self._grad is not None else 'none'})"
+        )
 
 
 def _ops() -> Any:
@@ -177,7 +217,9 @@ def _ops() -> Any:
 
 
 def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
-    """From the youngest tensor to the oldest; each passes its gradient on once all that used it have added theirs."""
+    """From the youngest tensor to the oldest; each passes its gradient on once all that used it
+    have added theirs.
+    """
     waits: dict[Tensor, int] = {}  # how many uses have not yet given their gradient
     todo, seen = [root], {root}
     while todo:
@@ -185,8 +227,15 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
         for source in node.inputs if node else ():
             if source._requires_grad:
                 if source._node is PASSED:
-                    rule = f"a tensor of shape {source.shape()} that it was made from was passed already, by the backward of another tensor"
-                    fail("Tensor.backward", rule, "backward(retain_graph=True) there, or add the two and pass once")
+                    rule = (
+                        f"a tensor of shape {source.shape()} that it was made from was passed "
+                        "already, by the backward of another tensor"
+                    )
+                    fail(
+                        "Tensor.backward",
+                        rule,
+                        "backward(retain_graph=True) there, or add the two and pass once",
+                    )
                 waits[source] = waits.get(source, 0) + 1
                 if source not in seen:
                     seen.add(source)
@@ -198,7 +247,9 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
         grad = grads.pop(tensor, None)
         node = tensor._node
         assert node is not None  # leaves never wait here
-        given = node.backward(_hooked(tensor, grad)) if grad is not None else [None] * len(node.inputs)
+        given = (
+            node.backward(_hooked(tensor, grad)) if grad is not None else [None] * len(node.inputs)
+        )
         if not retain_graph:
             tensor._node = PASSED
         for source, part in zip(node.inputs, given):
@@ -221,7 +272,12 @@ def _hooked(tensor: Tensor, grad: Value) -> Value:
     return grad
 
 
-def recorded(name: str, value: Value, inputs: Sequence[Tensor], backward: Callable[[Value], Sequence[Value | None]]) -> Tensor:
+def recorded(
+    name: str,
+    value: Value,
+    inputs: Sequence[Tensor],
+    backward: Callable[[Value], Sequence[Value | None]],
+) -> Tensor:
     """The result of an operation, remembered unless gradients are off or no input requires one.
 
     Args:
@@ -238,7 +294,8 @@ def recorded(name: str, value: Value, inputs: Sequence[Tensor], backward: Callab
 
 
 def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """`function(x)`, of which nothing but x is kept: backward computes it again (Chen 2016, "sublinear memory cost").
+    """`function(x)`, of which nothing but x is kept: backward computes it again (Chen 2016,
+    "sublinear memory cost").
 
     Args:
         function: must give the same each time.
@@ -255,7 +312,8 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end.backward()
         return [start.get_grad(), None]
 
-    weights = Tensor(x.get_value())  # stands for those in the function, which want gradients also where x does not
+    # stands for those in the function, which want gradients also where x does not
+    weights = Tensor(x.get_value())
     return recorded("recompute", value, [x, weights], backward)
 
 

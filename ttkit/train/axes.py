@@ -1,8 +1,7 @@
 """Which mesh axis data and tensor parallelism take, and what their sizes must divide.
 
-The rule is ttml's newest: the one strategy of a line has the axis that is longer than 1, as the training
-guide promises for [1, 32].
-"""
+The rule is ttml's newest: the one strategy of a line has the axis that is longer than 1, as the
+training guide promises for [1, 32]."""
 
 from __future__ import annotations
 
@@ -11,8 +10,13 @@ from collections.abc import Collection, Sequence
 from ttkit.errors import fail
 
 STRATEGIES = ("ddp", "cp", "tp")  # in the order in which they take axes
-GUIDES_RULE = "The number of parallelization axes must be equal to the number of mesh shape dimensions"  # what the guide has people search for
-GUIDES_CURE = "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+# what the guide has people search for
+GUIDES_RULE = (
+    "The number of parallelization axes must be equal to the number of mesh shape dimensions"
+)
+GUIDES_CURE = (
+    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+)
 
 
 def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, int]:
@@ -23,7 +27,8 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
         enabled: of "ddp", "tp" and "cp", those that are on.
 
     Raises:
-        TTKitError: the wrong number of strategies for the shape, in ttml's words; context parallelism.
+        TTKitError: the wrong number of strategies for the shape, in ttml's words; context
+        parallelism.
 
     Example:
         >>> parallel_axes((4, 8), ("ddp", "tp")), parallel_axes((1, 32), ("tp",))
@@ -33,18 +38,30 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
     printed = f"MeshShape({list(shape)})"
     asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {printed}"
     if "cp" in on:
-        fail(asked, "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit", "enable_ddp and enable_tp")
+        fail(
+            asked,
+            "enable_cp: context parallelism is not built here: ttml has the name, "
+            "and so has this kit",
+            "enable_ddp and enable_tp",
+        )
     wide = [axis for axis, size in enumerate(shape) if size > 1]
     if len(wide) < 2:
-        if not wide and not on:  # one chip alone: ttml's programs then make no context, and need not differ here
+        # one chip alone: ttml's programs then make no context, and need not differ here
+        if not wide and not on:
             return {}
         if len(on) != 1:
             got = ", ".join(f"{name}={str(name in on).lower()}" for name in ("ddp", "tp", "cp"))
-            rule = f"For line mesh topology (shape {printed}), exactly one parallelism type must be enabled. Got: {got}"
+            rule = (
+                f"For line mesh topology (shape {printed}), exactly one parallelism type must "
+                f"be enabled. Got: {got}"
+            )
             fail(asked, f"{rule} ({GUIDES_RULE})", GUIDES_CURE)
         return {on[0]: wide[0] if wide else 0}
     elif len(on) != len(shape):
-        rule = f"For 2D mesh (shape {printed}), number of enabled parallelization axes ({len(on)}) must equal mesh dimensions ({len(shape)})."
+        rule = (
+            f"For 2D mesh (shape {printed}), number of enabled parallelization axes "
+            f"({len(on)}) must equal mesh dimensions ({len(shape)})."
+        )
         fail(asked, f"{rule} ({GUIDES_RULE})", GUIDES_CURE)
     return {name: axis for axis, name in enumerate(on)}
 
@@ -67,5 +84,7 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
     """
     if size % parts:
         near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
-        rule = f"{what} {size} is not divisible by {by} {parts}{of}: {size} % {parts} = {size % parts}"
+        rule = (
+            f"{what} {size} is not divisible by {by} {parts}{of}: {size} % {parts} = {size % parts}"
+        )
         fail(f"cut {what} into {parts}", rule, f"{what} {' or '.join(map(str, near))}")

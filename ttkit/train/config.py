@@ -1,8 +1,9 @@
-"""The sections of a training configuration: their keys, types, defaults and ranges, checked by pydantic.
+"""The sections of a training configuration: their keys, types, defaults and ranges, checked by
+pydantic.
 
-Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key that it does
-not know, so a misspelt one silently keeps its default; here it is an error that names the nearest key.
-"""
+Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key
+that it does not know, so a misspelt one silently keeps its default; here it is an error that names
+the nearest key."""
 
 from __future__ import annotations
 
@@ -119,7 +120,9 @@ class TransformerConfig(Section):
     runner_type: Literal["default", "memory_efficient"] = "default"
     num_heads: Count = 6
     embedding_dim: Count = 384
-    dropout_prob: Share = Field(default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout"))
+    dropout_prob: Share = Field(
+        default=0.2, validation_alias=AliasChoices("dropout_prob", "dropout")
+    )
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     vocab_size: StrictInt = Field(default=96, ge=1, le=2**24)  # as far as float32 counts
     max_sequence_length: Count = 128
@@ -187,7 +190,8 @@ class TrainingConfig(Section):
     beta2: Share = 0.999
     eps: Above0 = 1e-8
     weight_decay: Rate = 0.01
-    precision: Literal["float32", "bfloat16"] = "float32"  # of weights, activations; ttml's is bfloat16
+    # of weights, activations; ttml's is bfloat16
+    precision: Literal["float32", "bfloat16"] = "float32"
     use_moreh_adamw: StrictBool = False
     use_kahan_summation: StrictBool = False
     use_clip_grad_norm: StrictBool = False
@@ -237,7 +241,9 @@ class MultihostConfig(Section):
 
 @dataclass(frozen=True)
 class Distributed(Section):
-    """Training on several hosts without meshes: each is a rank of plain MPI with its part of the batch."""
+    """Training on several hosts without meshes: each is a rank of plain MPI with its part of the
+    batch.
+    """
 
     enabled: StrictBool = False
     hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
@@ -259,7 +265,8 @@ SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in field
 
 
 def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
-    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the TP size.
+    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the
+    TP size.
 
     Example:
         >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
@@ -278,7 +285,11 @@ def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Whe
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")
         if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-            known = [name for each in _declared(section, where[:-1]) for name in each.get("properties", ())]
+            known = [
+                name
+                for each in _declared(section, where[:-1])
+                for name in each.get("properties", ())
+            ]
             cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
             yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
         elif expected:
@@ -317,7 +328,9 @@ def _range(alternatives: list[dict[str, Any]]) -> str:
     declared = {key: each for schema in alternatives for key, each in schema.items()}
     words = {"minimum": "at least", "exclusiveMinimum": "above"}
     words |= {"maximum": "at most", "exclusiveMaximum": "below"}
-    said = [" and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)]
+    said = [
+        " and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)
+    ]
     if declared.get("default") is not None:
         said.append(f"the default is {json.dumps(declared['default'])}")
     return "; ".join(filter(None, said)) or "one line 'key: value' below it for each setting"

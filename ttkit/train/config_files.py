@@ -26,7 +26,9 @@ from ttkit.words import counted
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
-    """Read a training configuration and the files that it names (`multihost_config: PATH`, `model_config: PATH`).
+    """Read a training configuration and the files that it names (`multihost_config:
+
+    PATH`, `model_config: PATH`).
 
     Raises:
         TTKitError: all that is wrong in it and in them, each with file, line and column.
@@ -51,7 +53,9 @@ def check_settings(document: Document) -> list[Finding]:
 
 
 class _Reading:
-    """A configuration and the files that it names, on their way to `Settings`; what is wrong is noted."""
+    """A configuration and the files that it names, on their way to `Settings`; what is wrong is
+    noted.
+    """
 
     def __init__(self, document: Document):
         self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()
@@ -62,7 +66,9 @@ class _Reading:
         self.check_together(settings)
         return settings
 
-    def note(self, document: Document, where: Where, rule: str, cure: str, severity: str = "error") -> None:
+    def note(
+        self, document: Document, where: Where, rule: str, cure: str, severity: str = "error"
+    ) -> None:
         line, column = document.place(*where)
         self.findings.append(Finding(severity, str(document.path), line, rule, cure, column))
 
@@ -70,12 +76,16 @@ class _Reading:
         """Take the sections of one file."""
         top = document.value
         if not isinstance(top, dict):
-            self.note(document, (), "it has no sections", f"start with one of {', '.join(SECTIONS)}")
+            self.note(
+                document, (), "it has no sections", f"start with one of {', '.join(SECTIONS)}"
+            )
             return
         for key, value in top.items():
             if key not in SECTIONS:
                 cure = did_you_mean(key, SECTIONS) or f"one of {', '.join(SECTIONS)}"
-                self.note(document, (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning")
+                self.note(
+                    document, (str(key),), f"unknown section {str(key)[:60]!r}", cure, "warning"
+                )
             elif isinstance(value, str):
                 self.follow(document, (key,), value, chain)
             else:
@@ -124,7 +134,9 @@ class _Reading:
             where = ("training_config", "batch_size")
             check_divisible("batch_size", training.batch_size, "the DDP size", sizes["ddp"], shape)
             where = ("device_config", "enable_tp")
-            for key, value in shared_by_tp(settings.transformer_config) if not self.findings else ():
+            for key, value in (
+                shared_by_tp(settings.transformer_config) if not self.findings else ()
+            ):
                 check_divisible(key, value, "the TP size", sizes["tp"], shape)
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")
@@ -132,7 +144,9 @@ class _Reading:
         takes, given = math.prod(device.mesh_shape), len(device.device_ids or ())
         if given not in (0, takes):
             where = ("device_config", "device_ids")
-            rule = f"device_ids has {counted(given, 'device')}, mesh_shape {list(device.mesh_shape)}"
+            rule = (
+                f"device_ids has {counted(given, 'device')}, mesh_shape {list(device.mesh_shape)}"
+            )
             wrong(where, f"{rule} takes {takes}", f"{takes} of them, or none")
         if device.enable_pp and not multihost.enabled:
             rule = "enable_pp: Multihost is not enabled, and the stages of a pipeline are ranks"
@@ -147,5 +161,8 @@ class _Reading:
         shares = list(pipeline.blocks_per_rank.values()) if pipeline else []
         if pipeline and shares and sum(shares) != pipeline.num_blocks:
             where = ("multihost_config", "pipeline_parallel_config", "blocks_per_rank")
-            rule = f"blocks_per_rank {str(shares)[:60]} does not add up to num_blocks {pipeline.num_blocks}"
+            rule = (
+                f"blocks_per_rank {str(shares)[:60]} does not add up to num_blocks "
+                f"{pipeline.num_blocks}"
+            )
             wrong(where, rule, "one line 'RANK: BLOCKS' for each rank")

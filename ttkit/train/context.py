@@ -1,7 +1,8 @@
-"""The state that a training program has one of: its device, its seed, its ranks, and which mesh axis is for what.
+"""The state that a training program has one of: its device, its seed, its ranks, and which mesh
+axis is for what.
 
-Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context); the axis rule is its newest one.
-"""
+Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context); the axis rule is its
+newest one."""
 
 from __future__ import annotations
 
@@ -57,8 +58,13 @@ class ParallelismContext:
         self._axes = parallel_axes(self._shape, on)
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items())
-        return f"ParallelismContext({'x'.join(map(str, self._shape))} mesh; {axes or 'no parallelism'})"
+        axes = ", ".join(
+            f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items()
+        )
+        return (
+            f"ParallelismContext({'x'.join(map(str, self._shape))} mesh; "
+            f"{axes or 'no parallelism'})"
+        )
 
     def _size(self, name: str) -> int:
         return self._shape[self._axes[name]] if name in self._axes else 1
@@ -105,7 +111,8 @@ class AutoContext:
     def __init__(self) -> None:
         self._seed = 5489
         self._device: Any = None
-        self._own_fabric = False  # whether open_device switched the fabric on, so that close_device switches it off
+        # whether open_device switched the fabric on, so that close_device switches it off
+        self._own_fabric = False
         self._ranks: DistributedContext | None = None
         self._sockets: SocketManager | None = None
         self._parallelism: ParallelismContext | None = None
@@ -135,38 +142,68 @@ class AutoContext:
         return autograd.get_gradient_mode()
 
     def reset_graph(self) -> None:
-        """ttml's programs call this after each step. Here nothing is left to forget: a graph lives as long as the tensor it led to."""
+        """ttml's programs call this after each step.
+
+        Here nothing is left to forget: a graph lives as long as the tensor it led to.
+        """
 
     # ------------------------------------------------------------ the device
-    def open_device(self, mesh_shape: Sequence[int] | None = None, device_ids: Sequence[int] | None = None) -> None:
-        """Open the mesh to train on; for several chips with a fabric between them unless one is set: FABRIC_1D, or FABRIC_2D where
-        the descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
+    def open_device(
+        self, mesh_shape: Sequence[int] | None = None, device_ids: Sequence[int] | None = None
+    ) -> None:
+        """Open the mesh to train on; for several chips with a fabric between them unless one is
+        set:
 
-        A shape that the machine has only turned is opened so, with a warning. A shape that the descriptor of
-        TT_MESH_GRAPH_DESC_PATH does not have is refused: with ttml, opening it hangs, or a collective does later.
+        FABRIC_1D, or FABRIC_2D where the descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes,
+        which FABRIC_1D does not join.
+
+        A shape that the machine has only turned is opened so, with a warning. A shape that the
+        descriptor of TT_MESH_GRAPH_DESC_PATH does not have is refused: with ttml, opening it hangs,
+        or a collective does later.
 
         Args:
             mesh_shape: [rows, columns]; [1, 1] when left out.
             device_ids: these chips in this order; none are named by None or [].
 
         Raises:
-            TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what `ttnn.open_mesh_device` refuses.
+            TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what
+            `ttnn.open_mesh_device` refuses.
         """
-        shape = (1, 1) if mesh_shape is None else tuple(mesh_shape) if isinstance(mesh_shape, (list, tuple)) else ()
+        shape = (
+            (1, 1)
+            if mesh_shape is None
+            else tuple(mesh_shape)
+            if isinstance(mesh_shape, (list, tuple))
+            else ()
+        )
         asked = f"open_device({mesh_shape!r})"
-        if len(shape) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) for n in shape):
-            fail(asked, "mesh_shape must be a list/tuple of 2 integers: [rows, cols]", "mesh_shape=[2, 4]")
+        if len(shape) != 2 or not all(
+            isinstance(n, int) and not isinstance(n, bool) for n in shape
+        ):
+            fail(
+                asked,
+                "mesh_shape must be a list/tuple of 2 integers: [rows, cols]",
+                "mesh_shape=[2, 4]",
+            )
         if self._device is not None:
-            fail(asked, "open_device was called after the device was created.", "close_device() first; get_device() without open_device opens one chip")
+            fail(
+                asked,
+                "open_device was called after the device was created.",
+                "close_device() first; get_device() without open_device opens one chip",
+            )
         ttnn = backend.load()
         off = ttnn.FabricConfig.DISABLED
         own_fabric = shape[0] * shape[1] > 1 and ttnn.get_fabric_config() == off
         if own_fabric:
-            ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D if _several_meshes() else ttnn.FabricConfig.FABRIC_1D)
+            ttnn.set_fabric_config(
+                ttnn.FabricConfig.FABRIC_2D if _several_meshes() else ttnn.FabricConfig.FABRIC_1D
+            )
         try:
             if shape[0] * shape[1] > 1 and not device_ids:
                 self._check_shape(shape, asked)
-            self._device = ttnn.open_mesh_device(ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or []))
+            self._device = ttnn.open_mesh_device(
+                ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or [])
+            )
         except BaseException:
             if own_fabric:
                 ttnn.set_fabric_config(off)
@@ -175,13 +212,27 @@ class AutoContext:
 
     @staticmethod
     def _check_shape(shape: tuple[int, ...], asked: str) -> None:
-        """Refuse a shape that the descriptor in use does not have; warn of one that opens turned."""
+        """Refuse a shape that the descriptor in use does not have; warn of one that opens
+        turned.
+        """
         whole = tuple(backend.load()._ttnn.multi_device.SystemMeshDescriptor().shape())
-        fits = any(all(n <= m for n, m in zip(shape, size, strict=True)) for size in (whole, whole[::-1]))
+        fits = any(
+            all(n <= m for n, m in zip(shape, size, strict=True)) for size in (whole, whole[::-1])
+        )
         if environ.get(VARIABLE) and not fits:
-            rule = f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD device_topology dims: {list(whole)}\n"
-            cure = f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
-            fail(asked, f"{rule}The two must match: ttml hangs or crashes here, or in a collective later.", cure)
+            rule = (
+                f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD "
+                f"device_topology dims: {list(whole)}\n"
+            )
+            cure = (
+                f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims "
+                f"{list(shape)} in {VARIABLE}"
+            )
+            fail(
+                asked,
+                f"{rule}The two must match: ttml hangs or crashes here, or in a collective later.",
+                cure,
+            )
         from ttkit.hardware.fitting import opens_transposed  # brings protobuf
 
         turned = opens_transposed(whole, shape)
@@ -199,7 +250,9 @@ class AutoContext:
         return self._device
 
     def close_device(self) -> None:
-        """Close the mesh, with the fabric that `open_device` switched on; the parallelism context and sockets, which are about it, go too."""
+        """Close the mesh, with the fabric that `open_device` switched on; the parallelism
+        context and sockets, which are about it, go too.
+        """
         if self._device is None:
             return
         ttnn = backend.load()
@@ -212,13 +265,19 @@ class AutoContext:
 
     # ------------------------------------------------------------ ranks
     def initialize_distributed_context(self, *argv: str) -> None:
-        """Find the other ranks; all ranks must call. The arguments are ttml's, for MPI, which here needs none.
+        """Find the other ranks; all ranks must call.
+
+        The arguments are ttml's, for MPI, which here needs none.
 
         Raises:
             TTKitError: it was called before.
         """
         if self._ranks is not None:
-            fail("initialize_distributed_context", "MPIContext is already initialized.", "call it once; get_distributed_context() gives it")
+            fail(
+                "initialize_distributed_context",
+                "MPIContext is already initialized.",
+                "call it once; get_distributed_context() gives it",
+            )
         self._ranks = DistributedContext()
 
     def get_distributed_context(self) -> DistributedContext:
@@ -228,7 +287,11 @@ class AutoContext:
             TTKitError: `initialize_distributed_context` was not called.
         """
         if self._ranks is None:
-            fail("get_distributed_context", "DistributedContext is not initialized.", "initialize_distributed_context(*sys.argv) first")
+            fail(
+                "get_distributed_context",
+                "DistributedContext is not initialized.",
+                "initialize_distributed_context(*sys.argv) first",
+            )
         return self._ranks
 
     def initialize_socket_manager(self, socket_type: SocketType) -> None:
@@ -242,8 +305,14 @@ class AutoContext:
             TTKitError: `initialize_socket_manager` was not called.
         """
         if self._sockets is None:
-            rule = "SocketManager is not initialized. Do not forget to call initialize_socket_manager."
-            fail("get_socket_manager", rule, "initialize_socket_manager(SocketType.MPI) after open_device")
+            rule = (
+                "SocketManager is not initialized. Do not forget to call initialize_socket_manager."
+            )
+            fail(
+                "get_socket_manager",
+                rule,
+                "initialize_socket_manager(SocketType.MPI) after open_device",
+            )
         return self._sockets
 
     def is_socket_manager_initialized(self) -> bool:
@@ -261,8 +330,14 @@ class AutoContext:
             TTKitError: it was called before; what `ParallelismContext` refuses.
         """
         if self._parallelism is not None:
-            cure = "call it once, right after open_device; reset_parallelism_context() to choose again"
-            fail(f"initialize_parallelism_context({config!r})", "ParallelismContext is already initialized.", cure)
+            cure = (
+                "call it once, right after open_device; reset_parallelism_context() to choose again"
+            )
+            fail(
+                f"initialize_parallelism_context({config!r})",
+                "ParallelismContext is already initialized.",
+                cure,
+            )
         self._parallelism = ParallelismContext(self.get_device(), config)
 
     def get_parallelism_context(self) -> ParallelismContext:
@@ -272,7 +347,10 @@ class AutoContext:
             TTKitError: `initialize_parallelism_context` was not called.
         """
         if self._parallelism is None:
-            cure = "initialize_parallelism_context(DistributedConfig(...)) after open_device and before the model is made"
+            cure = (
+                "initialize_parallelism_context(DistributedConfig(...)) after open_device and "
+                "before the model is made"
+            )
             fail("get_parallelism_context", "ParallelismContext is not initialized.", cure)
         return self._parallelism
 

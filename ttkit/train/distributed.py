@@ -1,4 +1,5 @@
-"""Collectives that can be differentiated, and the averaging of gradients between replicas (ttml.ops.distributed, ttml.core.distributed).
+"""Collectives that can be differentiated, and the averaging of gradients between replicas
+(ttml.ops.distributed, ttml.core.distributed).
 
 | forward        | backward                                                                      |
 |----------------|-------------------------------------------------------------------------------|
@@ -8,8 +9,8 @@
 | reduce_scatter | all_gather                                                                    |
 | all_gather     | reduce_scatter, or this device's slice where all devices have the same gradient |
 
-`cluster_axis` is the mesh axis along which devices talk; None, or an axis of one device, changes nothing.
-"""
+`cluster_axis` is the mesh axis along which devices talk; None, or an axis of one device, changes
+nothing."""
 
 from __future__ import annotations
 
@@ -38,71 +39,120 @@ def _alone(value: Value, cluster_axis: int | None) -> bool:
 
 
 def _reduced(value: Value, cluster_axis: int | None) -> Value:
-    return value if _alone(value, cluster_axis) else ttnn.all_reduce(value, cluster_axis=cluster_axis)
+    return (
+        value if _alone(value, cluster_axis) else ttnn.all_reduce(value, cluster_axis=cluster_axis)
+    )
 
 
 def _gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    return value if _alone(value, cluster_axis) else ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
+    return (
+        value
+        if _alone(value, cluster_axis)
+        else ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
+    )
 
 
 def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    return value if _alone(value, cluster_axis) else ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+    return (
+        value
+        if _alone(value, cluster_axis)
+        else ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+    )
 
 
 def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     if _alone(value, cluster_axis):
         return value
     layout = value.layout
-    if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:  # whose edges inside a tile only rows can be cut at
+    # whose edges inside a tile only rows can be cut at
+    if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
         value = ttnn.to_layout(value, ttnn.ROW_MAJOR_LAYOUT)
     return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
 
 
-def _collective(name: str, tensor: Tensor, value: Value, back: Callable[[Value], Value], cluster_axis: int | None) -> Tensor:
+def _collective(
+    name: str,
+    tensor: Tensor,
+    value: Value,
+    back: Callable[[Value], Value],
+    cluster_axis: int | None,
+) -> Tensor:
     if _alone(tensor.get_value(), cluster_axis):
         return tensor
     return recorded(name, value, [tensor], lambda grad: [back(grad)])
 
 
-def all_reduce(tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None) -> Tensor:
+def all_reduce(
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None
+) -> Tensor:
     """The sum over the devices, on each of them.
 
     Args:
-        noop_backward: what each device put in was a part of its own (a row-parallel product): the gradient is right as it is.
+        noop_backward: what each device put in was a part of its own (a row-parallel product): the
+        gradient is right as it is.
     """
     back = (lambda grad: grad) if noop_backward else (lambda grad: _reduced(grad, cluster_axis))
-    return _collective("all_reduce", tensor, _reduced(tensor.get_value(), cluster_axis), back, cluster_axis)
+    return _collective(
+        "all_reduce", tensor, _reduced(tensor.get_value(), cluster_axis), back, cluster_axis
+    )
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
-    """The same values, from here on used differently by each device: gradients are summed on the way back."""
-    return _collective("broadcast", tensor, tensor.get_value(), lambda grad: _reduced(grad, cluster_axis), cluster_axis)
+    """The same values, from here on used differently by each device: gradients are summed on the
+    way back.
+    """
+    return _collective(
+        "broadcast",
+        tensor,
+        tensor.get_value(),
+        lambda grad: _reduced(grad, cluster_axis),
+        cluster_axis,
+    )
 
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Each device's slice of what all have."""
     value = _own_slice(tensor.get_value(), dim, cluster_axis)
-    return _collective("scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis)
+    return _collective(
+        "scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis
+    )
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Each device's slice of the sum."""
     value = _reduce_scattered(tensor.get_value(), dim, cluster_axis)
-    return _collective("reduce_scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis)
+    return _collective(
+        "reduce_scatter",
+        tensor,
+        value,
+        lambda grad: _gathered(grad, dim, cluster_axis),
+        cluster_axis,
+    )
 
 
-def all_gather(tensor: Tensor, dim: int, cluster_axis: int | None = None, grad_output_type: GradOutputType = GradOutputType.SHARDED) -> Tensor:
+def all_gather(
+    tensor: Tensor,
+    dim: int,
+    cluster_axis: int | None = None,
+    grad_output_type: GradOutputType = GradOutputType.SHARDED,
+) -> Tensor:
     """The slices of all devices joined along `dim`, on each of them."""
     back = _reduce_scattered if grad_output_type is GradOutputType.SHARDED else _own_slice
     value = _gathered(tensor.get_value(), dim, cluster_axis)
-    return _collective("all_gather", tensor, value, lambda grad: back(grad, dim, cluster_axis), cluster_axis)
+    return _collective(
+        "all_gather", tensor, value, lambda grad: back(grad, dim, cluster_axis), cluster_axis
+    )
 
 
-def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None) -> Tensor:
-    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1] in float32 for logits of any type.
+def cross_entropy_loss(
+    logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None
+) -> Tensor:
+    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1] in
+    float32 for logits of any type.
 
-    Along `cluster_axis` each device has a part of the vocabulary and only three numbers a token travel: the highest logit, the sum of
-    exponentials and the target's logit (Shoeybi 2019, section 3).
+    Along `cluster_axis` each device has a part of the vocabulary and only three numbers a token
+    travel: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019, section
+    3).
 
     Args:
         logits: [B, 1, S, V on this device].
@@ -132,32 +182,52 @@ def cross_entropy_loss(logits: Tensor, targets: Value, numbers: Value, cluster_a
 
 
 def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
-    """Logits [B, 1, S, V] with those of numbers past the vocabulary, which fill its last tile, lowered out of reach."""
+    """Logits [B, 1, S, V] with those of numbers past the vocabulary, which fill its last tile,
+    lowered out of reach.
+    """
     lowered = ttnn.multiply(ttnn.ge(numbers, float(vocab_size)), NEVER)
-    return recorded("without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad])
+    return recorded(
+        "without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad]
+    )
 
 
-def synchronize_gradients(parameters: Mapping[str, Tensor], cluster_axes: Sequence[int] | None = None) -> None:
-    """Replace each gradient by its mean over the replicas: without it they drift apart while the loss looks plausible.
+def synchronize_gradients(
+    parameters: Mapping[str, Tensor], cluster_axes: Sequence[int] | None = None
+) -> None:
+    """Replace each gradient by its mean over the replicas: without it they drift apart while the
+    loss looks plausible.
 
     Args:
         parameters: what `model.parameters()` gives.
-        cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context unless given.
+        cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context
+        unless given.
 
     Raises:
-        TTKitError: there is no parallelism context, it has no data-parallel axis, or no parameter has a gradient. ttml returns silently
+        TTKitError: there is no parallelism context, it has no data-parallel axis, or no parameter
+        has a gradient. ttml returns silently
             in the first two cases.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()
         axis = context.get_ddp_axis()
         if axis is None:
-            rule = "data parallelism is off, so there is nothing to average: the call would change nothing"
-            fail("synchronize_gradients", rule, "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out")
+            rule = (
+                "data parallelism is off, so there is nothing to average: "
+                "the call would change nothing"
+            )
+            fail(
+                "synchronize_gradients",
+                rule,
+                "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out",
+            )
         cluster_axes = [axis]
     ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
     if not ready:
-        fail("synchronize_gradients", f"none of the {len(parameters)} parameters has a gradient", "loss.backward() first")
+        fail(
+            "synchronize_gradients",
+            f"none of the {len(parameters)} parameters has a gradient",
+            "loss.backward() first",
+        )
     for tensor in ready:
         tensor.set_grad(averaged(tensor.get_grad(), cluster_axes))
 
@@ -172,7 +242,11 @@ def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
 
 
 def one_copy(value: Value) -> np.ndarray:
-    """The array on the first device that this process drives: the whole of a tensor that all devices have alike."""
+    """The array on the first device that this process drives: the whole of a tensor that all
+    devices have alike.
+    """
     view = value.device().get_view()
-    here = next(i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord))
+    here = next(
+        i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord)
+    )
     return to_numpy(ttnn.get_device_tensors(value)[here])

@@ -1,4 +1,5 @@
-"""Hierarchical training: workers compute gradients, others average them and step (tt-train, examples/multihost/hierarchical_parallel).
+"""Hierarchical training: workers compute gradients, others average them and step (tt-train,
+examples/multihost/hierarchical_parallel).
 
 | ranks of n workers | 2-tier               | 3-tier     |
 |--------------------|----------------------|------------|
@@ -6,10 +7,11 @@
 | n                  | aggregator_optimizer | aggregator |
 | n + 1              |                      | optimizer  |
 
-A step: weights go from the optimizer by way of the aggregator to the workers; each worker sends the gradients of its part of the batch, one
-for each of its data-parallel groups; the aggregator averages them over workers and groups; the optimizer steps. ttml's aggregator sums over
-its devices where its guide says averages, so its learning rate means another; here it is the average that the guide describes.
-"""
+A step: weights go from the optimizer by way of the aggregator to the workers; each worker sends the
+gradients of its part of the batch, one for each of its data-parallel groups; the aggregator
+averages them over workers and groups; the optimizer steps. ttml's aggregator sums over its devices
+where its guide says averages, so its learning rate means another; here it is the average that the
+guide describes."""
 
 from __future__ import annotations
 
@@ -55,8 +57,15 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
     """
     tiers = world - num_workers + 1
     if num_workers < 1 or tiers not in (2, 3):
-        rule = f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} (3-tier), and there are {world}"
-        fail("hierarchical training", rule, f"ttkit run -n {max(num_workers, 1) + 2}, or num_workers: {max(world - 2, 1)}")
+        rule = (
+            f"{num_workers} workers need {num_workers + 1} ranks (2-tier) or {num_workers + 2} "
+            f"(3-tier), and there are {world}"
+        )
+        fail(
+            "hierarchical training",
+            rule,
+            f"ttkit run -n {max(num_workers, 1) + 2}, or num_workers: {max(world - 2, 1)}",
+        )
     role = _role(rank, world, num_workers)
     print(f"Rank {rank}/{world}: Running as {role} ({tiers}-tier mode)", flush=True)
     return role
@@ -71,7 +80,9 @@ def _role(rank: int, world: int, num_workers: int) -> str:
 
 
 class Parcels:
-    """A model's parameters between some ranks: in name order, several in one message. All these ranks must make one.
+    """A model's parameters between some ranks: in name order, several in one message.
+
+    All these ranks must make one.
 
     Args:
         parameters: what `model.parameters()` gives; values are not needed.
@@ -80,7 +91,13 @@ class Parcels:
         num_workers: to name ranks by their role.
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], ranks: Sequence[int], lines: Iterable[tuple[str, int, int]], num_workers: int):
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        ranks: Sequence[int],
+        lines: Iterable[tuple[str, int, int]],
+        num_workers: int,
+    ):
         from mpi4py import MPI  # after ttnn, as the real library wants it
 
         self._cut(parameters)
@@ -93,21 +110,33 @@ class Parcels:
 
         comm = world.Create_group(world.Get_group().Incl(self.ranks))
         self.here = comm.rank
-        fabric = context.is_socket_manager_initialized() and context.get_socket_manager().kind is SocketType.FABRIC
+        fabric = (
+            context.is_socket_manager_initialized()
+            and context.get_socket_manager().kind is SocketType.FABRIC
+        )
         at = self.ranks.index
         self.wire: MPIWire = (
-            FabricWire(comm, self.layout, [(what, at(a), at(b)) for what, a, b in lines], words=words) if fabric else MPIWire(comm, words=words)
+            FabricWire(
+                comm, self.layout, [(what, at(a), at(b)) for what, a, b in lines], words=words
+            )
+            if fabric
+            else MPIWire(comm, words=words)
         )
 
     def _cut(self, parameters: Mapping[str, Parameter]) -> None:
-        self.buckets = [[parameter for _, parameter in bucket] for bucket in in_buckets(sorted(parameters.items()))]
+        self.buckets = [
+            [parameter for _, parameter in bucket]
+            for bucket in in_buckets(sorted(parameters.items()))
+        ]
         self.parameters = [parameter for bucket in self.buckets for parameter in bucket]
 
     def _message(self, what: str, bucket: int, source: int, destination: int) -> Message:
         return Message(what, bucket, Place(source, 0), Place(destination, 0))
 
     def shape(self, bucket: int, groups: int) -> tuple[int, int, int, int]:
-        """Of a bucket's array: a row of the parameters' numbers for each group, in lines of `WIDTH`, zeros at the end."""
+        """Of a bucket's array: a row of the parameters' numbers for each group, in lines of
+        `WIDTH`, zeros at the end.
+        """
         numbers = sum(math.prod(parameter.global_shape) for parameter in self.buckets[bucket])
         return groups, 1, -(-numbers // WIDTH), WIDTH
 
@@ -128,7 +157,9 @@ class Parcels:
                 yield parameter, flat[start : start + size].reshape(parameter.global_shape)
                 start += size
 
-    def send(self, what: str, rank: int, buckets: Iterable[np.ndarray], note: Sequence[float]) -> None:
+    def send(
+        self, what: str, rank: int, buckets: Iterable[np.ndarray], note: Sequence[float]
+    ) -> None:
         """Send buckets and two numbers to a rank; they are on their way when this returns."""
         to = self.ranks.index(rank)
         self.wire.put(self._message("note", 0, self.here, to), np.array(note, np.float32))
@@ -136,10 +167,14 @@ class Parcels:
             self.wire.put(self._message(what, number, self.here, to), array)
 
     def expect(self, what: str, rank: int, groups: int = 1) -> None:
-        """Give buckets of a rank a place to come to, so that they come in while others are waited for."""
+        """Give buckets of a rank a place to come to, so that they come in while others are
+        waited for.
+        """
         source = self.ranks.index(rank)
         for number in range(len(self.buckets)):
-            self.wire.expect(self._message(what, number, source, self.here), self.shape(number, groups))
+            self.wire.expect(
+                self._message(what, number, source, self.here), self.shape(number, groups)
+            )
 
     def note(self, rank: int) -> tuple[float, float]:
         """The two numbers that a rank sends before its buckets."""
@@ -162,7 +197,9 @@ class Parcels:
 
 
 def _by_group(parameter: Parameter) -> np.ndarray:
-    """A parameter's gradient, [groups, 1, rows, columns]: the groups of a mesh have not averaged theirs."""
+    """A parameter's gradient, [groups, 1, rows, columns]: the groups of a mesh have not averaged
+    theirs.
+    """
     grad = parameter.get_grad()
     if grad is None:
         return np.zeros((parameter.layout.ddp_size, *parameter.global_shape[1:]), np.float32)
@@ -172,7 +209,8 @@ def _by_group(parameter: Parameter) -> np.ndarray:
 
 
 class RemoteOptimizer:
-    """What a worker has in place of an optimizer: its step sends the gradients away and brings the new weights.
+    """What a worker has in place of an optimizer: its step sends the gradients away and brings
+    the new weights.
 
     Args:
         parameters: what `model.parameters()` gives; they need no values yet.
@@ -195,7 +233,9 @@ class RemoteOptimizer:
 
     def __init__(self, parameters: Mapping[str, Parameter], aggregator_rank: int):
         self.aggregator_rank, self.steps, self.running = aggregator_rank, 0, True
-        self._parcels = Parcels(parameters, range(aggregator_rank + 1), _lines(aggregator_rank), aggregator_rank)
+        self._parcels = Parcels(
+            parameters, range(aggregator_rank + 1), _lines(aggregator_rank), aggregator_rank
+        )
         self._parcels.wire.patience = 2
 
     def get_sorted_parameters(self) -> list[Parameter]:
@@ -228,7 +268,9 @@ class RemoteOptimizer:
             TTKitError: they did not come in time.
         """
         steps, running = self._parcels.note(self.aggregator_rank)
-        for parameter, array in self._parcels.unpacked(self._parcels.receive("weights", self.aggregator_rank)):
+        for parameter, array in self._parcels.unpacked(
+            self._parcels.receive("weights", self.aggregator_rank)
+        ):
             parameter.place(array)
         self._parcels.wire.flush()
         self.steps, self.running = int(steps), bool(running)
@@ -250,19 +292,28 @@ class RemoteOptimizer:
 
 
 def _lines(aggregator_rank: int) -> list[tuple[str, int, int]]:
-    return [(what, worker, aggregator_rank) for what in ("weight gradients", "weights") for worker in range(aggregator_rank)]
+    return [
+        (what, worker, aggregator_rank)
+        for what in ("weight gradients", "weights")
+        for worker in range(aggregator_rank)
+    ]
 
 
 class Aggregator:
-    """Averages what workers send; in 3-tier mode it passes that on to an optimizer, and the optimizer's weights to the workers.
+    """Averages what workers send; in 3-tier mode it passes that on to an optimizer, and the
+    optimizer's weights to the workers.
 
     Args:
-        parameters: of the model, without values; its layout has as many data-parallel groups as the workers'.
-        num_workers: ranks 0 to num_workers - 1.
-        optimizer_rank: None in 2-tier mode.
+        parameters: of the model, without values; its layout has as many data-parallel groups as the
+        workers'. num_workers: ranks 0 to num_workers - 1. optimizer_rank: None in 2-tier mode.
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, optimizer_rank: int | None = None):
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        num_workers: int,
+        optimizer_rank: int | None = None,
+    ):
         self.num_workers, self.optimizer_rank = num_workers, optimizer_rank
         self.workers = Parcels(parameters, range(num_workers + 1), _lines(num_workers), num_workers)
         self.layout = self.workers.layout
@@ -275,7 +326,11 @@ class Aggregator:
         count = 0
         while True:
             steps, running = self.optimizer.note(self.optimizer_rank)
-            self.send_weights(list(self.optimizer.receive("weights", self.optimizer_rank)), int(steps), bool(running))
+            self.send_weights(
+                list(self.optimizer.receive("weights", self.optimizer_rank)),
+                int(steps),
+                bool(running),
+            )
             if not running:
                 self.workers.wire.flush()
                 return count
@@ -291,14 +346,19 @@ class Aggregator:
             self.workers.send("weights", worker, buckets, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """The mean loss, and the buckets of the mean gradient over all workers and the groups of their meshes."""
+        """The mean loss, and the buckets of the mean gradient over all workers and the groups of
+        their meshes.
+        """
         groups = self.layout.ddp_size
         for worker in range(self.num_workers):
             self.workers.expect("weight gradients", worker, groups)
         loss, sums = 0.0, dict[int, Value]()
-        for worker in range(self.num_workers):  # always in this order, so that a sum is always the same
+        # always in this order, so that a sum is always the same
+        for worker in range(self.num_workers):
             loss += self.workers.note(worker)[0] / self.num_workers
-            for number, array in enumerate(self.workers.receive("weight gradients", worker, groups)):
+            for number, array in enumerate(
+                self.workers.receive("weight gradients", worker, groups)
+            ):
                 value = self.layout.place(array, dtype=ttnn.float32, ddp_dim=0)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
         return loss, [self._mean(value) for value in sums.values()]
@@ -309,16 +369,20 @@ class Aggregator:
         return one_copy(mean)
 
 
-def _upstream(parameters: Mapping[str, Parameter], aggregator_rank: int, optimizer_rank: int) -> Parcels:
+def _upstream(
+    parameters: Mapping[str, Parameter], aggregator_rank: int, optimizer_rank: int
+) -> Parcels:
     lines = [(what, aggregator_rank, optimizer_rank) for what in ("weight gradients", "weights")]
     return Parcels(parameters, [aggregator_rank, optimizer_rank], lines, aggregator_rank)
 
 
 class HierarchicalTrainer(Trainer):
-    """The optimizer's rank, in 2-tier mode also the aggregator's: a trainer whose gradients come from workers.
+    """The optimizer's rank, in 2-tier mode also the aggregator's: a trainer whose gradients come
+    from workers.
 
-    Learning rate, clipping, validation, log and checkpoints are those of `Trainer`, and a checkpoint goes on with either. Workers wait while
-    it validates or saves. The end of a with-block, or `end`, tells them that no further step comes.
+    Learning rate, clipping, validation, log and checkpoints are those of `Trainer`, and a
+    checkpoint goes on with either. Workers wait while it validates or saves. The end of a
+    with-block, or `end`, tells them that no further step comes.
 
     Args:
         settings: a training configuration with multihost_config.num_workers, or its path.
@@ -328,7 +392,11 @@ class HierarchicalTrainer(Trainer):
     def _open(self, settings: Settings) -> None:
         """The mesh of this rank, which is not one of several alike."""
         if not settings.multihost_config.enabled:
-            fail("HierarchicalTrainer", "Multihost is not enabled", "multihost_config: {enabled: true, num_workers: ...}")
+            fail(
+                "HierarchicalTrainer",
+                "Multihost is not enabled",
+                "multihost_config: {enabled: true, num_workers: ...}",
+            )
         self.layout = open_layout(settings)
         self.layouts, self.rank, self.world, self.comm = [self.layout], 0, 1, None
 
@@ -354,13 +422,18 @@ class HierarchicalTrainer(Trainer):
             self.parcels.send("weights", self.parcels.ranks[0], buckets, (self.steps, running))
 
     def gradients(self) -> float:
-        """Give the workers the weights; their mean loss, and in each parameter the mean gradient."""
+        """Give the workers the weights; their mean loss, and in each parameter the mean
+        gradient.
+        """
         self._send_weights(True)
         if self.aggregator:
             loss, buckets = self.aggregator.average()
         else:
             rank = self.parcels.ranks[0]
-            loss, buckets = self.parcels.note(rank)[0], list(self.parcels.receive("weight gradients", rank))
+            loss, buckets = (
+                self.parcels.note(rank)[0],
+                list(self.parcels.receive("weight gradients", rank)),
+            )
         for parameter, array in self.parcels.unpacked(buckets):
             parameter.set_grad(parameter.distribute(array, parameter.get_value().dtype))
         self.parcels.wire.flush()

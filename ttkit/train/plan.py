@@ -1,9 +1,10 @@
-"""What a training run would take: memory of a chip, bytes between chips, modelled times; nothing is opened or allocated.
+"""What a training run would take: memory of a chip, bytes between chips, modelled times; nothing
+is opened or allocated.
 
-The model is constructed without values, and each of its parameters says how it is cut. From that follow the products and the collectives
-of a step. Bytes and times of collectives are those of plans (`ttkit.plans`), times of products those of the roofline; steps do not overlap.
-Left out: elementwise operations and norms, and what a card loses against its peak.
-"""
+The model is constructed without values, and each of its parameters says how it is cut. From that
+follow the products and the collectives of a step. Bytes and times of collectives are those of plans
+(`ttkit.plans`), times of products those of the roofline; steps do not overlap. Left out:
+elementwise operations and norms, and what a card loses against its peak."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ REMEMBERED = {"AdamW": 2, "SGD": 1}
 
 
 class Product(NamedTuple):
-    """Matrix products of one shape: `times` a step on each chip, [rows, inner] times [inner, columns], `batch` of them at once."""
+    """Matrix products of one shape:
+
+    `times` a step on each chip, [rows, inner] times [inner, columns], `batch` of them at once.
+    """
 
     rows: int
     inner: int
@@ -47,7 +51,9 @@ class Product(NamedTuple):
     @property
     def elements(self) -> int:
         """Read and written by one of them."""
-        return self.batch * (self.rows * self.inner + self.inner * self.columns + self.rows * self.columns)
+        return self.batch * (
+            self.rows * self.inner + self.inner * self.columns + self.rows * self.columns
+        )
 
 
 class Traffic(NamedTuple):
@@ -78,7 +84,8 @@ class Part(NamedTuple):
 
 
 def tiled(shape: Sequence[int]) -> int:
-    """Elements of a tensor in whole tiles: its last two dimensions are filled up to multiples of 32.
+    """Elements of a tensor in whole tiles: its last two dimensions are filled up to multiples of
+    32.
 
     Example:
         >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
@@ -157,13 +164,19 @@ class TrainingPlan:
 
     @property
     def passes(self) -> int:
-        """How often a step goes forward and backward: once for each part of the batch, whose gradients it accumulates."""
+        """How often a step goes forward and backward: once for each part of the batch, whose
+        gradients it accumulates.
+        """
         return self.settings.training_config.gradient_accumulation_steps
 
     @property
     def tokens(self) -> int:
         """Tokens of one pass on each chip."""
-        return self.settings.training_config.batch_size // (self.ddp * self.passes) * self.config.max_sequence_length
+        return (
+            self.settings.training_config.batch_size
+            // (self.ddp * self.passes)
+            * self.config.max_sequence_length
+        )
 
     @functools.cached_property
     def parts(self) -> list[Part]:
@@ -171,9 +184,19 @@ class TrainingPlan:
         found: dict[str, list[int]] = {}
         for name, parameter in self.model.parameters().items():
             words = name.split(".")
-            key = f"blocks, {words[2]}" if words[0] == "blocks" else " ".join(words[:2]) if words[0] == "vocabulary" else words[0]
+            key = (
+                f"blocks, {words[2]}"
+                if words[0] == "blocks"
+                else " ".join(words[:2])
+                if words[0] == "vocabulary"
+                else words[0]
+            )
             local = local_shape(parameter)
-            numbers = (math.prod(parameter.global_shape), math.prod(local), tiled(local) * DTYPES[self.dtype])
+            numbers = (
+                math.prod(parameter.global_shape),
+                math.prod(local),
+                tiled(local) * DTYPES[self.dtype],
+            )
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
 
@@ -185,25 +208,40 @@ class TrainingPlan:
     # ------------------------------------------------------------ memory
     @functools.cached_property
     def memory(self) -> dict[str, int]:
-        """Bytes on each chip: weights, gradients, optimizer, activations (an estimate: see `activation_elements`)."""
+        """Bytes on each chip: weights, gradients, optimizer, activations (an estimate: see
+        `activation_elements`).
+        """
         state = state_bytes(self.model.parameters().values(), self.settings.training_config)
         return state | {"activations": self.activation_elements() * DTYPES[self.dtype]}
 
     def activation_elements(self) -> int:
-        """Values that a chip keeps from forward to backward, counted as in Korthikanti 2022, section 4, without dropout's masks.
+        """Values that a chip keeps from forward to backward, counted as in Korthikanti 2022,
+        section 4, without dropout's masks.
 
-        A block keeps for each token: the inputs of two norms and of the two groups of products behind them, 4 E; and cut over the
-        tensor-parallel chips: queries and attention's result, 2 E; keys and values, 2 G; a probability for each token that each
-        head may look at, heads x S; and the MLP's inner width twice (GPT: into and out of GELU) or four times (SwiGLU). With runner_type
-        memory_efficient a block keeps only its input, and one block at a time is computed again. The ends keep the last norm's
-        input and result, and the logits twice (probabilities, and what the loss compares them with).
-        """
+        A block keeps for each token: the inputs of two norms and of the two groups of products
+        behind them, 4 E; and cut over the tensor-parallel chips: queries and attention's result, 2
+        E; keys and values, 2 G; a probability for each token that each head may look at, heads x S;
+        and the MLP's inner width twice (GPT: into and out of GELU) or four times (SwiGLU). With
+        runner_type memory_efficient a block keeps only its input, and one block at a time is
+        computed again. The ends keep the last norm's input and result, and the logits twice
+        (probabilities, and what the loss compares them with)."""
         config, tp = self.config, self.tp
         width, llama = config.embedding_dim, config.model_type == "llama"
         keys = width // config.num_heads * (config.num_groups if llama else config.num_heads)
-        inner = 4 * (config.intermediate_dim or llama_width(width)) if llama else 2 * (config.intermediate_dim or 4 * width)
-        block = 4 * width + (2 * width + 2 * keys + config.num_heads * config.max_sequence_length + inner) // tp
-        blocks = config.num_blocks * width + block if config.runner_type == "memory_efficient" else config.num_blocks * block
+        inner = (
+            4 * (config.intermediate_dim or llama_width(width))
+            if llama
+            else 2 * (config.intermediate_dim or 4 * width)
+        )
+        block = (
+            4 * width
+            + (2 * width + 2 * keys + config.num_heads * config.max_sequence_length + inner) // tp
+        )
+        blocks = (
+            config.num_blocks * width + block
+            if config.runner_type == "memory_efficient"
+            else config.num_blocks * block
+        )
         return self.tokens * (blocks + 2 * width + 2 * self.model.vocabulary.padded // tp)
 
     @property
@@ -216,20 +254,32 @@ class TrainingPlan:
     def products(self) -> list[Product]:
         """The matrix products of a step on each chip.
 
-        Forward one for each weight, and two of every head's queries, keys and values; backward two for each of them; blocks
-        forward once more with runner_type memory_efficient. The token table has one forward and one backward: tokens need no gradient.
-        """
+        Forward one for each weight, and two of every head's queries, keys and values; backward two
+        for each of them; blocks forward once more with runner_type memory_efficient. The token
+        table has one forward and one backward: tokens need no gradient."""
         found, config = [], self.config
         again = config.runner_type == "memory_efficient"
         for name, parameter in self.model.parameters().items():
             _, _, out, into = local_shape(parameter)
             if parameter.global_shape[2] > 1 and name != "position":
-                ends = {"vocabulary.table": 5 if self.model.vocabulary.tied else 2}  # tied: it is the head's weight too
-                found.append(Product(self.tokens, into, out, self.passes * ends.get(name, 3 + (again and name.startswith("blocks.")))))
+                # tied: it is the head's weight too
+                ends = {"vocabulary.table": 5 if self.model.vocabulary.tied else 2}
+                found.append(
+                    Product(
+                        self.tokens,
+                        into,
+                        out,
+                        self.passes * ends.get(name, 3 + (again and name.startswith("blocks."))),
+                    )
+                )
         length, head = config.max_sequence_length, config.embedding_dim // config.num_heads
         batch = self.tokens // length * config.num_heads // self.tp
         each = self.passes * config.num_blocks * (3 + again)
-        return [*found, Product(length, head, length, each, batch), Product(length, length, head, each, batch)]
+        return [
+            *found,
+            Product(length, head, length, each, batch),
+            Product(length, length, head, each, batch),
+        ]
 
     @property
     def flops(self) -> int:
@@ -240,40 +290,69 @@ class TrainingPlan:
     def traffic(self) -> list[Traffic]:
         """The collectives of a step.
 
-        Tensor parallel, for each pass: forward one all-reduce of [B, 1, S, E] behind the token table and behind each product that is cut
-        by rows, and a gather and two sums of one number a token in the loss; backward one all-reduce in front of each group of products
-        that is cut by columns, of which a block has two, and in front of the head. Data parallel: one all-reduce of each gradient, once a step.
-        """
+        Tensor parallel, for each pass: forward one all-reduce of [B, 1, S, E] behind the token
+        table and behind each product that is cut by rows, and a gather and two sums of one number a
+        token in the loss; backward one all-reduce in front of each group of products that is cut by
+        columns, of which a block has two, and in front of the head. Data parallel: one all-reduce
+        of each gradient, once a step."""
         size, found = DTYPES[self.dtype], []
-        batch, length, width = self.tokens // self.config.max_sequence_length, self.config.max_sequence_length, self.config.embedding_dim
+        batch, length, width = (
+            self.tokens // self.config.max_sequence_length,
+            self.config.max_sequence_length,
+            self.config.embedding_dim,
+        )
         again = self.config.runner_type == "memory_efficient"
         if self.tp > 1:
-            axis, hidden, number = self.axes["tp"], tiled((batch, 1, length, width)) * size, tiled((batch, 1, length, 1)) * size
-            rows = [name for name, p in self.model.parameters().items() if p.shard_dim == 3 and p.global_shape[2] > 1]
+            axis, hidden, number = (
+                self.axes["tp"],
+                tiled((batch, 1, length, width)) * size,
+                tiled((batch, 1, length, 1)) * size,
+            )
+            rows = [
+                name
+                for name, p in self.model.parameters().items()
+                if p.shard_dim == 3 and p.global_shape[2] > 1
+            ]
             whole = all_reduce(self.topology, hidden, axis)
             found += [
                 Traffic("TP forward", self.passes * (len(rows) * (1 + again) + 1), whole),
                 Traffic("TP backward", self.passes * (len(rows) + 1), whole),
-                Traffic("TP loss: highest logits", self.passes, all_gather(self.topology, number, axis)),
+                Traffic(
+                    "TP loss: highest logits", self.passes, all_gather(self.topology, number, axis)
+                ),
                 Traffic("TP loss: sums", 2 * self.passes, all_reduce(self.topology, number, axis)),
             ]
         if self.ddp > 1:
             sizes = [tiled(local_shape(p)) * size for p in self.model.parameters().values()]
             for nbytes in sorted(set(sizes), reverse=True):
-                found.append(Traffic("DDP gradients", sizes.count(nbytes), all_reduce(self.topology, nbytes, self.axes["ddp"])))
+                found.append(
+                    Traffic(
+                        "DDP gradients",
+                        sizes.count(nbytes),
+                        all_reduce(self.topology, nbytes, self.axes["ddp"]),
+                    )
+                )
         return found
 
     # ------------------------------------------------------------ time
     @functools.cached_property
     def times_s(self) -> dict[str, float]:
-        """Modelled seconds of a step: products, each kind of communication, and the optimizer, which reads and writes memory."""
+        """Modelled seconds of a step: products, each kind of communication, and the optimizer,
+        which reads and writes memory.
+        """
         chip, size = self.system.chip, DTYPES[self.dtype]
         fidelity = default_fidelity(chip, [self.dtype.upper()] * 2)
-        found = {"products": sum(p.times * roofline(chip, p.flops, p.elements * size, fidelity).time_s for p in self.products)}
+        found = {
+            "products": sum(
+                p.times * roofline(chip, p.flops, p.elements * size, fidelity).time_s
+                for p in self.products
+            )
+        }
         for traffic in self.traffic:
             kind = traffic.what.split(":")[0]
             found[kind] = found.get(kind, 0.0) + traffic.time_s
-        moved = 2 * (self.memory["weights"] + self.memory["optimizer"]) + self.memory["gradients"]  # read and written; gradients read
+        # read and written; gradients read
+        moved = 2 * (self.memory["weights"] + self.memory["optimizer"]) + self.memory["gradients"]
         return found | {"optimizer": roofline(chip, 0, moved, fidelity).time_s}
 
     @property
@@ -296,9 +375,15 @@ class TrainingPlan:
         if turned and 1 not in shape:
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            yield f"it does not fit: {self._size()} of {self.system.chip.dram_bytes / 1e9:.2f} GB on each chip"
+            yield (
+                f"it does not fit: {self._size()} of {self.system.chip.dram_bytes / 1e9:.2f} GB "
+                "on each chip"
+            )
             for what, other in self._smaller():
-                yield f"with {what} it would take {other._size()}, which {'fits' if other.fits else 'does not fit either'}"
+                yield (
+                    f"with {what} it would take {other._size()}, which "
+                    f"{'fits' if other.fits else 'does not fit either'}"
+                )
 
     def _size(self) -> str:
         return f"{sum(self.memory.values()) / 1e9:.2f} GB"
@@ -308,14 +393,31 @@ class TrainingPlan:
         training = self.settings.training_config
         lean = replace(self.config, runner_type="memory_efficient")
         if self.config != lean:
-            yield "runner_type: memory_efficient", replace(self, settings=replace(self.settings, transformer_config=lean))
+            yield (
+                "runner_type: memory_efficient",
+                replace(self, settings=replace(self.settings, transformer_config=lean)),
+            )
         for what, changes in (
-            ("that and precision: bfloat16" if self.config != lean else "precision: bfloat16", {"precision": "bfloat16"}),
-            ("that and optimizer: {type: AdamW, master_weights: false}", {"precision": "bfloat16", "optimizer": {"type": "AdamW", "master_weights": False}}),
+            (
+                "that and precision: bfloat16" if self.config != lean else "precision: bfloat16",
+                {"precision": "bfloat16"},
+            ),
+            (
+                "that and optimizer: {type: AdamW, master_weights: false}",
+                {"precision": "bfloat16", "optimizer": {"type": "AdamW", "master_weights": False}},
+            ),
         ):
             smaller = replace(training, **changes)  # type: ignore[arg-type]
             if smaller != training:
-                yield what, replace(self, settings=replace(self.settings, training_config=smaller, transformer_config=lean))
+                yield (
+                    what,
+                    replace(
+                        self,
+                        settings=replace(
+                            self.settings, training_config=smaller, transformer_config=lean
+                        ),
+                    ),
+                )
 
     def reports(self) -> list[Any]:
         """The tables: parameters, memory, communication, times."""
@@ -324,12 +426,16 @@ class TrainingPlan:
         return tables(self)
 
     def __repr__(self) -> str:
-        return "\n\n".join([*map(repr, self.reports()), *(f"note: {note}" for note in self.notes())])
+        return "\n\n".join(
+            [*map(repr, self.reports()), *(f"note: {note}" for note in self.notes())]
+        )
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        return "".join(report._repr_html_() for report in self.reports()) + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())
+        return "".join(report._repr_html_() for report in self.reports()) + "".join(
+            f"<p>note: {escape(note)}</p>" for note in self.notes()
+        )
 
 
 def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:
@@ -340,7 +446,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit on the machine, the strategies or sizes do not fit on the mesh, a pipeline.
+        TTKitError: the mesh does not fit on the machine, the strategies or sizes do not fit on the
+        mesh, a pipeline.
 
     Example:
         >>> from ttkit.train import read_settings
@@ -351,11 +458,23 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
     machine = system_named(system) if isinstance(system, str) else system or current_system()
     device = settings.device_config
     if device.enable_pp:
-        fail("plan a run with enable_pp", "a plan is of one mesh, and the stages of a pipeline have one each", "enable_pp: false to plan the model on one mesh")
+        fail(
+            "plan a run with enable_pp",
+            "a plan is of one mesh, and the stages of a pipeline have one each",
+            "enable_pp: false to plan the model on one mesh",
+        )
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # refuses a mesh that the machine has not
     axes, training = device.axes(), settings.training_config
     check_divisible(
-        "batch_size", training.batch_size, "the DDP size times gradient_accumulation_steps", device.size("ddp") * training.gradient_accumulation_steps
+        "batch_size",
+        training.batch_size,
+        "the DDP size times gradient_accumulation_steps",
+        device.size("ddp") * training.gradient_accumulation_steps,
     )
-    layout = Layout(tp_axis=axes.get("tp"), tp_size=device.size("tp"), ddp_axis=axes.get("ddp"), ddp_size=device.size("ddp"))
+    layout = Layout(
+        tp_axis=axes.get("tp"),
+        tp_size=device.size("tp"),
+        ddp_axis=axes.get("ddp"),
+        ddp_size=device.size("ddp"),
+    )
     return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))

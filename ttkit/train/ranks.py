@@ -1,4 +1,6 @@
-"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI, in few large messages, while backward goes on."""
+"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI, in few
+large messages, while backward goes on.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged
 from ttkit.train.modules import Parameter
 
-BUCKET_BYTES = 4 << 20  # of gradients in one message; from some MiB on, a message's size costs and not its number (facts: Open MPI on one host)
-POLL_S = 0.0005  # between looks at whether a message has come: a wait can be interrupted, and leaves the core to others
+# of gradients in one message; from some MiB on, a message's size costs and not its number (facts:
+# Open MPI on one host)
+BUCKET_BYTES = 4 << 20
+# between looks at whether a message has come: a wait can be interrupted, and leaves the core to
+# others
+POLL_S = 0.0005
 Result = TypeVar("Result")
 
 
@@ -40,7 +46,9 @@ def start_mpi() -> Any:
 
 
 def in_buckets(parameters: Iterable[tuple[str, Parameter]]) -> list[list[tuple[str, Parameter]]]:
-    """Names and parameters in their order, so many together that their float32 numbers make a message of `BUCKET_BYTES`."""
+    """Names and parameters in their order, so many together that their float32 numbers make a
+    message of `BUCKET_BYTES`.
+    """
     buckets: list[list[tuple[str, Parameter]]] = []
     size = BUCKET_BYTES
     for name, parameter in parameters:
@@ -53,7 +61,9 @@ def in_buckets(parameters: Iterable[tuple[str, Parameter]]) -> list[list[tuple[s
 
 
 class Replicas:
-    """The ranks that train a replica each. Every rank must train the same model with the same settings.
+    """The ranks that train a replica each.
+
+    Every rank must train the same model with the same settings.
 
     Args:
         parameters: what `model.parameters()` gives.
@@ -68,15 +78,20 @@ class Replicas:
         replicas.finish()       # every gradient is the mean over the ranks now
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()):
+    def __init__(
+        self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()
+    ):
         from mpi4py import MPI
 
         self._mpi, self.comm = MPI, comm
         self.rank, self.size = self.comm.rank, self.comm.size
         self.parameters, self.cluster_axes = dict(parameters), cluster_axes
         self._check()
-        buckets = in_buckets(reversed(self.parameters.items()))  # the last layers' gradients are ready first
-        self._bucket_of = {name: number for number, bucket in enumerate(buckets) for name, _ in bucket}
+        # the last layers' gradients are ready first
+        buckets = in_buckets(reversed(self.parameters.items()))
+        self._bucket_of = {
+            name: number for number, bucket in enumerate(buckets) for name, _ in bucket
+        }
         self._missing = [len(bucket) for bucket in buckets]
         self._active = False
         for name, parameter in self.parameters.items():
@@ -86,8 +101,17 @@ class Replicas:
         mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
         for rank, theirs in enumerate(self.comm.allgather(mine)):
             if theirs != mine:
-                at, ours, other = next((i, a, b) for i, (a, b) in enumerate(zip([*mine, None], [*theirs, None])) if a != b)
-                fail("Replicas", f"rank {self.rank} and rank {rank} have different models: parameter {at} is {ours} and {other}", "the same configuration")
+                at, ours, other = next(
+                    (i, a, b)
+                    for i, (a, b) in enumerate(zip([*mine, None], [*theirs, None]))
+                    if a != b
+                )
+                fail(
+                    "Replicas",
+                    f"rank {self.rank} and rank {rank} have different models: "
+                    f"parameter {at} is {ours} and {other}",
+                    "the same configuration",
+                )
 
     def start(self) -> None:
         """Send from the next backward on."""
@@ -131,7 +155,9 @@ class Replicas:
         self._sent = []
 
     def average(self) -> None:
-        """Average the gradients that are there: for parameters whose last backwards come at different times, as in a pipeline."""
+        """Average the gradients that are there: for parameters whose last backwards come at
+        different times, as in a pipeline.
+        """
         self.start()
         for name, parameter in self.parameters.items():
             grad = parameter.get_grad()
@@ -154,10 +180,16 @@ def wait(request: Any, what: str = "the other ranks") -> None:
 
 
 def check_patience(start: float, what: str, times: float = 1) -> None:
-    """Raise where a wait that began at `start`, by `time.monotonic()`, has gone on for so many times the limit."""
+    """Raise where a wait that began at `start`, by `time.monotonic()`, has gone on for so many
+    times the limit.
+    """
     limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
     if time.monotonic() - start > limit:
-        fail(f"wait for {what}", f"nothing came in {limit:g} s", "look at what they print: an error there, or a longer TTKIT_RANK_TIMEOUT")
+        fail(
+            f"wait for {what}",
+            f"nothing came in {limit:g} s",
+            "look at what they print: an error there, or a longer TTKIT_RANK_TIMEOUT",
+        )
 
 
 def mean(comm: Any, *numbers: float) -> list[float]:
@@ -170,7 +202,8 @@ def mean(comm: Any, *numbers: float) -> list[float]:
 
 
 def of_rank_0(comm: Any, call: Callable[[], Result]) -> Result:
-    """What a call gives on rank 0, which alone makes it, on every rank; an error there is raised on all, or the others would wait for ever.
+    """What a call gives on rank 0, which alone makes it, on every rank; an error there is raised
+    on all, or the others would wait for ever.
 
     Example:
         >>> of_rank_0(None, lambda: 7)  # one process alone

@@ -1,8 +1,8 @@
 """The folder of a run: who trains there, its log, and the checkpoint that a run goes on from.
 
-One trainer at a time writes into it. The lock is the kernel's (flock), so it ends with its process, however that
-ends; the file beside it says who holds it. The log has a line of JSON for each step and grows by one line a step.
-"""
+One trainer at a time writes into it. The lock is the kernel's (flock), so it ends with its process,
+however that ends; the file beside it says who holds it. The log has a line of JSON for each step
+and grows by one line a step."""
 
 from __future__ import annotations
 
@@ -87,13 +87,17 @@ class RunFolder:
         self._taken_over = False
         self._seen = checkpoint.checkpoints(path)[:1]
         self._going_on_from: int | None = None
-        self._log_size = -1  # of a log that holds just the steps of this run; -1 where it must be written anew
+        # of a log that holds just the steps of this run; -1 where it must be written anew
+        self._log_size = -1
 
     def saved(self, resume: bool, step: int | None) -> Saved | None:
-        """The checkpoint to go on from: that of a step, or the newest; None where there is none to choose from.
+        """The checkpoint to go on from: that of a step, or the newest;
+
+        None where there is none to choose from.
 
         Raises:
-            TTKitError: no checkpoint of that step; resume is False and there are checkpoints; one that no trainer
+            TTKitError: no checkpoint of that step; resume is False and there are checkpoints; one
+            that no trainer
                 wrote, or whose numbers are not finite.
         """
         there = checkpoint.checkpoints(self.path)
@@ -101,7 +105,10 @@ class RunFolder:
         if not there and step is None:
             return None
         if not resume:
-            rule = "resume=False, and there are checkpoints of another run, whose steps would come between the new ones"
+            rule = (
+                "resume=False, and there are checkpoints of another run, "
+                "whose steps would come between the new ones"
+            )
             fail(asked, rule, "another checkpoint_dir, or remove the old ones")
         if step is None:
             path = checkpoint.latest(self.path)
@@ -122,7 +129,10 @@ class RunFolder:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            rule = f"{path.name} was saved by another program than the Trainer: meta {where}: {first['msg'].lower()}"
+            rule = (
+                f"{path.name} was saved by another program than the Trainer: meta {where}: "
+                f"{first['msg'].lower()}"
+            )
             fail(asked, rule, self.earlier(path) or "another checkpoint_dir")
         if name := not_finite(tensors):
             rule = f"{path.name} holds numbers that are not finite, in {name}"
@@ -130,20 +140,32 @@ class RunFolder:
         return Saved(path, tensors, meta, meta.history or self._history(meta.step))
 
     def earlier(self, than: Path | None = None) -> str:
-        """How to go on from the newest checkpoint, or from the newest below one; "" where there is none."""
+        """How to go on from the newest checkpoint, or from the newest below one; "" where there
+        is none.
+        """
         there = checkpoint.checkpoints(self.path)
-        steps = [checkpoint.step_of(path) for path in there if than is None or checkpoint.step_of(path) < checkpoint.step_of(than)]
-        return f"step {steps[0]} again: Trainer(..., step={steps[0]}), or ttkit train --step {steps[0]}" if steps else ""
+        steps = [
+            checkpoint.step_of(path)
+            for path in there
+            if than is None or checkpoint.step_of(path) < checkpoint.step_of(than)
+        ]
+        return (
+            f"step {steps[0]} again: Trainer(..., step={steps[0]}), "
+            f"or ttkit train --step {steps[0]}"
+            if steps
+            else ""
+        )
 
     # ------------------------------------------------------------ the lock
     def take(self) -> None:
         """Hold the folder from now on, until `release` or the end of this process.
 
-        Where a trainer of this process holds it, that one gives it up. Checkpoints above the step that was asked for
-        are set aside: they get another name.
+        Where a trainer of this process holds it, that one gives it up. Checkpoints above the step
+        that was asked for are set aside: they get another name.
 
         Raises:
-            TTKitError: another process holds it; its checkpoints are no longer those that this trainer has seen.
+            TTKitError: another process holds it; its checkpoints are no longer those that this
+            trainer has seen.
         """
         if self._lock is not None:
             return
@@ -164,7 +186,10 @@ class RunFolder:
             there = checkpoint.checkpoints(self.path)
             if there[:1] != self._seen:
                 now, then = (each[0].name if each else "none" for each in (there[:1], self._seen))
-                rule = f"its newest checkpoint was {then} when this trainer was made, and is {now}: another one has trained here"
+                rule = (
+                    f"its newest checkpoint was {then} when this trainer was made, "
+                    f"and is {now}: another one has trained here"
+                )
                 self.release()
                 fail(
                     asked,
@@ -172,7 +197,10 @@ class RunFolder:
                     "make the Trainer again: it goes on from there; or another checkpoint_dir",
                 )
             for path in there:
-                if self._going_on_from is not None and checkpoint.step_of(path) > self._going_on_from:
+                if (
+                    self._going_on_from is not None
+                    and checkpoint.step_of(path) > self._going_on_from
+                ):
                     path.rename(path.with_name(f"{path.name}.set_aside"))
         except OSError as error:
             self._refuse(asked, error)
@@ -186,11 +214,15 @@ class RunFolder:
             except BlockingIOError:
                 who = json.loads(os.read(file, 1000) or b"{}")
                 os.close(file)
-                rule = f"process {who.get('pid')} on {who.get('host')} trains there since {who.get('since')}"
+                rule = (
+                    f"process {who.get('pid')} on {who.get('host')} trains there since "
+                    f"{who.get('since')}"
+                )
                 fail(asked, rule, "another checkpoint_dir, or wait until that one has ended")
             except OSError as error:
                 warnings.warn(
-                    f"{asked}: no lock on this file system ({error.strerror}); see that one trainer writes there",
+                    f"{asked}: no lock on this file system ({error.strerror}); "
+                    "see that one trainer writes there",
                     stacklevel=2,
                 )
             if path.exists() and os.path.samestat(os.fstat(file), os.stat(path)):
@@ -219,7 +251,9 @@ class RunFolder:
 
     # ------------------------------------------------------------ the log
     def _history(self, step: int) -> list[Record]:
-        """The records of the steps up to one, as the log has them; lines that are none are left out."""
+        """The records of the steps up to one, as the log has them; lines that are none are left
+        out.
+        """
         records: dict[int, Record] = {}
         try:
             lines = (self.path / LOG).read_bytes().splitlines(keepends=True)
@@ -265,7 +299,10 @@ class RunFolder:
         self.take()
         if name := not_finite(tensors):
             again = self.earlier() or "no checkpoint is there yet"
-            rule = f"the update of step {step} left numbers in {name} that are not finite, so it is not saved"
+            rule = (
+                f"the update of step {step} left numbers in {name} that are not finite, "
+                "so it is not saved"
+            )
             fail(
                 f"save step {step} in {self.path}",
                 rule,

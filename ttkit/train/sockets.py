@@ -30,7 +30,11 @@ class DistributedContext:
     def __init__(self, ranks: Sequence[int] | None = None):
         self._ttnn = backend.load()
         self._ttnn.init_distributed_context()
-        self._ranks = tuple(range(int(self._ttnn.distributed_context_get_size()))) if ranks is None else tuple(ranks)
+        self._ranks = (
+            tuple(range(int(self._ttnn.distributed_context_get_size())))
+            if ranks is None
+            else tuple(ranks)
+        )
 
     def __repr__(self) -> str:
         return f"DistributedContext(rank {self.rank()} of {self.size()})"
@@ -50,7 +54,9 @@ class DistributedContext:
             TTKitError: no such rank.
         """
         if not 0 <= rank < self.size():
-            fail(f"rank {rank} of {self!r}", f"the ranks are 0 to {self.size() - 1}", "one of those")
+            fail(
+                f"rank {rank} of {self!r}", f"the ranks are 0 to {self.size() - 1}", "one of those"
+            )
         return self._ranks[rank]
 
     def barrier(self) -> None:
@@ -75,12 +81,16 @@ class DistributedContext:
             TTKitError: no such rank, one twice, or this rank is none of them.
         """
         if len(set(ranks)) != len(ranks) or self.rank() not in ranks:
-            fail(f"create_sub_context({list(ranks)}) on rank {self.rank()}", "each rank may come once, and the one that asks is one of them")
+            fail(
+                f"create_sub_context({list(ranks)}) on rank {self.rank()}",
+                "each rank may come once, and the one that asks is one of them",
+            )
         return DistributedContext([self.world_rank(rank) for rank in ranks])
 
 
 class SocketManager:
-    """Sends tensors, or their gradients, to other ranks and takes them; the ways are made when they are first used.
+    """Sends tensors, or their gradients, to other ranks and takes them; the ways are made when
+    they are first used.
 
     Args:
         mesh: the mesh of this rank; that of the other rank has the same shape.
@@ -109,13 +119,15 @@ class SocketManager:
         self._channel(ctx, rank).send(value)
 
     def recv(self, tensor: Any, ctx: DistributedContext, rank: int, use_grad: bool = False) -> Any:
-        """Take what a rank of the context sends as the tensor's value, or with `use_grad` as its gradient; the tensor comes back.
+        """Take what a rank of the context sends as the tensor's value, or with `use_grad` as its
+        gradient; the tensor comes back.
 
         Raises:
             TTKitError: no such rank.
         """
         ttnn = backend.load()
-        came = self._channel(ctx, rank).receive(ttnn.empty_like(tensor.get_value()))  # a new tensor: the old one may be in a graph
+        # a new tensor: the old one may be in a graph
+        came = self._channel(ctx, rank).receive(ttnn.empty_like(tensor.get_value()))
         if use_grad:
             tensor.set_grad(came)
         else:

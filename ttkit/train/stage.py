@@ -27,21 +27,28 @@ class Stage:
         blocks: of each chunk.
     """
 
-    def __init__(self, index: int, config: TransformerConfig, layout: Layout, blocks: Sequence[range]):
+    def __init__(
+        self, index: int, config: TransformerConfig, layout: Layout, blocks: Sequence[range]
+    ):
         self.index, self.layout = index, layout
         self.parts = [create_model(config, layout, part) for part in blocks]
         self._kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
 
     def parameters(self) -> dict[str, Parameter]:
-        """name -> parameter of all chunks, with the names of the whole model; a second token table under `COPY`."""
+        """name -> parameter of all chunks, with the names of the whole model; a second token
+        table under `COPY`.
+        """
         found: dict[str, Parameter] = {}
         for part in self.parts:
             for name, parameter in part.parameters().items():
                 found[COPY if name == TABLE and not part.is_first else name] = parameter
         return found
 
-    def forward(self, action: Action, given: Value, targets: Value | None, keep: bool = True) -> Tensor:
-        """What comes out of a part: activations [B, 1, S, E], or the loss [1, 1, 1, 1] where it is the last.
+    def forward(
+        self, action: Action, given: Value, targets: Value | None, keep: bool = True
+    ) -> Tensor:
+        """What comes out of a part: activations [B, 1, S, E], or the loss [1, 1, 1, 1] where it
+        is the last.
 
         Args:
             given: tokens for the first part, activations for the others.
@@ -76,14 +83,16 @@ class Stage:
         self._kept.clear()
 
     def set_dropout(self, action: Action, before: int) -> None:
-        """Make a forward drop the elements that it drops on one device, in whatever order forwards come.
+        """Make a forward drop the elements that it drops on one device, in whatever order
+        forwards come.
 
         Args:
             before: calls of each dropout in all steps before.
         """
         part = self.parts[action.chunk]
         for dropout in part.dropouts():
-            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)  # a block has two places
+            # a block has two places
+            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
 
     def train(self, mode: bool = True) -> None:
         """Use dropout, or do not."""
@@ -91,10 +100,14 @@ class Stage:
             part.train(mode)
 
 
-def split_blocks(config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()) -> list[list[range]]:
-    """Which blocks each chunk of each stage has; parts of the model are dealt out in turn, as `ttkit.plans.Schedule` says.
+def split_blocks(
+    config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
+) -> list[list[range]]:
+    """Which blocks each chunk of each stage has; parts of the model are dealt out in turn, as
+    `ttkit.plans.Schedule` says.
 
-    Unless given, they are shared out so that the part with the most work has least: the head counts as the blocks that its weights are worth.
+    Unless given, they are shared out so that the part with the most work has least: the head counts
+    as the blocks that its weights are worth.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.
@@ -114,23 +127,48 @@ def split_blocks(config: TransformerConfig, stages: int, chunks: int = 1, per_st
     if total < parts or any(count < chunks for count in per_stage):
         each = f" of {chunks} chunks" if chunks > 1 else ""
         have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
-        fail(asked, f"{stages} stages{each} need at least a block for each part, and {have} has not so many", "fewer stages or chunks")
+        fail(
+            asked,
+            f"{stages} stages{each} need at least a block for each part, "
+            f"and {have} has not so many",
+            "fewer stages or chunks",
+        )
     if per_stage:
         if len(per_stage) != stages or sum(per_stage) != total:
-            fail(asked, f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
-        sizes = [count // chunks + (chunk < count % chunks) for chunk in range(chunks) for count in per_stage]
+            fail(
+                asked,
+                f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks on {stages} "
+                "stages",
+                "one line 'RANK: BLOCKS' for each stage",
+            )
+        sizes = [
+            count // chunks + (chunk < count % chunks)
+            for chunk in range(chunks)
+            for count in per_stage
+        ]
     else:
         sizes = _balanced(config, parts)
     ends = [sum(sizes[: part + 1]) for part in range(parts)]
-    return [[range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)] for stage in range(stages)]
+    return [
+        [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
+        for stage in range(stages)
+    ]
 
 
 def _balanced(config: TransformerConfig, parts: int) -> list[int]:
     total = config.num_blocks
-    alone = create_model(replace(config, num_blocks=3), Layout(), range(1, 2))  # a block without the ends
-    head = config.vocab_size * config.embedding_dim / sum(math.prod(p.global_shape) for p in alone.parameters().values())
+    # a block without the ends
+    alone = create_model(replace(config, num_blocks=3), Layout(), range(1, 2))
+    head = (
+        config.vocab_size
+        * config.embedding_dim
+        / sum(math.prod(p.global_shape) for p in alone.parameters().values())
+    )
     if parts == 1:
         return [total]
-    last = min(range(1, total - parts + 2), key=lambda count: (max(-(-(total - count) // (parts - 1)), count + head), -count))
+    last = min(
+        range(1, total - parts + 2),
+        key=lambda count: (max(-(-(total - count) // (parts - 1)), count + head), -count),
+    )
     rest = total - last
     return [rest // (parts - 1) + (part < rest % (parts - 1)) for part in range(parts - 1)] + [last]

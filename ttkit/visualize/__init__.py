@@ -51,7 +51,12 @@ def _show_or_print(picture: Drawing | Chart) -> None:
 
 def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
     if not all(hasattr(thing, name) for name in names):
-        fail(f"{call}({type(thing).__name__})", f"that is not {what}", f"{what}: {call}(...)", TypeError)
+        fail(
+            f"{call}({type(thing).__name__})",
+            f"that is not {what}",
+            f"{what}: {call}(...)",
+            TypeError,
+        )
 
 
 def mesh_html(mesh: Any) -> str:
@@ -67,7 +72,9 @@ def descriptor_html(descriptor: Any) -> str:
 
 
 def _html(thing: Any, draw: Callable[[Any], Drawing | Chart]) -> str:
-    """A picture as HTML; the text of what cannot be drawn, so that a notebook always shows something."""
+    """A picture as HTML; the text of what cannot be drawn, so that a notebook always shows
+    something.
+    """
     try:
         return draw(thing)._repr_html_()
     except Exception:
@@ -94,13 +101,17 @@ def schedule_html(schedule: Any) -> str:
 
 
 def visualize_mesh_device(mesh_device: Any) -> None:
-    """Show a mesh: its chips, ids and coordinates, and the cables between them; on a terminal as ttnn prints it."""
+    """Show a mesh: its chips, ids and coordinates, and the cables between them; on a terminal as
+    ttnn prints it.
+    """
     if not in_notebook():
         return backend.load().visualize_mesh_device(mesh_device)
     from ttkit.visualize.tables import as_text, mesh_table
 
     _has(mesh_device, ("shape", "get_device_ids"), "visualize_mesh_device", "an open mesh")
-    return _show(draw_mesh(mesh_picture(mesh_device)), _text(lambda: as_text(mesh_table(mesh_device))))
+    return _show(
+        draw_mesh(mesh_picture(mesh_device)), _text(lambda: as_text(mesh_table(mesh_device)))
+    )
 
 
 def visualize_system_mesh() -> None:
@@ -143,7 +154,8 @@ def _text(make: Callable[[], str]) -> str:
 
 
 def visualize_descriptor(descriptor: Any) -> None:
-    """Show which chip of which host each mesh coordinate of a descriptor is, and how meshes are joined; no machine is needed.
+    """Show which chip of which host each mesh coordinate of a descriptor is, and how meshes are
+    joined; no machine is needed.
 
     Args:
         descriptor: a descriptor, or the path of its file.
@@ -170,7 +182,9 @@ def visualize_descriptor(descriptor: Any) -> None:
         return
     from IPython.display import display
 
-    display({"text/html": descriptor_html(descriptor), "text/plain": described(descriptor)}, raw=True)
+    display(
+        {"text/html": descriptor_html(descriptor), "text/plain": described(descriptor)}, raw=True
+    )
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:
@@ -180,7 +194,8 @@ def visualize_memory(mesh: Any, ax: Any = None) -> Any:
 
 
 def visualize_plan(plan: Any, step: int | None = None) -> None:
-    """Show a plan: all its steps, or what is sent in one of them and what the chips hold after it; on a terminal in words.
+    """Show a plan: all its steps, or what is sent in one of them and what the chips hold after
+    it; on a terminal in words.
 
     Args:
         plan: from `ttkit.plans`; the picture of one that does not work shows where it goes wrong.
@@ -197,12 +212,15 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
 
 
 def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:
-    """Show a pipeline schedule: when each stage does what with which micro-batch, its bubble and its memory; on a terminal in letters.
+    """Show a pipeline schedule: when each stage does what with which micro-batch, its bubble and
+    its memory; on a terminal in letters.
 
     Args:
-        schedule: from `ttkit.plans`; the picture of one that does not work shows where its stages stop. With times of your own,
+        schedule: from `ttkit.plans`; the picture of one that does not work shows where its stages
+        stop. With times of your own,
             what its `timeline(...)` returns.
-        measured: a run to show on the same axis: (stage, action, start in s, end in s) of each action; a schedule without times
+        measured: a run to show on the same axis: (stage, action, start in s, end in s) of each
+        action; a schedule without times
             of its own then takes the medians of the run.
         ax: a matplotlib Axes to draw into; it is returned, and nothing is shown.
 
@@ -218,13 +236,20 @@ def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> A
     """
     from ttkit.visualize.schedule import schedule_picture
 
-    _has(getattr(schedule, "schedule", schedule), ("stages", "micro_batches", "tasks"), "visualize_schedule", "a schedule of ttkit.plans")
+    _has(
+        getattr(schedule, "schedule", schedule),
+        ("stages", "micro_batches", "tasks"),
+        "visualize_schedule",
+        "a schedule of ttkit.plans",
+    )
     picture = schedule_picture(schedule, measured)
     return _show_or_print(picture) if ax is None else picture.plot(ax)
 
 
 def step_through(plan: Any) -> None:
-    """Walk through a plan step by step with a widget; below it, all steps, for pages where nothing can be moved."""
+    """Walk through a plan step by step with a widget; below it, all steps, for pages where
+    nothing can be moved.
+    """
     from ttkit.visualize.strip import stepper
 
     _has(plan, ("topology", "steps", "states"), "step_through", "a plan of ttkit.plans")

@@ -38,7 +38,9 @@ LOOK = {
     "grid.color": FRAME,
     "grid.linewidth": 0.6,
     "path.simplify_threshold": 1.0,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    ),
 }
 
 
@@ -83,36 +85,56 @@ def chart_svg(chart: Chart) -> str:
     with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
         figure = Figure((WIDTH, chart.height), layout="constrained")
         chart.draw(figure.subplots())
-        unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))  # they would differ from run to run
+        # they would differ from run to run
+        unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
-    body = page.getvalue().split("<svg", 1)[1].split("</defs>", 1)  # drops a style for all of the page
+    # drops a style for all of the page
+    body = page.getvalue().split("<svg", 1)[1].split("</defs>", 1)
     box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', body[0])
     assert box
-    head = f'<svg class="ttkit-chart" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} width="{float(box[1]) * 4 / 3:.0f}"'
+    head = (
+        f'<svg class="ttkit-chart" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} '
+        f'width="{float(box[1]) * 4 / 3:.0f}"'
+    )
     head += ' xmlns="http://www.w3.org/2000/svg" role="img" stroke-linejoin="round">'
-    return f"{head}<title>{escape(chart.title)}</title><desc>{escape(text)}</desc>" + re.sub(r"\s*<[^>]*>\n*", _shorter, body[1])
+    return f"{head}<title>{escape(chart.title)}</title><desc>{escape(text)}</desc>" + re.sub(
+        r"\s*<[^>]*>\n*", _shorter, body[1]
+    )
 
 
 def _shorter(tag: re.Match[str]) -> str:
-    """Return a tag with the page's variables, without what no page needs: third decimals, ids of groups."""
-    text = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0])
-    text = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"| ?font-family: [^;]*;', "", text)
+    """Return a tag with the page's variables, without what no page needs: third decimals, ids of
+    groups.
+    """
+    text = re.sub(
+        r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0]
+    )
+    text = re.sub(
+        r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"| ?font-family: [^;]*;', "", text
+    )
     text = re.sub(r"\s+(?=[LCQz/])|(?<=[MLCQz:;])\s+|\s+$", "", re.sub(r"\s+", " ", text))
     return re.sub(r"#[0-9a-f]{6}", lambda colour: PAGE.get(colour[0], colour[0]), text)
 
 
 def entitle(ax: Any, title: str, samples: Mapping[str, tuple[Any, str]] | None = None) -> None:
     """Set a title; below it, above the Axes, a legend of samples (colour, hatch)."""
-    ax.set_title("\n".join(fill(line, 90) for line in title.split("\n")), pad=24 if samples else None)
+    ax.set_title(
+        "\n".join(fill(line, 90) for line in title.split("\n")), pad=24 if samples else None
+    )
     if samples:
         from matplotlib.patches import Patch
 
-        handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.5, label=name) for name, (colour, hatch) in samples.items()]
+        handles = [
+            Patch(facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.5, label=name)
+            for name, (colour, hatch) in samples.items()
+        ]
         ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0.2)
 
 
 def lanes(ax: Any, names: Sequence[str], end: float) -> None:
-    """Set up horizontal lanes, the first on top, on an axis from 0 to `end`; what stays empty is grey."""
+    """Set up horizontal lanes, the first on top, on an axis from 0 to `end`; what stays empty is
+    grey.
+    """
     ax.barh(range(len(names)), end, 0.8, color=EMPTY)
     ax.set_yticks(range(len(names)), names)
     ax.tick_params(axis="y", length=0)
@@ -121,7 +143,14 @@ def lanes(ax: Any, names: Sequence[str], end: float) -> None:
     ax.set_axisbelow(True)
 
 
-def bars(ax: Any, lane: float, spans: Sequence[tuple[float, float]], colour: Any, hatch: str = "", many: bool = False) -> None:
+def bars(
+    ax: Any,
+    lane: float,
+    spans: Sequence[tuple[float, float]],
+    colour: Any,
+    hatch: str = "",
+    many: bool = False,
+) -> None:
     """Draw bars (start, end) in a lane as one shape, `many` of them as a bitmap without rims."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -133,14 +162,22 @@ def bars(ax: Any, lane: float, spans: Sequence[tuple[float, float]], colour: Any
             corners += [(start, low), (start, high), (end, high), (end, low), (start, low)]
         codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(spans)
         rim = 0 if many else 0.5
-        look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": rim, "rasterized": many}
+        look = {
+            "facecolor": colour,
+            "hatch": hatch,
+            "edgecolor": "black",
+            "linewidth": rim,
+            "rasterized": many,
+        }
         ax.add_artist(PathPatch(Path(corners, codes), **look))
 
 
 def write(ax: Any, x: float, y: float, text: str, plate: Any = None) -> None:
     """Write small letters into the middle of a bar; a plate keeps them readable on a hatch."""
     box = plate and {"facecolor": plate, "edgecolor": "none", "pad": 1}
-    ax.text(x, y, text, size=SMALL, color="black", ha="center", va="center", linespacing=1.0, bbox=box)
+    ax.text(
+        x, y, text, size=SMALL, color="black", ha="center", va="center", linespacing=1.0, bbox=box
+    )
 
 
 def fits(ax: Any, text: str, width: float, end: float) -> bool:

@@ -37,13 +37,25 @@ class Curves(Chart):
     digits: int = 3
 
     def __repr__(self) -> str:
-        return "\n".join([self.title, *(f"  {name}: {self._in_words(points)}" for name, points in self.curves.items())])
+        return "\n".join(
+            [
+                self.title,
+                *(f"  {name}: {self._in_words(points)}" for name, points in self.curves.items()),
+            ]
+        )
 
     def _in_words(self, points: Points) -> str:
         """Up to five points, evenly spread, and between which values all of them lie."""
         last, values = len(points) - 1, [y for _, y in points if math.isfinite(y)]
-        shown = [points[i] for i in sorted({round(last * part / 4) for part in range(5)})] if points else []
-        text = ", ".join(f"{y:.{self.digits}g} at {self.across} {x:g}" for x, y in shown) or "nothing yet"
+        shown = (
+            [points[i] for i in sorted({round(last * part / 4) for part in range(5)})]
+            if points
+            else []
+        )
+        text = (
+            ", ".join(f"{y:.{self.digits}g} at {self.across} {x:g}" for x, y in shown)
+            or "nothing yet"
+        )
         if values and len(points) > len(shown):
             low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
             text += f"; all from {low} to {high}"

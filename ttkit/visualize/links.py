@@ -16,7 +16,9 @@ MOST, KINDS = 16, 8  # ways with a bar of their own, and bars for the others
 
 @dataclass(frozen=True)
 class LinkUse:
-    """What a chip sends to one that it is linked to: bytes in all, and the steps with a transfer."""
+    """What a chip sends to one that it is linked to: bytes in all, and the steps with a
+    transfer.
+    """
 
     source: int
     destination: int
@@ -40,7 +42,10 @@ def link_use(plan: Plan) -> list[LinkUse]:
             steps[t.source, t.destination].add(number)
     uses = [LinkUse(*pair, sizes[pair], tuple(sorted(busy))) for pair, busy in steps.items()]
     place = plan.topology.place
-    return sorted(uses, key=lambda use: (-use.bytes, -len(use.steps), place[use.source], place[use.destination]))
+    return sorted(
+        uses,
+        key=lambda use: (-use.bytes, -len(use.steps), place[use.source], place[use.destination]),
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,9 @@ class LinkChart(Chart):
     foot: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return "\n".join([self.title, *(f"{bar.name}: {bar.words}" for bar in self.bars), *self.foot])
+        return "\n".join(
+            [self.title, *(f"{bar.name}: {bar.words}" for bar in self.bars), *self.foot]
+        )
 
     @property
     def height(self) -> float:
@@ -76,7 +83,9 @@ class LinkChart(Chart):
         drawn = ax.barh(range(len(names)), sizes, 0.7, color=colours)
         ax.bar_label(drawn, [bar.words for bar in self.bars], padding=5)
         ax.set_yticks(range(len(names)), names)
-        ax.set(xlim=(0, 1.5 * max(sizes, default=1)), ylim=(max(len(names), 1) - 0.5, -0.5), xticks=[])
+        ax.set(
+            xlim=(0, 1.5 * max(sizes, default=1)), ylim=(max(len(names), 1) - 0.5, -0.5), xticks=[]
+        )
         ax.set_xlabel("\n".join(self.foot), loc="left")
         entitle(ax, self.title)
 
@@ -96,16 +105,29 @@ def link_chart(plan: Plan) -> LinkChart:
     busy = [use for use in uses if use.bytes]
     same = itertools.groupby(busy[MOST:], key=lambda use: (use.bytes, len(use.steps)))
     rest = [(nbytes, count, len(list(group))) for (nbytes, count), group in same]
-    bars = [Bar(f"{use.source} → {use.destination}", use.bytes, _words(use.bytes, len(use.steps), steps)) for use in busy[:MOST]]
-    bars += [Bar(f"{n} more", nbytes, f"{_words(nbytes, count, steps)}{' each' * (n > 1)}", True) for nbytes, count, n in rest[:KINDS]]
+    bars = [
+        Bar(
+            f"{use.source} → {use.destination}", use.bytes, _words(use.bytes, len(use.steps), steps)
+        )
+        for use in busy[:MOST]
+    ]
+    bars += [
+        Bar(f"{n} more", nbytes, f"{_words(nbytes, count, steps)}{' each' * (n > 1)}", True)
+        for nbytes, count, n in rest[:KINDS]
+    ]
     foot = []
     if busy:
         first, equal = busy[0], sum(use.bytes == busy[0].bytes for use in busy) - 1
         numbers = f"step{'s' * (len(first.steps) != 1)} {ranges(first.steps)}"
         others = f"; as many over {equal} other{'s' * (equal != 1)}" * bool(equal)
-        foot.append(f"Busiest: from chip {first.source} to chip {first.destination}, {size_text(first.bytes)} in {numbers}{others}.")
+        foot.append(
+            f"Busiest: from chip {first.source} to chip {first.destination}, "
+            f"{size_text(first.bytes)} in {numbers}{others}."
+        )
     if rest[KINDS:]:
-        foot.append(f"{sum(n for _, _, n in rest[KINDS:])} more carry {size_text(rest[KINDS][0])} or less.")
+        foot.append(
+            f"{sum(n for _, _, n in rest[KINDS:])} more carry {size_text(rest[KINDS][0])} or less."
+        )
     if idle := len(uses) - len(busy):
         foot.append(f"{idle} way{'s' * (idle != 1)} carr{'ies' if idle == 1 else 'y'} nothing.")
     return LinkChart(f"{title_of(plan)} · bytes from chip to chip", tuple(bars), tuple(foot))

@@ -15,7 +15,10 @@ NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not kn
 
 @dataclass(frozen=True, repr=False)
 class MemoryReport(Chart):
-    """DRAM of the chips of a mesh, in bytes: `used[device]`, and the `total` that each has; NaN on a card."""
+    """DRAM of the chips of a mesh, in bytes:
+
+    `used[device]`, and the `total` that each has; NaN on a card.
+    """
 
     mesh: str
     total: float
@@ -33,9 +36,23 @@ class MemoryReport(Chart):
 
     def __repr__(self) -> str:
         if not self.known:
-            return f"DRAM of {self.mesh}: bytes in use are not known on a card; ttnn.dump_device_memory_state(device) writes reports"
-        head = f"DRAM of {self.mesh}: {self.total:,} bytes a chip\n{'device':>8} {'used':>16} {'free':>16}"
-        return "\n".join([head, *(f"{device:>8} {used:>16,} {self.total - used:>16,}" for device, used in self.used.items())])
+            return (
+                f"DRAM of {self.mesh}: bytes in use are not known on a card; "
+                "ttnn.dump_device_memory_state(device) writes reports"
+            )
+        head = (
+            f"DRAM of {self.mesh}: {self.total:,} bytes a chip\n{'device':>8} {'used':>16} "
+            f"{'free':>16}"
+        )
+        return "\n".join(
+            [
+                head,
+                *(
+                    f"{device:>8} {used:>16,} {self.total - used:>16,}"
+                    for device, used in self.used.items()
+                ),
+            ]
+        )
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -56,7 +73,9 @@ class MemoryReport(Chart):
             return
         used = list(self.used.values())
         drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
-        ax.bar_label(drawn, [short(nbytes, "B") for nbytes in used], padding=2, rotation=90 * (len(used) > 8))
+        ax.bar_label(
+            drawn, [short(nbytes, "B") for nbytes in used], padding=2, rotation=90 * (len(used) > 8)
+        )
         ax.set_xticks(range(len(used)), list(self.used))
         ax.set_xlabel("device")
         ax.yaxis.set_major_formatter(lambda nbytes, _: short(nbytes, "B"))
@@ -68,9 +87,11 @@ class MemoryReport(Chart):
 
 
 def memory(mesh: Any) -> MemoryReport:
-    """How many bytes of DRAM are in use on each chip of a mesh, tile padding included, by all tensors on these chips.
+    """How many bytes of DRAM are in use on each chip of a mesh, tile padding included, by all
+    tensors on these chips.
 
-    Only the simulator counts them. On a card every number is NaN, so that what asks for them still runs, and the report says so.
+    Only the simulator counts them. On a card every number is NaN, so that what asks for them still
+    runs, and the report says so.
 
     Example:
         >>> from ttkit import ttnn
@@ -83,4 +104,8 @@ def memory(mesh: Any) -> MemoryReport:
     from ttkit.sim.memory import bytes_in_use
 
     used = bytes_in_use()
-    return MemoryReport(repr(mesh), mesh.system.chip.dram_bytes, {device: used[device] for device in mesh.get_device_ids()})
+    return MemoryReport(
+        repr(mesh),
+        mesh.system.chip.dram_bytes,
+        {device: used[device] for device in mesh.get_device_ids()},
+    )

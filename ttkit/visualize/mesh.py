@@ -13,7 +13,8 @@ from ttkit.visualize.placement import Coordinate, grid_of, ids_at
 CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
 GAP, NARROW_GAP, EDGE = 36, 24, 26
 WIRE_STEP, WRAP_STEP = 5, 3  # between the lines of one pair of chips
-TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15  # heights: the title, the host's label, a board's margin, a line under the picture
+# heights: the title, the host's label, a board's margin, a line under the picture
+TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15
 UNKNOWN = -1  # a host rank that is not known
 LONGEST = 8  # a line of more chips is folded
 
@@ -37,7 +38,8 @@ class MeshPicture:
     columns: int
     devices: tuple[int, ...]  # ids, row by row; none for a tensor on the host
     wires: tuple[Wire, ...]
-    boards: tuple[tuple[Coordinate, ...], ...]  # boards of several chips whose chips stand side by side
+    # boards of several chips whose chips stand side by side
+    boards: tuple[tuple[Coordinate, ...], ...]
     links_known: bool
     shape: Coordinate = ()  # the mesh's own shape where it is not rows x columns
     fold: int = 0  # a long line is drawn in rows of so many chips, there and back
@@ -64,28 +66,46 @@ class MeshPicture:
 
     def straight(self, wire: Wire) -> bool:
         """True where the two chips are drawn next to each other."""
-        return sum(abs(x - y) for x, y in zip(self.spot(wire.a), self.spot(wire.b), strict=True)) == 1
+        return (
+            sum(abs(x - y) for x, y in zip(self.spot(wire.a), self.spot(wire.b), strict=True)) == 1
+        )
 
     @property
     def drawn(self) -> Coordinate:
         """Rows and columns as drawn."""
-        return (-(-self.rows * self.columns // self.fold), self.fold) if self.fold else (self.rows, self.columns)
+        return (
+            (-(-self.rows * self.columns // self.fold), self.fold)
+            if self.fold
+            else (self.rows, self.columns)
+        )
 
 
 def mesh_picture(mesh: Any) -> MeshPicture:
-    """The data of a mesh's picture; cables are known where the mesh knows its system, as on the simulator."""
+    """The data of a mesh's picture; cables are known where the mesh knows its system, as on the
+    simulator.
+    """
     shape = tuple(mesh.shape)
     title = f"{'x'.join(map(str, shape))} mesh"
-    return replace(picture_of(title, shape, chips_of(mesh), getattr(mesh, "system", None)), hosts=hosts_of(mesh))
+    return replace(
+        picture_of(title, shape, chips_of(mesh), getattr(mesh, "system", None)),
+        hosts=hosts_of(mesh),
+    )
 
 
 def chips_of(mesh: Any) -> tuple[int, ...]:
-    """The device ids of a mesh, row by row; chips of other ranks have numbers that only this process uses."""
-    return tuple(getattr(mesh, "chips", None) or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values())))
+    """The device ids of a mesh, row by row; chips of other ranks have numbers that only this
+    process uses.
+    """
+    return tuple(
+        getattr(mesh, "chips", None)
+        or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
+    )
 
 
 def hosts_of(mesh: Any) -> tuple[int | None, ...]:
-    """The host rank of each chip that another rank drives, UNKNOWN on a card, which does not say; empty where there is none."""
+    """The host rank of each chip that another rank drives, UNKNOWN on a card, which does not
+    say; empty where there is none.
+    """
     grid = getattr(mesh, "grid", None)
     if grid is None:
         ids = list(ids_at(mesh).values())
@@ -98,7 +118,12 @@ def hosts_of(mesh: Any) -> tuple[int | None, ...]:
 def system_picture(system: Any) -> MeshPicture:
     """The data of a whole machine's picture."""
     rows, columns = system.shape
-    return picture_of(f"{system.name}: {rows}x{columns} chips", (rows, columns), tuple(itertools.chain(*system.ids)), system)
+    return picture_of(
+        f"{system.name}: {rows}x{columns} chips",
+        (rows, columns),
+        tuple(itertools.chain(*system.ids)),
+        system,
+    )
 
 
 def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: Any) -> MeshPicture:
@@ -111,10 +136,18 @@ def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: 
         wires = _wires(where, system.linked, system.links_per_pair)
         for chips in system.boards:
             places = tuple(where[d] for d in chips if d in where)
-            if len(places) == len(chips) == 2 and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1:
+            if (
+                len(places) == len(chips) == 2
+                and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1
+            ):
                 boards.append(places)
     own = shape if shape != (rows, columns) else ()
-    return _folded(MeshPicture(title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own), LONGEST)
+    return _folded(
+        MeshPicture(
+            title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own
+        ),
+        LONGEST,
+    )
 
 
 def topology_picture(title: str, topology: Any, longest: int) -> MeshPicture:
@@ -122,10 +155,14 @@ def topology_picture(title: str, topology: Any, longest: int) -> MeshPicture:
     where = {chip: topology.coordinate(chip) for chip in topology.chips}
     rows, columns = topology.shape
     wires = _wires(where, topology.joined, topology.links)
-    return _folded(MeshPicture(title, rows, columns, topology.chips, tuple(wires), (), True), longest)
+    return _folded(
+        MeshPicture(title, rows, columns, topology.chips, tuple(wires), (), True), longest
+    )
 
 
-def _wires(where: Mapping[int, Coordinate], joined: Callable[[int, int], bool], links: int) -> list[Wire]:
+def _wires(
+    where: Mapping[int, Coordinate], joined: Callable[[int, int], bool], links: int
+) -> list[Wire]:
     wires = []
     for a, b in itertools.combinations(where, 2):
         if joined(a, b):
@@ -139,15 +176,19 @@ def _folded(picture: MeshPicture, longest: int) -> MeshPicture:
         return picture
     folds = [replace(picture, fold=n) for n in range(longest, 3, -1)]
 
-    def crooked(p: MeshPicture) -> tuple[int, int]:  # cables that go across and down at once, then those that are not straight
+    # cables that go across and down at once, then those that are not straight
+    def crooked(p: MeshPicture) -> tuple[int, int]:
         ends = [(p.spot(w.a), p.spot(w.b)) for w in p.wires]
-        return sum(a[0] != b[0] and a[1] != b[1] for a, b in ends), sum(not p.straight(w) for w in p.wires)
+        return sum(a[0] != b[0] and a[1] != b[1] for a, b in ends), sum(
+            not p.straight(w) for w in p.wires
+        )
 
     return min(folds, key=crooked)
 
 
 class MeshDrawing:
-    """The frame that mesh and tensor pictures share: title, host, boards, cables; the caller fills the chips.
+    """The frame that mesh and tensor pictures share: title, host, boards, cables; the caller
+    fills the chips.
 
     Args:
         width, height: of a chip; None takes what suits the number of columns.
@@ -185,18 +226,32 @@ class MeshDrawing:
         self.above, self.beside = self._room_for_curves(picture, curves)
         frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * self.edge + self.beside
         self.above += BOARD * bool(picture.boards)
-        frame_h = self.top - TITLE + self.above + rows * height + (rows - 1) * self.gap_y + self.edge
+        frame_h = (
+            self.top - TITLE + self.above + rows * height + (rows - 1) * self.gap_y + self.edge
+        )
         title = title or picture.title
         notes_w = max((width_of(sentence, 11) for sentence in (*foot, alarm)), default=0) + 8
         total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
         under = [line for sentence in foot for line in wrap(sentence, total_w - 6, 11, 4)]
         alarms = wrap(alarm, total_w - 20, 11, 6) if alarm else []
-        self.drawing = Drawing(total_w, TITLE + frame_h + 8 + FOOT * len(under) + alarm_height(alarms), title)
+        self.drawing = Drawing(
+            total_w, TITLE + frame_h + 8 + FOOT * len(under) + alarm_height(alarms), title
+        )
         self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)
         self.drawing.box(1, TITLE, frame_w, frame_h, edge="var(--frame)", round=12)
-        self.drawing.words(12, TITLE + 15, host * (not tight), size=11, colour="var(--soft)", anchor="start")
+        self.drawing.words(
+            12, TITLE + 15, host * (not tight), size=11, colour="var(--soft)", anchor="start"
+        )
         draw_alarm(self.drawing, TITLE + frame_h + 8, alarms)
-        self.drawing.lines(3, TITLE + frame_h + 17 + alarm_height(alarms), under, size=11, step=FOOT, colour="var(--soft)", anchor="start")
+        self.drawing.lines(
+            3,
+            TITLE + frame_h + 17 + alarm_height(alarms),
+            under,
+            size=11,
+            step=FOOT,
+            colour="var(--soft)",
+            anchor="start",
+        )
         for places in picture.boards:
             self._board(places)
         for cable in picture.wires:
@@ -204,16 +259,22 @@ class MeshDrawing:
 
     @staticmethod
     def _room_for_curves(picture: MeshPicture, more: tuple[float, float]) -> tuple[float, float]:
-        """Room above a lone row and right of a lone column, and above the first and right of the last of several."""
+        """Room above a lone row and right of a lone column, and above the first and right of the
+        last of several.
+        """
         rows, columns = picture.drawn
-        curved = [(picture.spot(w.a), picture.spot(w.b)) for w in picture.wires if not picture.straight(w)]
+        curved = [
+            (picture.spot(w.a), picture.spot(w.b)) for w in picture.wires if not picture.straight(w)
+        ]
         above = (more[0] + (26 if rows == 1 else 12)) * any(a[0] == b[0] for a, b in curved)
         return above, (more[1] + (26 if columns == 1 else 8)) * any(a[1] == b[1] for a, b in curved)
 
     def corner(self, place: Coordinate) -> tuple[float, float]:
         """Left and top of the chip at a place."""
         row, column = self.picture.spot(place)
-        return 1 + self.edge + column * (self.w + self.gap_x), self.top + self.above + row * (self.h + self.gap_y)
+        return 1 + self.edge + column * (self.w + self.gap_x), self.top + self.above + row * (
+            self.h + self.gap_y
+        )
 
     def fill(self, draw: Callable[[int, float, float], None]) -> Drawing:
         """Call `draw(index, left, top)` for each chip, and return the finished drawing."""
@@ -224,20 +285,28 @@ class MeshDrawing:
     def _board(self, places: Sequence[Coordinate]) -> None:
         corners = [self.corner(p) for p in places]
         x, y = min(c[0] for c in corners) - BOARD, min(c[1] for c in corners) - BOARD
-        w, h = max(c[0] for c in corners) + self.w + BOARD - x, max(c[1] for c in corners) + self.h + BOARD - y
+        w, h = (
+            max(c[0] for c in corners) + self.w + BOARD - x,
+            max(c[1] for c in corners) + self.h + BOARD - y,
+        )
         self.drawing.box(x, y, w, h, edge="var(--frame)", round=10, dash="3 3")
 
     def _wire(self, wire: Wire, colour: str) -> None:
         first, last = sorted((wire.a, wire.b), key=self.picture.spot)
         for i in range(wire.links):
-            start, end, lift = self.course(first, last, (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP)
+            start, end, lift = self.course(
+                first, last, (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP
+            )
             if lift is None:
                 self.drawing.line(*start, *end, colour=colour or "var(--wire)")
             else:
                 self.drawing.arc(start, end, lift, colour=colour or "var(--wrap)")
 
-    def course(self, a: Coordinate, b: Coordinate, off: float, out: float) -> tuple[Point, Point, Point | None]:
-        """Where a cable from place `a` to place `b` is drawn: both ends and, if it is a curve, the lift of its arc.
+    def course(
+        self, a: Coordinate, b: Coordinate, off: float, out: float
+    ) -> tuple[Point, Point, Point | None]:
+        """Where a cable from place `a` to place `b` is drawn: both ends and, if it is a curve,
+        the lift of its arc.
 
         Args:
             off: how far a straight line is moved down or to the right.
@@ -258,7 +327,11 @@ class MeshDrawing:
             return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise - out)
         if c1 == c2:  # right of the column
             rise = 12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x
-            return (x1 + self.w, y1 + self.h * 0.8 - out), (x2 + self.w, y2 + self.h * 0.2 + out), (rise + out, 0)
+            return (
+                (x1 + self.w, y1 + self.h * 0.8 - out),
+                (x2 + self.w, y2 + self.h * 0.2 + out),
+                (rise + out, 0),
+            )
         return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0)
 
 
@@ -281,8 +354,14 @@ def cable_notes(picture: MeshPicture) -> list[str]:
     notes = []
     links = sorted({wire.links for wire in picture.wires})
     if links:
-        each = "Each line is an ethernet link" + (f", {links[0]} for each pair of cabled chips." if len(links) == 1 else ".")
-        curves = " Curves lead to chips that are not drawn next to each other." if not all(map(picture.straight, picture.wires)) else ""
+        each = "Each line is an ethernet link" + (
+            f", {links[0]} for each pair of cabled chips." if len(links) == 1 else "."
+        )
+        curves = (
+            " Curves lead to chips that are not drawn next to each other."
+            if not all(map(picture.straight, picture.wires))
+            else ""
+        )
         notes.append(each + curves)
     elif len(picture.devices) > 1:
         notes.append("No two of these chips are cabled.")
@@ -301,9 +380,24 @@ def draw_mesh(picture: MeshPicture) -> Drawing:
 
     def chip(index: int, x: float, y: float) -> None:
         away = picture.hosts[index] if picture.hosts else None
-        name = f"device {picture.devices[index]}" if away is None else "another rank's" if away == UNKNOWN else f"on host {away}"
-        frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)" if away is None else "none", dash="" if away is None else "3 3")
+        name = (
+            f"device {picture.devices[index]}"
+            if away is None
+            else "another rank's"
+            if away == UNKNOWN
+            else f"on host {away}"
+        )
+        frame.drawing.box(
+            x,
+            y,
+            frame.w,
+            frame.h,
+            fill="var(--chip)" if away is None else "none",
+            dash="" if away is None else "3 3",
+        )
         frame.drawing.words(x + frame.w / 2, y + 25, name, size=14, bold=away is None)
-        frame.drawing.words(x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)")
+        frame.drawing.words(
+            x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)"
+        )
 
     return frame.fill(chip)

@@ -1,4 +1,6 @@
-"""What pictures of plans show: the chunks on each chip after each step, and what is sent over which cable."""
+"""What pictures of plans show: the chunks on each chip after each step, and what is sent over
+which cable.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LONGEST = 6  # chips in a line that is not folded: they are wider here than in t
 
 @dataclass(frozen=True)
 class Held:
-    """A chunk on a chip: with the contributions of `parts` chips out of the `of` of a finished sum, or a copy (1 of 1)."""
+    """A chunk on a chip: with the contributions of `parts` chips out of the `of` of a finished
+    sum, or a copy (1 of 1).
+    """
 
     chunk: int
     parts: int
@@ -28,7 +32,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Arrow:
-    """The messages of a step from one chip to another; `wrong` says why they cannot be sent, "" if they can."""
+    """The messages of a step from one chip to another;
+
+    `wrong` says why they cannot be sent, "" if they can.
+    """
 
     source: int
     destination: int
@@ -57,10 +64,9 @@ class StepPicture:
 
     Args:
         number: of the step; 0 is the moment before the first.
-        slots: for each chip the chunks that have a place in it: all that it holds at some time or should hold at the end.
-        held: for each chip what it holds.
-        problem: what `plan.validate()` says, "" for a good plan.
-        wrong: this is the step that it names.
+        slots: for each chip the chunks that have a place in it: all that it holds at some time or
+        should hold at the end. held: for each chip what it holds. problem: what `plan.validate()`
+        says, "" for a good plan. wrong: this is the step that it names.
     """
 
     plan: Plan
@@ -103,12 +109,19 @@ def size_text(nbytes: float) -> str:
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if nbytes >= size:
             amount = nbytes / size
-            return f"{amount:.0f} {unit}" if amount >= 100 or amount == int(amount) else f"{amount:.3g} {unit}"
+            return (
+                f"{amount:.0f} {unit}"
+                if amount >= 100 or amount == int(amount)
+                else f"{amount:.3g} {unit}"
+            )
     return f"{nbytes:g} B"
 
 
 def problem_of(plan: Plan) -> tuple[str, int]:
-    """What `plan.validate()` says and the number of the step that it names; ("", 0) for a good plan."""
+    """What `plan.validate()` says and the number of the step that it names;
+
+    ("", 0) for a good plan.
+    """
     try:
         plan.validate()
     except TTKitError as error:
@@ -119,7 +132,9 @@ def problem_of(plan: Plan) -> tuple[str, int]:
 
 
 def step_pictures(plan: Plan) -> list[StepPicture]:
-    """The data of the pictures of all moments: before the first step, and after each; those of a bad plan too."""
+    """The data of the pictures of all moments: before the first step, and after each; those of a
+    bad plan too.
+    """
     states = list(_states(plan))
     ever: dict[int, set[int]] = {chip: set(plan.goal(chip)) for chip in plan.topology.chips}
     for state in (states[0], states[-1]):  # nothing that is held is ever dropped
@@ -133,11 +148,18 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
     for number, state in enumerate(states):
         before = states[number - 1] if number else state
         held = {
-            chip: tuple(Held(c, len(parts) if whole > 1 else 1, whole, before[chip].get(c) != parts) for c, parts in sorted(chunks.items()))
+            chip: tuple(
+                Held(c, len(parts) if whole > 1 else 1, whole, before[chip].get(c) != parts)
+                for c, parts in sorted(chunks.items())
+            )
             for chip, chunks in state.items()
         }
         arrows = tuple(_arrows(plan, number, before)) if number else ()
-        pictures.append(StepPicture(plan, number, mesh, slots, held, arrows, problem, bool(problem) and number == where))
+        pictures.append(
+            StepPicture(
+                plan, number, mesh, slots, held, arrows, problem, bool(problem) and number == where
+            )
+        )
     return pictures
 
 
@@ -152,7 +174,9 @@ def _states(plan: Plan) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
         yield from itertools.repeat(state, left)
 
 
-def _arrows(plan: Plan, number: int, before: dict[int, dict[int, frozenset[int]]]) -> Iterator[Arrow]:
+def _arrows(
+    plan: Plan, number: int, before: dict[int, dict[int, frozenset[int]]]
+) -> Iterator[Arrow]:
     ways: dict[tuple[int, int, str], list[Transfer]] = {}
     for t in plan.steps[number - 1]:
         if not plan.topology.joined(t.source, t.destination):
@@ -181,10 +205,19 @@ def step_text(picture: StepPicture) -> str:
     lines = [f"{title_of(picture.plan)} · {picture.caption}"]
     for arrow in picture.arrows:
         sign, wrong = "+> " if arrow.reduce else "-> ", f" ({arrow.wrong})" if arrow.wrong else ""
-        lines.append(f"{arrow.source} {sign}{arrow.destination}: {size_text(arrow.bytes)}, chunks {ranges(arrow.chunks)}{wrong}")
+        lines.append(
+            f"{arrow.source} {sign}{arrow.destination}: {size_text(arrow.bytes)}, "
+            f"chunks {ranges(arrow.chunks)}{wrong}"
+        )
     for chip, held in picture.held.items():
-        shares = itertools.groupby(sorted(held, key=lambda one: (one.parts, one.chunk)), key=lambda one: (one.parts, one.of))
-        texts = [ranges([one.chunk for one in ones]) + (f" ({parts} of {of} parts)" if of > 1 else "") for (parts, of), ones in shares]
+        shares = itertools.groupby(
+            sorted(held, key=lambda one: (one.parts, one.chunk)),
+            key=lambda one: (one.parts, one.of),
+        )
+        texts = [
+            ranges([one.chunk for one in ones]) + (f" ({parts} of {of} parts)" if of > 1 else "")
+            for (parts, of), ones in shares
+        ]
         lines.append(f"device {chip} holds {'; '.join(texts) or 'nothing'}")
     return "\n".join([*lines, *([picture.problem] if picture.problem else [])])
 

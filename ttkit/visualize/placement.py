@@ -41,8 +41,8 @@ class Cell:
 class Placed:
     """A tensor over a mesh: the whole shape and one cell for each place.
 
-    `unequal` are the groups whose chips should hold copies of one slice but hold different values: partial results.
-    """
+    `unequal` are the groups whose chips should hold copies of one slice but hold different values:
+    partial results."""
 
     mesh_shape: Coordinate
     whole: tuple[int, ...]
@@ -77,8 +77,12 @@ def grid_of(shape: Coordinate) -> tuple[int, int]:
 
 
 def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
-    """Mesh places in the order in which a distribution fills them: its corner where it fits, else row by row."""
-    if len(distribution) == len(mesh) and all(d <= m for d, m in zip(distribution, mesh, strict=True)):
+    """Mesh places in the order in which a distribution fills them: its corner where it fits,
+    else row by row.
+    """
+    if len(distribution) == len(mesh) and all(
+        d <= m for d, m in zip(distribution, mesh, strict=True)
+    ):
         return list(itertools.product(*map(range, distribution)))
     return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
 
@@ -90,15 +94,31 @@ def mesh_shape_of(tensor: Any) -> Coordinate:
 
 
 def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
-    """The device id at each place of a mesh in row-major order; None where another rank drives the chip."""
-    coordinate, view, ids = backend.load().MeshCoordinate, mesh.get_view(), iter(mesh.get_device_ids())
+    """The device id at each place of a mesh in row-major order;
+
+    None where another rank drives the chip.
+    """
+    coordinate, view, ids = (
+        backend.load().MeshCoordinate,
+        mesh.get_view(),
+        iter(mesh.get_device_ids()),
+    )
     places = itertools.product(*map(range, mesh.shape))
-    return {place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places}
+    return {
+        place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places
+    }
 
 
 def shards_of(tensor: Any) -> int:
-    """How many shards a tensor has, on all ranks. The real library is asked for them; the simulator need not gather them first."""
-    return len(tensor.grid.covers) if hasattr(tensor, "grid") else len(backend.load().get_device_tensors(tensor))
+    """How many shards a tensor has, on all ranks.
+
+    The real library is asked for them; the simulator need not gather them first.
+    """
+    return (
+        len(tensor.grid.covers)
+        if hasattr(tensor, "grid")
+        else len(backend.load().get_device_tensors(tensor))
+    )
 
 
 def covered(tensor: Any) -> list[Coordinate]:
@@ -116,8 +136,8 @@ def covered(tensor: Any) -> list[Coordinate]:
 def placed(tensor: Any) -> Placed:
     """Where a tensor's shards lie and which part of the whole each one is, by its placements.
 
-    Unlike the printed table this counts a negative dimension from the end, and follows offsets and any number of axes.
-    """
+    Unlike the printed table this counts a negative dimension from the end, and follows offsets and
+    any number of axes."""
     topology, mesh = tensor.tensor_topology(), tensor.device()
     mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
     distribution = tuple(topology.distribution_shape())
@@ -132,17 +152,25 @@ def placed(tensor: Any) -> Placed:
     whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
 
     places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
-    part_at = dict(zip(places if len(places) == len(parts) else filled(distribution, mesh_shape), parts))
+    part_at = dict(
+        zip(places if len(places) == len(parts) else filled(distribution, mesh_shape), parts)
+    )
     groups: dict[Ranges, int] = {}
     found: dict[Coordinate, Cell] = {}
     for place in places:
         ranges = _ranges(part_at.get(place), distribution, axes, shape)
-        found[place] = Cell(place, ids.get(place), ranges, groups.setdefault(ranges, len(groups)), shape)
+        found[place] = Cell(
+            place, ids.get(place), ranges, groups.setdefault(ranges, len(groups)), shape
+        )
     cells = tuple(found.get(c) or Cell(c, ids.get(c)) for c in everywhere)
-    return Placed(mesh_shape, whole, cells, len(groups), _unequal(tensor, [found[p].group for p in places]))
+    return Placed(
+        mesh_shape, whole, cells, len(groups), _unequal(tensor, [found[p].group for p in places])
+    )
 
 
-def _ranges(part: Coordinate | None, distribution: Coordinate, axes: list[list[int]], shape: Coordinate) -> Ranges:
+def _ranges(
+    part: Coordinate | None, distribution: Coordinate, axes: list[list[int]], shape: Coordinate
+) -> Ranges:
     ranges = []
     for size, along in zip(shape, axes):
         at = 0
@@ -153,7 +181,10 @@ def _ranges(part: Coordinate | None, distribution: Coordinate, axes: list[list[i
 
 
 def _unequal(tensor: Any, groups: list[int | None]) -> frozenset[int]:
-    """Groups of which two shards differ. Only the simulator is asked: on a card this would read back the whole tensor."""
+    """Groups of which two shards differ.
+
+    Only the simulator is asked: on a card this would read back the whole tensor.
+    """
     if not hasattr(tensor, "shards") or len(set(groups)) == len(groups):
         return frozenset()
     import numpy as np
@@ -161,11 +192,19 @@ def _unequal(tensor: Any, groups: list[int | None]) -> frozenset[int]:
     first: dict[int | None, Any] = {}
     different, read = set(), 0
     local = set(tensor.grid.coords)
-    for group, shard in zip((g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local), tensor.shards()):
+    for group, shard in zip(
+        (g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local), tensor.shards()
+    ):
         other = first.setdefault(group, shard)
-        if group is None or group in different or other.__array_interface__["data"] == shard.__array_interface__["data"]:
+        if (
+            group is None
+            or group in different
+            or other.__array_interface__["data"] == shard.__array_interface__["data"]
+        ):
             continue
         read += shard.nbytes
-        if read <= READ_AT_MOST and not np.array_equal(other, shard, equal_nan=shard.dtype.kind == "f"):
+        if read <= READ_AT_MOST and not np.array_equal(
+            other, shard, equal_nan=shard.dtype.kind == "f"
+        ):
             different.add(group)
     return frozenset(different)

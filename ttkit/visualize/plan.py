@@ -1,4 +1,6 @@
-"""Pictures of plans: what each chip holds after a step, and what the step sends over which cable."""
+"""Pictures of plans: what each chip holds after a step, and what the step sends over which
+cable.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from ttkit.plans import Plan
 from ttkit.plans.plan import REDUCES
 from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, Point, tone, width_of
 from ttkit.visualize.mesh import MeshDrawing
-from ttkit.visualize.moments import Arrow, StepPicture, owner, size_text, step_pictures, step_text, title_of
+from ttkit.visualize.moments import (
+    Arrow,
+    StepPicture,
+    owner,
+    size_text,
+    step_pictures,
+    step_text,
+    title_of,
+)
 
 NUMBER = 10  # size of the numbers in the boxes and of the words at the arrows
 COPY, SUM, CABLE = "var(--wire)", "var(--wrap)", "var(--frame)"
@@ -19,7 +29,9 @@ PLUS = 5.5  # half the height of the badge on an arrow
 
 @dataclass(frozen=True)
 class Style:
-    """How big things are: boxes for chunks in so many columns, the gaps between chips, and whether there is room for words."""
+    """How big things are: boxes for chunks in so many columns, the gaps between chips, and
+    whether there is room for words.
+    """
 
     columns: int
     box_w: float
@@ -43,16 +55,38 @@ def style_of(picture: StepPicture, small: bool) -> Style:
     most = max(1, *(len(chunks) for chunks in picture.slots.values()))
     sums = picture.plan.collective in REDUCES
     if small:
-        columns, w, h = (4, 11.0, 11.0) if most <= 8 else (8, 6.0, 6.0) if most <= 64 else (16, 4.0, 4.0)
+        columns, w, h = (
+            (4, 11.0, 11.0) if most <= 8 else (8, 6.0, 6.0) if most <= 64 else (16, 4.0, 4.0)
+        )
         numbers = shares = False
     else:
         numbers, shares = most <= 64, sums and most <= 8 and picture.plan.group_size < 100
-        columns, w, h = (4, 27.0, 31.0 if shares else 24.0) if most <= 8 else (8, 18.0, 15.0) if most <= 64 else (20, 6.0, 6.0)
+        columns, w, h = (
+            (4, 27.0, 31.0 if shares else 24.0)
+            if most <= 8
+            else (8, 18.0, 15.0)
+            if most <= 64
+            else (20, 6.0, 6.0)
+        )
     columns = min(columns, most)
-    name = max(width_of(_name(picture, i, small), NUMBER + 1, bold=True) for i in range(len(picture.mesh.devices)))
+    name = max(
+        width_of(_name(picture, i, small), NUMBER + 1, bold=True)
+        for i in range(len(picture.mesh.devices))
+    )
     width = max(columns * w, name, 0 if small else 100) + (8 if small else 14)
     gap = (18.0, 18.0) if small else (66.0, 50.0)
-    return Style(columns, w, h, -(-most // columns), width, 18 if small else 23, gap, not small, numbers, shares)
+    return Style(
+        columns,
+        w,
+        h,
+        -(-most // columns),
+        width,
+        18 if small else 23,
+        gap,
+        not small,
+        numbers,
+        shares,
+    )
 
 
 def _name(picture: StepPicture, index: int, small: bool) -> str:
@@ -61,7 +95,8 @@ def _name(picture: StepPicture, index: int, small: bool) -> str:
 
 
 def draw_step(plan: Plan, number: int) -> Drawing:
-    """What each chip holds after a step of a plan, and the step's messages on their cables; 0 is the moment before the first.
+    """What each chip holds after a step of a plan, and the step's messages on their cables; 0 is
+    the moment before the first.
 
     Raises:
         TTKitError: no such step.
@@ -76,15 +111,26 @@ def draw_step(plan: Plan, number: int) -> Drawing:
         device 1 holds 0, 1
     """
     if number not in range(len(plan.steps) + 1):
-        fail(f"step {number} of {plan!r}", f"the steps have the numbers 1 to {len(plan.steps)}; 0 is the moment before the first")
+        fail(
+            f"step {number} of {plan!r}",
+            f"the steps have the numbers 1 to {len(plan.steps)}; 0 is the moment before the first",
+        )
     return draw_picture(step_pictures(plan)[number])
 
 
 def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
     """A step, with words; or small, one of many."""
     style = style_of(picture, small)
-    title = (f"step {picture.number} goes wrong" if picture.wrong else picture.caption) if small else f"{title_of(picture.plan)} · {picture.caption}"
-    mesh = replace(picture.mesh, wires=tuple(replace(wire, links=1) for wire in picture.mesh.wires)) if small else picture.mesh
+    title = (
+        (f"step {picture.number} goes wrong" if picture.wrong else picture.caption)
+        if small
+        else f"{title_of(picture.plan)} · {picture.caption}"
+    )
+    mesh = (
+        replace(picture.mesh, wires=tuple(replace(wire, links=1) for wire in picture.mesh.wires))
+        if small
+        else picture.mesh
+    )
     frame = MeshDrawing(
         mesh,
         style.width,
@@ -101,9 +147,13 @@ def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
         x, y = frame.corner(picture.mesh.place(index))
         frame.drawing.box(x, y, frame.w, frame.h, fill="var(--chip)")
         if small:
-            frame.drawing.words(x + 7, y + 13, _name(picture, index, small), size=NUMBER, anchor="start", bold=True)
+            frame.drawing.words(
+                x + 7, y + 13, _name(picture, index, small), size=NUMBER, anchor="start", bold=True
+            )
         else:
-            frame.drawing.words(x + frame.w / 2, y + 15, _name(picture, index, small), size=NUMBER + 1, bold=True)
+            frame.drawing.words(
+                x + frame.w / 2, y + 15, _name(picture, index, small), size=NUMBER + 1, bold=True
+            )
     _draw_boxes(frame, picture, style)
     for arrow in picture.arrows:
         if not arrow.wrong:
@@ -120,12 +170,25 @@ def draw_picture(picture: StepPicture, small: bool = False) -> Drawing:
 def notes(plan: Plan, style: Style) -> list[str]:
     """Sentences that say what the boxes and arrows mean."""
     sums = plan.collective in REDUCES
-    box = "Each box is a chunk, coloured by the chip that it " + ("belongs to" if sums else "comes from")
-    box += f", and fills up with the parts of all {plan.group_size} chips" * sums + "; a rim: new in this step."
+    box = "Each box is a chunk, coloured by the chip that it " + (
+        "belongs to" if sums else "comes from"
+    )
+    box += (
+        f", and fills up with the parts of all {plan.group_size} chips" * sums
+        + "; a rim: new in this step."
+    )
     links = f", over {plan.links} links at once" if plan.links > 1 else ""
     arrow = f"Each arrow is a message over a cable{links}"
     arrow += ": its bytes, and the colours of its chunks" * style.words
-    return [box, arrow + (f"; orange{', with a plus,' * style.words} where the chip adds it to its own." if sums else ".")]
+    return [
+        box,
+        arrow
+        + (
+            f"; orange{', with a plus,' * style.words} where the chip adds it to its own."
+            if sums
+            else "."
+        ),
+    ]
 
 
 def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
@@ -138,7 +201,8 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
     numbers = []
     pad = 1.5 if style.box_w > 8 else 0.5
     w, h = style.box_w - 2 * pad, style.box_h - 2 * pad
-    gap = min(1.2, style.box_w / 10)  # in which the chip is seen between a rim and what it surrounds: on dark pages both are light
+    # in which the chip is seen between a rim and what it surrounds: on dark pages both are light
+    gap = min(1.2, style.box_w / 10)
     for index, chip in enumerate(picture.mesh.devices):
         left, top = frame.corner(picture.mesh.place(index))
         left += (frame.w - style.columns * style.box_w) / 2
@@ -155,16 +219,24 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             full = tall * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
             if one.parts < one.of:
                 paper.append((x + g, y + g, w - 2 * g, tall))
-            fills.setdefault(tone(owner(picture.plan, chunk)), []).append((x + g, y + g + tall - full, w - 2 * g, full))
+            fills.setdefault(tone(owner(picture.plan, chunk)), []).append(
+                (x + g, y + g + tall - full, w - 2 * g, full)
+            )
             if one.new:
                 rims.append((x, y, w, h))
             numbers.append((x + w / 2, y + h / 2 + 3.5, one))
-    frame.drawing.blocks(empty, fill="var(--empty)", edge="var(--frame)", width=0.6 if style.box_w > 8 else 0.3)
+    frame.drawing.blocks(
+        empty, fill="var(--empty)", edge="var(--frame)", width=0.6 if style.box_w > 8 else 0.3
+    )
     frame.drawing.blocks(paper, fill=PAPER, edge="var(--edge)", width=0.6)
     for fill, boxes in fills.items():
         frame.drawing.blocks(boxes, fill=fill)
     rim = 1.8 if style.words and style.box_w > 8 else 1 if style.box_w > 8 else 0.8
-    frame.drawing.blocks([(x - rim / 2, y - rim / 2, w + rim, h + rim) for x, y, w, h in rims], edge="var(--ink)", width=rim)
+    frame.drawing.blocks(
+        [(x - rim / 2, y - rim / 2, w + rim, h + rim) for x, y, w, h in rims],
+        edge="var(--ink)",
+        width=rim,
+    )
     for x, y, one in numbers:
         if style.shares:
             frame.drawing.words(x, y - 6, str(one.chunk), size=NUMBER + 1, colour=INK, bold=True)
@@ -173,18 +245,29 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             frame.drawing.words(x, y, str(one.chunk), size=NUMBER, colour=INK)
 
 
-def _course(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> tuple[Point, Point, Point | None]:
+def _course(
+    frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style
+) -> tuple[Point, Point, Point | None]:
     """Where an arrow is drawn: each way on its own side of the cable."""
     forward, at = picture.forward(arrow), picture.plan.topology.coordinate
     off, out = (8, 9) if style.words else (3.5, 4)
-    return frame.course(at(arrow.source), at(arrow.destination), -off if forward else off, -2 if forward else out)
+    return frame.course(
+        at(arrow.source), at(arrow.destination), -off if forward else off, -2 if forward else out
+    )
 
 
 def _draw_arrow(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> None:
     """An arrow along its cable, the two ways side by side."""
     start, end, lift = _course(frame, picture, arrow, style)
     colour = SUM if arrow.reduce else COPY
-    frame.drawing.arrow(start, end, lift or (0, 0), colour=colour, width=2 if style.words else 1.5, head=8 if style.words else 6)
+    frame.drawing.arrow(
+        start,
+        end,
+        lift or (0, 0),
+        colour=colour,
+        width=2 if style.words else 1.5,
+        head=8 if style.words else 6,
+    )
 
 
 def _draw_label(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> None:
@@ -196,7 +279,14 @@ def _draw_label(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: S
     if abs(x2 - x1) > abs(y2 - y1):
         frame.drawing.words(x, y - 9 if forward else y + 17, text, size=NUMBER, halo=True)
     else:
-        frame.drawing.words(x + (-12 if forward else 12), y + 4, text, size=NUMBER, anchor="end" if forward else "start", halo=True)
+        frame.drawing.words(
+            x + (-12 if forward else 12),
+            y + 4,
+            text,
+            size=NUMBER,
+            anchor="end" if forward else "start",
+            halo=True,
+        )
 
 
 def _badge(drawing: Drawing, picture: StepPicture, arrow: Arrow, x: float, y: float) -> None:
@@ -207,7 +297,9 @@ def _badge(drawing: Drawing, picture: StepPicture, arrow: Arrow, x: float, y: fl
         w = max(w, 2 * PLUS + 1)
     drawing.box(x - w / 2 - 1, y - PLUS - 1, w + 2, 2 * PLUS + 2, fill=INK, edge="none", round=2)
     for i, fill in enumerate(tones):
-        drawing.blocks([(x - w / 2 + i * w / len(tones), y - PLUS, w / len(tones), 2 * PLUS)], fill=fill)
+        drawing.blocks(
+            [(x - w / 2 + i * w / len(tones), y - PLUS, w / len(tones), 2 * PLUS)], fill=fill
+        )
     if arrow.reduce:
         drawing.line(x - 4, y, x + 4, y, colour=INK, width=2)
         drawing.line(x, y - 4, x, y + 4, colour=INK, width=2)
@@ -228,17 +320,25 @@ def _draw_labels(frame: MeshDrawing, picture: StepPicture, style: Style) -> None
         dy = lift[1] if lift else 0
         texts = []
         for arrow in sorted(arrows, key=lambda a: picture.forward(a)):
-            sign = ("→" if picture.forward(arrow) else "←") if dy else ("↓" if picture.forward(arrow) else "↑")
+            sign = (
+                ("→" if picture.forward(arrow) else "←")
+                if dy
+                else ("↓" if picture.forward(arrow) else "↑")
+            )
             texts.append(f"{sign} {'+ ' * arrow.reduce}{size_text(arrow.bytes)}")
         wide = max(width_of(text, NUMBER) for text in texts) + 12
         x, y = (x1 + x2) / 2, (y1 + y2) / 2
         left, top = (x - wide / 2, y - 12 * len(texts) - 5) if dy else (x + 4, y - 7 * len(texts))
-        frame.drawing.box(left, top, wide, 12 * len(texts) + 2, fill="var(--page)", edge="var(--frame)", round=3)
+        frame.drawing.box(
+            left, top, wide, 12 * len(texts) + 2, fill="var(--page)", edge="var(--frame)", round=3
+        )
         frame.drawing.lines(left + 3, top + 10, texts, size=NUMBER, step=12, anchor="start")
 
 
 def _draw_wrong(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: Style) -> None:
-    """What cannot be sent is no arrow: a dashed red line that says why; a chip that is not there has no place for one."""
+    """What cannot be sent is no arrow: a dashed red line that says why; a chip that is not there
+    has no place for one.
+    """
     place = picture.plan.topology.place
     if arrow.source not in place or arrow.destination not in place:
         return

@@ -47,7 +47,11 @@ class SchedulePicture(Chart):
     def title(self) -> str:  # type: ignore[override]
         """Name, size and bubble."""
         real = f", measured {self.measured.bubble_fraction:.1%}" if self.measured else ""
-        found = "does not work" if self.problem else f"bubble {self.modelled.bubble_fraction:.1%} of the time{real}"
+        found = (
+            "does not work"
+            if self.problem
+            else f"bubble {self.modelled.bubble_fraction:.1%} of the time{real}"
+        )
         return f"{self.schedule.title} · {found}"
 
     @property
@@ -63,7 +67,9 @@ class SchedulePicture(Chart):
 
     @property
     def rows(self) -> list[tuple[str, tuple[Slot, ...], str]]:
-        """The lanes: name, what runs, and what stands beside it (bubble, memory, where it stops)."""
+        """The lanes: name, what runs, and what stands beside it (bubble, memory, where it
+        stops).
+        """
         found, peaks = [], self.schedule.peak_activations()
         for stage in range(self.schedule.stages):
             for name, table in ((f"stage {stage}", self.modelled), ("measured", self.measured)):
@@ -77,12 +83,19 @@ class SchedulePicture(Chart):
 
     def __repr__(self) -> str:
         width = max(len(name) for name, _, _ in self.rows)
-        lanes = [f"  {name:<{width}} |{self._row(slots)}| {said}" for name, slots, said in self.rows]
+        lanes = [
+            f"  {name:<{width}} |{self._row(slots)}| {said}" for name, slots, said in self.rows
+        ]
         return "\n".join([self.title, *lanes] + [f"  {self.problem}"] * bool(self.problem))
 
     def _row(self, slots: tuple[Slot, ...]) -> str:
-        """A lane in letters: in each column what the stage does in the middle of it; where columns are too few, # for work."""
-        end, shortest = self.end_s, min(filter(None, map(_lasts, itertools.chain(*self.modelled.slots))), default=0)
+        """A lane in letters: in each column what the stage does in the middle of it; where
+        columns are too few, # for work.
+        """
+        end, shortest = (
+            self.end_s,
+            min(filter(None, map(_lasts, itertools.chain(*self.modelled.slots))), default=0),
+        )
         if not shortest:
             return ""
         units = end / shortest
@@ -90,32 +103,58 @@ class SchedulePicture(Chart):
         middles = [(i + 0.5) * end / columns for i in range(columns)]
         text = ""
         for slot in slots:
-            start, stop = (int(np.searchsorted(middles, time)) for time in (slot.start_s, slot.end_s))
+            start, stop = (
+                int(np.searchsorted(middles, time)) for time in (slot.start_s, slot.end_s)
+            )
             name, room = str(slot.action), stop - max(start, len(text))
-            bar = "#" * room if units > COLUMNS else name.ljust(room, "-") if len(name) < room else slot.action.kind * room
+            bar = (
+                "#" * room
+                if units > COLUMNS
+                else name.ljust(room, "-")
+                if len(name) < room
+                else slot.action.kind * room
+            )
             text = text.ljust(start, ".") + bar
         return text.ljust(columns, ".")
 
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.2 + 0.36 * len(self.rows) + 0.16 * (len(self.problem) // 90 + 1) * bool(self.problem)
+        return (
+            1.2 + 0.36 * len(self.rows) + 0.16 * (len(self.problem) // 90 + 1) * bool(self.problem)
+        )
 
     def draw(self, ax: Any) -> None:
         """Draw a lane for each stage, with its actions to scale; beside it, bubble and memory."""
         from matplotlib.ticker import EngFormatter
 
         names, slots, said = zip(*self.rows)
-        kinds = [kind for kind in KINDS if any(action.kind == kind for row in self.schedule.actions for action in row)]
+        kinds = [
+            kind
+            for kind in KINDS
+            if any(action.kind == kind for row in self.schedule.actions for action in row)
+        ]
         lines = {kind: self._text_lines(ax, kind) for kind in kinds}
         hatches = {kind: "" if lines[kind] else HATCH[kind] for kind in kinds}
         samples = {KINDS[kind]: (FILL[kind], hatches[kind]) for kind in kinds}
-        entitle(ax, self.title + f"\n{self.problem}" * bool(self.problem), {**samples, "bubble": (EMPTY, "")})
+        entitle(
+            ax,
+            self.title + f"\n{self.problem}" * bool(self.problem),
+            {**samples, "bubble": (EMPTY, "")},
+        )
         lanes(ax, names, self.end_s or 1)
-        for lane, (kind, chunk) in itertools.product(range(len(names)), itertools.product(kinds, range(self.schedule.chunks))):
-            same = [slot for slot in slots[lane] if (slot.action.kind, slot.action.chunk) == (kind, chunk)]
+        for lane, (kind, chunk) in itertools.product(
+            range(len(names)), itertools.product(kinds, range(self.schedule.chunks))
+        ):
+            same = [
+                slot
+                for slot in slots[lane]
+                if (slot.action.kind, slot.action.chunk) == (kind, chunk)
+            ]
             spans = [(slot.start_s, slot.end_s) for slot in same]
-            bars(ax, lane, spans, shade(kind, chunk, self.schedule.chunks), hatches[kind], self._many)
+            bars(
+                ax, lane, spans, shade(kind, chunk, self.schedule.chunks), hatches[kind], self._many
+            )
             for slot in same if lines[kind] else []:
                 write(ax, (slot.start_s + slot.end_s) / 2, lane, _text_of(slot.action, lines[kind]))
         right = ax.secondary_yaxis("right")
@@ -130,20 +169,36 @@ class SchedulePicture(Chart):
         return sum(len(slots) for _, slots, _ in self.rows) > MANY
 
     def _text_lines(self, ax: Any, kind: str) -> int:
-        """In how many lines the text of each action of a kind fits into its bar; 0 where it does not."""
+        """In how many lines the text of each action of a kind fits into its bar; 0 where it does
+        not.
+        """
         slots = [slot for row in self.modelled.slots for slot in row if slot.action.kind == kind]
         shortest = min(map(_lasts, slots), default=0)
         layouts = () if self._many else (1, 2)
-        return next((n for n in layouts if all(fits(ax, _text_of(slot.action, n), shortest, self.end_s or 1) for slot in slots)), 0)
+        return next(
+            (
+                n
+                for n in layouts
+                if all(
+                    fits(ax, _text_of(slot.action, n), shortest, self.end_s or 1) for slot in slots
+                )
+            ),
+            0,
+        )
 
 
-def schedule_picture(what: Schedule | Timetable, measured: Measured | None = None) -> SchedulePicture:
+def schedule_picture(
+    what: Schedule | Timetable, measured: Measured | None = None
+) -> SchedulePicture:
     """The picture of a schedule, or of its times, with a run that was measured.
 
     Args:
-        what: a timetable, whose times are seconds; or a schedule, timed by what its actions took in the measured run (the
-            median of each kind on each stage), without one in forwards, a backward being twice as long.
-        measured: (stage, action, start in s, end in s) of each action, by any clock that the stages share.
+        what: a timetable, whose times are seconds; or a schedule, timed by what its actions took in
+        the measured run (the
+            median of each kind on each stage), without one in forwards, a backward being twice as
+            long.
+        measured: (stage, action, start in s, end in s) of each action, by any clock that the stages
+        share.
 
     Raises:
         TTKitError: a measured action that is none of the schedule's, or that ends before it starts.
@@ -152,8 +207,11 @@ def schedule_picture(what: Schedule | Timetable, measured: Measured | None = Non
         >>> from ttkit.plans import one_f_one_b
         >>> schedule_picture(one_f_one_b(2, 4))
         1F1B: 2 stages, 4 micro-batches · bubble 20.0% of the time
-          stage 0 |F0----F1----............B0----------F2----B1----------F3----B2----------......B3----------| bubble 20.0%, holds 2
-          stage 1 |......F0----B0----------F1----B1----------F2----B2----------F3----B3----------............| bubble 20.0%, holds 1
+          stage 0
+          |F0----F1----............B0----------F2----B1----------F3----B2----------......B3----------|
+          bubble 20.0%, holds 2 stage 1
+          |......F0----B0----------F1----B1----------F2----B2----------F3----B3----------............|
+          bubble 20.0%, holds 1
     """
     schedule = what.schedule if isinstance(what, Timetable) else what
     ran = None if measured is None else _ran(schedule, measured)
@@ -175,21 +233,38 @@ def _ran(schedule: Schedule, measured: Measured) -> Timetable:
     for stage, entry, start, end in measured:
         action = Action.read(entry) if isinstance(entry, str) else entry
         if stage not in range(schedule.stages) or action not in schedule.actions[stage]:
-            fail(f"a measured action {action} on stage {stage}", f"it is none of {schedule!r}", "(stage, action, start_s, end_s) of this schedule")
+            fail(
+                f"a measured action {action} on stage {stage}",
+                f"it is none of {schedule!r}",
+                "(stage, action, start_s, end_s) of this schedule",
+            )
         if not end >= start:
-            fail(f"a measured action {action} on stage {stage}", f"it ends at {end} s, before its start at {start} s")
+            fail(
+                f"a measured action {action} on stage {stage}",
+                f"it ends at {end} s, before its start at {start} s",
+            )
         rows[stage].append(Slot(action, start, end))
     zero = min((slot.start_s for row in rows for slot in row), default=0)
     sorted_rows = (sorted(row, key=lambda slot: slot.start_s) for row in rows)
-    return Timetable(schedule, tuple(tuple(Slot(a, start - zero, end - zero) for a, start, end in row) for row in sorted_rows))
+    return Timetable(
+        schedule,
+        tuple(
+            tuple(Slot(a, start - zero, end - zero) for a, start, end in row) for row in sorted_rows
+        ),
+    )
 
 
 def _took(ran: Timetable) -> tuple[list[float], list[float], list[float]]:
-    """The medians of a run, one a stage: of forwards, of whole backwards, and of weight gradients."""
+    """The medians of a run, one a stage: of forwards, of whole backwards, and of weight
+    gradients.
+    """
     found: tuple[list[float], list[float], list[float]] = ([], [], [])
     for row in ran.slots:
         spent = {kind: [_lasts(slot) for slot in row if slot.action.kind == kind] for kind in KINDS}
-        f, b, i, w = (float(np.median(times)) * ran.schedule.chunks if times else 0.0 for times in spent.values())
+        f, b, i, w = (
+            float(np.median(times)) * ran.schedule.chunks if times else 0.0
+            for times in spent.values()
+        )
         for times, time in zip(found, (f, i + w if spent["I"] else b, w), strict=True):
             times.append(time)
     return found

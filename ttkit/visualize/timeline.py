@@ -73,7 +73,9 @@ class Lane:
 
 
 def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
-    """Lanes for chips and their bars in the order of the ids; with `join` one lane for all chips of equal bars."""
+    """Lanes for chips and their bars in the order of the ids; with `join` one lane for all chips
+    of equal bars.
+    """
     if not join:
         return tuple(Lane((chip,), tuple(bars[chip])) for chip in sorted(bars))
     alike: dict[tuple[Bar, ...], list[int]] = {}
@@ -98,7 +100,10 @@ class Timeline(Chart):
         lines = [self.title]
         for lane in self.lanes:
             exposed = sum(end - start for start, end in lane.exposed)
-            spent = f"{short(lane.spent(COMPUTE), 's')} of compute, {short(lane.spent(COMMUNICATION), 's')} of communication"
+            spent = (
+                f"{short(lane.spent(COMPUTE), 's')} of compute, "
+                f"{short(lane.spent(COMMUNICATION), 's')} of communication"
+            )
             lines.append(f"  {lane.label}: {spent} ({short(exposed, 's')} exposed), modelled")
         return "\n".join(lines)
 
@@ -112,20 +117,35 @@ class Timeline(Chart):
         from matplotlib.ticker import EngFormatter
 
         exposed = (LOOKS[COMMUNICATION][0], "//")
-        entitle(ax, self.title, {**LOOKS, "exposed: the chip computes nothing meanwhile": exposed, "idle": (EMPTY, "")})
+        entitle(
+            ax,
+            self.title,
+            {**LOOKS, "exposed: the chip computes nothing meanwhile": exposed, "idle": (EMPTY, "")},
+        )
         end = self.end_s
         if not end:
-            ax.text(0.5, 0.5, "nothing that takes modelled time", transform=ax.transAxes, ha="center")
+            ax.text(
+                0.5, 0.5, "nothing that takes modelled time", transform=ax.transAxes, ha="center"
+            )
             ax.set(xticks=[], yticks=[])
             return
         lanes(ax, [fill(lane.label, 20) for lane in self.lanes], end)
         many = sum(len(lane.bars) for lane in self.lanes) > MANY
         for row, lane in enumerate(self.lanes):
             for kind, look in LOOKS.items():
-                bars(ax, row, [(bar.start_s, bar.end_s) for bar in lane.bars if bar.kind == kind], *look, many)
+                bars(
+                    ax,
+                    row,
+                    [(bar.start_s, bar.end_s) for bar in lane.bars if bar.kind == kind],
+                    *look,
+                    many,
+                )
             bars(ax, row, lane.exposed, *exposed, many)
             for bar in lane.bars:
-                name, plate = bar.name.rpartition(".")[2], LOOKS[bar.kind][0] if bar.kind == COMMUNICATION else None
+                name, plate = (
+                    bar.name.rpartition(".")[2],
+                    LOOKS[bar.kind][0] if bar.kind == COMMUNICATION else None,
+                )
                 if fits(ax, name, bar.end_s - bar.start_s, end):
                     write(ax, (bar.start_s + bar.end_s) / 2, row, name, plate)
         ax.xaxis.set_major_formatter(EngFormatter(unit="s"))

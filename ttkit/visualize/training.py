@@ -21,26 +21,47 @@ def loss_curves(trainer: Any) -> Curves:
         trainer: a `ttkit.train.Trainer`.
     """
     history = trainer.history
-    held_out = [(record.step, record.validation_loss) for record in history if record.validation_loss is not None]
-    curves = {"training loss": [(record.step, record.loss) for record in history]} | ({"validation loss": held_out} if held_out else {})
-    return Curves(f"{trainer.settings.training_config.project_name}: {counted(len(history), 'step')}", curves)
+    held_out = [
+        (record.step, record.validation_loss)
+        for record in history
+        if record.validation_loss is not None
+    ]
+    curves = {"training loss": [(record.step, record.loss) for record in history]} | (
+        {"validation loss": held_out} if held_out else {}
+    )
+    return Curves(
+        f"{trainer.settings.training_config.project_name}: {counted(len(history), 'step')}", curves
+    )
 
 
 def words(record: Any, end: int) -> str:
     """A record as a line of text."""
-    held_out = "" if record.validation_loss is None else f", validation {record.validation_loss:.4f}"
-    return f"step {record.step}/{end}: loss {record.loss:.4f}{held_out}, {record.tokens_per_s:,.0f} tokens/s"
+    held_out = (
+        "" if record.validation_loss is None else f", validation {record.validation_loss:.4f}"
+    )
+    return (
+        f"step {record.step}/{end}: loss {record.loss:.4f}{held_out}, "
+        f"{record.tokens_per_s:,.0f} tokens/s"
+    )
 
 
 class Lines:
     """Prints now and then: for logs, and for each of several ranks."""
 
     def __init__(self, trainer: Any, end: int):
-        self.end, self.every, self.silent = end, max((end - trainer.steps) // LINES, 1), bool(trainer.rank) and not trainer.replicas
+        self.end, self.every, self.silent = (
+            end,
+            max((end - trainer.steps) // LINES, 1),
+            bool(trainer.rank) and not trainer.replicas,
+        )
 
     def update(self, record: Any) -> None:
         """Take a record."""
-        if not self.silent and (record.step % self.every == 0 or record.step == self.end or record.validation_loss is not None):
+        if not self.silent and (
+            record.step % self.every == 0
+            or record.step == self.end
+            or record.validation_loss is not None
+        ):
             print(words(record, self.end), flush=True)
 
     def close(self) -> None:
@@ -93,13 +114,22 @@ def progress(trainer: Any, end: int) -> Lines | Bar | Page:
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and hasattr(shell, "kernel") and trainer.world == 1:
         return Page(trainer, end)
-    return Bar(trainer, end) if sys.stderr.isatty() and sys.stdout.isatty() and trainer.world == 1 else Lines(trainer, end)
+    return (
+        Bar(trainer, end)
+        if sys.stderr.isatty() and sys.stdout.isatty() and trainer.world == 1
+        else Lines(trainer, end)
+    )
 
 
 # ---------------------------------------------------------------- its plan
 def tables(plan: Any) -> list[Report]:
     """Return the tables of a training plan; one chip has none for communication."""
-    return [_parameters(plan), _memory(plan), *([_communication(plan)] if plan.traffic else []), _times(plan)]
+    return [
+        _parameters(plan),
+        _memory(plan),
+        *([_communication(plan)] if plan.traffic else []),
+        _times(plan),
+    ]
 
 
 def _gb(nbytes: float) -> str:
@@ -110,23 +140,53 @@ def _parameters(plan: Any) -> Report:
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
     axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in _sizes(plan)]
     project, model = plan.settings.training_config.project_name, plan.config
-    title = f"{project}: {model.model_type}, {model.num_blocks} blocks, on a {shape} mesh of {plan.system.name} ({'; '.join(axes) or 'one copy on each chip'})"
-    rows = [[part.name, f"{part.parameters:,}", f"{part.on_a_chip:,}", f"{part.bytes_on_a_chip:,}"] for part in plan.parts]
-    last = ["all", f"{plan.parameters:,}", f"{sum(p.on_a_chip for p in plan.parts):,}", f"{plan.memory['weights']:,}"]
-    return Report(title, ["<part", "parameters", "on a chip", f"bytes there, {plan.dtype} in tiles"], rows, last)
+    title = (
+        f"{project}: {model.model_type}, {model.num_blocks} blocks, "
+        f"on a {shape} mesh of {plan.system.name} "
+        f"({'; '.join(axes) or 'one copy on each chip'})"
+    )
+    rows = [
+        [part.name, f"{part.parameters:,}", f"{part.on_a_chip:,}", f"{part.bytes_on_a_chip:,}"]
+        for part in plan.parts
+    ]
+    last = [
+        "all",
+        f"{plan.parameters:,}",
+        f"{sum(p.on_a_chip for p in plan.parts):,}",
+        f"{plan.memory['weights']:,}",
+    ]
+    return Report(
+        title,
+        ["<part", "parameters", "on a chip", f"bytes there, {plan.dtype} in tiles"],
+        rows,
+        last,
+    )
 
 
 def _sizes(plan: Any) -> list[tuple[str, int, int]]:
-    return [(name, axis, {"ddp": plan.ddp, "tp": plan.tp}[name]) for name, axis in plan.axes.items()]
+    return [
+        (name, axis, {"ddp": plan.ddp, "tp": plan.tp}[name]) for name, axis in plan.axes.items()
+    ]
 
 
 def _memory(plan: Any) -> Report:
     total, dram = sum(plan.memory.values()), plan.system.chip.dram_bytes
     optimizer = (plan.settings.training_config.optimizer or {}).get("type", "AdamW")
     words = {"activations": "activations (estimate)", "optimizer": f"optimizer ({optimizer})"}
-    rows = [[words.get(name, name), f"{nbytes:,}", _gb(nbytes), f"{nbytes / dram:.1%}"] for name, nbytes in plan.memory.items()]
-    title = f"Memory of a chip: {'fits' if plan.fits else 'does not fit'} in {_gb(dram)} of {plan.system.chip.name}"
-    return Report(title, ["<what", "bytes", "GB", "of DRAM"], rows, ["all", f"{total:,}", _gb(total), f"{total / dram:.1%}"])
+    rows = [
+        [words.get(name, name), f"{nbytes:,}", _gb(nbytes), f"{nbytes / dram:.1%}"]
+        for name, nbytes in plan.memory.items()
+    ]
+    title = (
+        f"Memory of a chip: {'fits' if plan.fits else 'does not fit'} in {_gb(dram)} of "
+        f"{plan.system.chip.name}"
+    )
+    return Report(
+        title,
+        ["<what", "bytes", "GB", "of DRAM"],
+        rows,
+        ["all", f"{total:,}", _gb(total), f"{total / dram:.1%}"],
+    )
 
 
 def _communication(plan: Any) -> Report:
@@ -135,15 +195,45 @@ def _communication(plan: Any) -> Report:
         same = [traffic for traffic in plan.traffic if traffic.what == what]
         kind = f"{same[0].plan.collective}, {same[0].plan.algorithm}, axis {same[0].plan.axis}"
         sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
-        rows.append([what, kind, f"{sum(t.times for t in same):,}", f"{sum(t.times * t.plan.shard_bytes for t in same):,}", f"{sent:,}", short(lasts, "s")])
-    last = ["all", "", f"{sum(t.times for t in plan.traffic):,}", "", f"{sum(t.bytes_sent for t in plan.traffic):,}"]
+        rows.append(
+            [
+                what,
+                kind,
+                f"{sum(t.times for t in same):,}",
+                f"{sum(t.times * t.plan.shard_bytes for t in same):,}",
+                f"{sent:,}",
+                short(lasts, "s"),
+            ]
+        )
+    last = [
+        "all",
+        "",
+        f"{sum(t.times for t in plan.traffic):,}",
+        "",
+        f"{sum(t.bytes_sent for t in plan.traffic):,}",
+    ]
     time = short(sum(traffic.time_s for traffic in plan.traffic), "s")
-    columns = ["<what", "<collective", "times", "bytes brought by a chip", "bytes sent by a chip", "modelled"]
+    columns = [
+        "<what",
+        "<collective",
+        "times",
+        "bytes brought by a chip",
+        "bytes sent by a chip",
+        "modelled",
+    ]
     return Report("Communication of a step", columns, rows, [*last, time])
 
 
 def _times(plan: Any) -> Report:
     tokens = plan.tokens * plan.passes * plan.ddp
-    rows = [[name, short(time, "s"), f"{time / plan.step_time_s:.1%}"] for name, time in plan.times_s.items()]
-    title = f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; {tokens:,} tokens a step, {plan.tokens_per_s:,.0f} tokens/s"
-    return Report(title, ["<what", "modelled", "share"], rows, ["all", short(plan.step_time_s, "s"), ""])
+    rows = [
+        [name, short(time, "s"), f"{time / plan.step_time_s:.1%}"]
+        for name, time in plan.times_s.items()
+    ]
+    title = (
+        f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; "
+        f"{tokens:,} tokens a step, {plan.tokens_per_s:,.0f} tokens/s"
+    )
+    return Report(
+        title, ["<what", "modelled", "share"], rows, ["all", short(plan.step_time_s, "s"), ""]
+    )

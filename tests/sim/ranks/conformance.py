@@ -2,12 +2,15 @@
 
 python conformance.py EVERY   takes each EVERY-th case; prints what passed on this rank, what cannot be asked here, and what failed.
 
-The cases were recorded with one process that drives all chips. Where ranks share them, the real library says other things in three
-kinds of cases, and only these may come out differently; everything else must be the same on every rank:
+The cases were recorded with one process that drives all chips. Where ranks share them, the real
+library says other things in three kinds of cases, and only these may come out differently;
+everything else must be the same on every rank:
 
-- a case that asks for ids of devices, how many a process has, or which are local: ids are a host's own, other ranks' chips have none;
+- a case that asks for ids of devices, how many a process has, or which are local: ids are a host's
+  own, other ranks' chips have none;
 - a printed table: it shows Local and Remote chips;
-- a tensor read without a composer: a rank reads its own shards, and one that has a single one of them may.
+- a tensor read without a composer: a rank reads its own shards, and one that has a single one of
+  them may.
 """
 
 import collections
@@ -23,7 +26,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "conformance"))
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", os.environ["OMPI_COMM_WORLD_RANK"])
-OF_DEVICES = ("get_device_id", "get_num_devices()", "get_num_pcie_devices()", "is_local(", "physical_device_ids")
+OF_DEVICES = (
+    "get_device_id",
+    "get_num_devices()",
+    "get_num_pcie_devices()",
+    "is_local(",
+    "physical_device_ids",
+)
 READ_ELSEWHERE = ("has these values: read them there", "expected RuntimeError('mesh to row-major")
 
 
@@ -58,7 +67,10 @@ def main(every: int) -> None:
             failed[case["id"]] = why
     env.close()
     ttnn.distributed_context_barrier()
-    print(json.dumps({"cases": len(cases), "passed": passed, "other": other, "failed": failed}), flush=True)
+    print(
+        json.dumps({"cases": len(cases), "passed": passed, "other": other, "failed": failed}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

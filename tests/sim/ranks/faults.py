@@ -27,13 +27,29 @@ def ones(mesh, shape=(32, 32), dtype=ttnn.float32):
 
 
 def mismatch():
-    """Another axis, kind, shape, type or order: all ranks say who called what, and can go on afterwards."""
+    """Another axis, kind, shape, type or order: all ranks say who called what, and can go on
+    afterwards.
+    """
     here = mesh()
     t, wide, narrow = ones(here), ones(here, (64, 32)), ones(here, dtype=ttnn.bfloat16)
-    first = [lambda: ttnn.all_reduce(t, cluster_axis=0), lambda: ttnn.all_reduce(t, cluster_axis=0), lambda: ttnn.all_gather(t, 0, cluster_axis=1)]
-    second = [lambda: ttnn.all_reduce(t, cluster_axis=1), lambda: ttnn.all_gather(t, 0, cluster_axis=0), lambda: ttnn.all_gather(wide, 0, cluster_axis=1)]
-    first += [lambda: ttnn.all_reduce(t, cluster_axis=1), lambda: ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(here, 0))]
-    second += [lambda: ttnn.all_reduce(narrow, cluster_axis=1), lambda: ttnn.get_device_tensors(t.cpu())]
+    first = [
+        lambda: ttnn.all_reduce(t, cluster_axis=0),
+        lambda: ttnn.all_reduce(t, cluster_axis=0),
+        lambda: ttnn.all_gather(t, 0, cluster_axis=1),
+    ]
+    second = [
+        lambda: ttnn.all_reduce(t, cluster_axis=1),
+        lambda: ttnn.all_gather(t, 0, cluster_axis=0),
+        lambda: ttnn.all_gather(wide, 0, cluster_axis=1),
+    ]
+    first += [
+        lambda: ttnn.all_reduce(t, cluster_axis=1),
+        lambda: ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(here, 0)),
+    ]
+    second += [
+        lambda: ttnn.all_reduce(narrow, cluster_axis=1),
+        lambda: ttnn.get_device_tensors(t.cpu()),
+    ]
     for one, other in zip(first, second):
         try:
             (other if RANK == 1 else one)()
@@ -41,14 +57,26 @@ def mismatch():
             print(f"rank {RANK}: {error}", flush=True)
         else:
             raise AssertionError("not noticed")
-    assert float(ttkit.to_numpy(ttnn.get_device_tensors(ttnn.all_reduce(t, cluster_axis=1))[here.grid.covers.index(here.grid.coords[0])]).max()) == 4
+    assert (
+        float(
+            ttkit.to_numpy(
+                ttnn.get_device_tensors(ttnn.all_reduce(t, cluster_axis=1))[
+                    here.grid.covers.index(here.grid.coords[0])
+                ]
+            ).max()
+        )
+        == 4
+    )
     print(f"passed {RANK}", flush=True)
 
 
 def late():
-    """Rank 1 stays away: the others name it when the time is over, and do not begin again as if nothing had been."""
+    """Rank 1 stays away: the others name it when the time is over, and do not begin again as if
+    nothing had been.
+    """
     t = ones(mesh())
-    ttnn.distributed_context_barrier()  # from here to the call, a busy machine has the time that the ranks wait
+    # from here to the call, a busy machine has the time that the ranks wait
+    ttnn.distributed_context_barrier()
     fabric.rank_checks(timeout_s=5)
     if RANK != 1:
         for _ in range(2):

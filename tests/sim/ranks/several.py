@@ -1,4 +1,6 @@
-"""Run by every rank: other programs of this folder, one after the other. python several.py "PROGRAM ARGUMENTS" ..."""
+"""Run by every rank: other programs of this folder, one after the other. python several.py
+"PROGRAM ARGUMENTS" ...
+"""
 
 import runpy
 import sys

@@ -1,4 +1,6 @@
-"""Run by every rank: the distributed context, and sockets between meshes. python talk.py two|channel|shared ..."""
+"""Run by every rank: the distributed context, and sockets between meshes. python talk.py
+two|channel|shared ...
+"""
 
 import os
 import pathlib
@@ -23,11 +25,17 @@ def core(place):
 
 
 def joined(pairs, **ends):
-    return ttnn.SocketConfig([ttnn.SocketConnection(core(a), core(b)) for a, b in pairs], MEMORY, **ends)
+    return ttnn.SocketConfig(
+        [ttnn.SocketConnection(core(a), core(b)) for a, b in pairs], MEMORY, **ends
+    )
 
 
 def tensor(mesh, seed=0, mapper=None):
-    values = np.random.default_rng(seed).standard_normal((32 * mesh.get_num_devices(), 64)).astype(np.float32)
+    values = (
+        np.random.default_rng(seed)
+        .standard_normal((32 * mesh.get_num_devices(), 64))
+        .astype(np.float32)
+    )
     mapper = mapper or ttnn.ShardTensorToMesh(mesh, 0)
     return ttkit.from_numpy(values, device=mesh, mesh_mapper=mapper, layout=ttnn.TILE_LAYOUT)
 
@@ -45,7 +53,10 @@ def context(size):
     assert ttnn.distributed_context_is_initialized()
     ttnn.init_distributed_context()
     ttnn.init_distributed_context()
-    assert (int(ttnn.distributed_context_get_rank()), ttnn.distributed_context_get_size()) == (RANK, type(ttnn.distributed_context_get_size())(size))
+    assert (int(ttnn.distributed_context_get_rank()), ttnn.distributed_context_get_size()) == (
+        RANK,
+        type(ttnn.distributed_context_get_size())(size),
+    )
     assert repr(ttnn.distributed_context_get_rank()) == f"Rank({RANK})"
     assert ttnn.distributed_context_allgather_int(RANK * 3 + 1) == [r * 3 + 1 for r in range(size)]
     if RANK == 0:
@@ -64,14 +75,22 @@ def two():
     refused(lambda: ttnn.open_mesh_device(ttnn.MeshShape(2, 4)), "is_multi_mesh")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    assert mesh.get_device_ids() == [4, 0, 2, 6, 5, 1, 3, 7] and mesh.get_view().is_local(ttnn.MeshCoordinate(1, 3))
+    assert mesh.get_device_ids() == [4, 0, 2, 6, 5, 1, 3, 7] and mesh.get_view().is_local(
+        ttnn.MeshCoordinate(1, 3)
+    )
     every = [((r, c), (r, c)) for r in range(2) for c in range(4)]
     for number, ends in enumerate(
-        [{"sender_rank": 0, "receiver_rank": 1}, {"sender_mesh_id": 0, "receiver_mesh_id": 1}, {"sender_rank": 1, "receiver_rank": 0}]
+        [
+            {"sender_rank": 0, "receiver_rank": 1},
+            {"sender_mesh_id": 0, "receiver_mesh_id": 1},
+            {"sender_rank": 1, "receiver_rank": 0},
+        ]
     ):
         socket = ttnn.MeshSocket(mesh, joined(every, **ends))
         sends = RANK == (1 if number == 2 else 0)
-        assert socket.get_socket_endpoint_type() is (ttnn.SocketEndpoint.SENDER if sends else ttnn.SocketEndpoint.RECEIVER)
+        assert socket.get_socket_endpoint_type() is (
+            ttnn.SocketEndpoint.SENDER if sends else ttnn.SocketEndpoint.RECEIVER
+        )
         given = [tensor(mesh, 5), tensor(mesh, 6, ttnn.ReplicateTensorToMesh(mesh))]
         for wanted in given:
             if sends:
@@ -79,10 +98,16 @@ def two():
                 continue
             into = ttnn.zeros(list(wanted.shape), ttnn.float32, ttnn.TILE_LAYOUT, mesh)
             (got,) = ttnn.experimental.recv_async(into, socket)
-            assert got is into and np.array_equal(got.full_array(), wanted.full_array()) and got.array.shape == wanted.array.shape
+            assert (
+                got is into
+                and np.array_equal(got.full_array(), wanted.full_array())
+                and got.array.shape == wanted.array.shape
+            )
         wrong = ttnn.experimental.recv_async if sends else ttnn.experimental.send_async
         refused(lambda wrong=wrong, given=given, socket=socket: wrong(given[0], socket), "socket")
-    some = ttnn.MeshSocket(mesh, joined([((0, 0), (1, 3)), ((1, 1), (0, 2))], sender_rank=0, receiver_rank=1))
+    some = ttnn.MeshSocket(
+        mesh, joined([((0, 0), (1, 3)), ((1, 1), (0, 2))], sender_rank=0, receiver_rank=1)
+    )
     if RANK == 0:
         ttnn.experimental.send_async(tensor(mesh, 8), some)
         ttnn.experimental.send_async(tensor(mesh, 8), some)
@@ -90,10 +115,26 @@ def two():
         into = ttnn.zeros([32, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh)
         ttnn.experimental.recv_async(into, some)
         have, sent = into.full_array(), tensor(mesh, 8).full_array()
-        assert np.array_equal(have[1, 3], sent[0, 0]) and np.array_equal(have[0, 2], sent[1, 1]) and not have[0, 0].any()
-        refused(lambda: ttnn.experimental.recv_async(ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh), some), "the sender sent [32, 64] FLOAT32 TILE")
-    refused(lambda: ttnn.MeshSocket(mesh, joined([((RANK, 0), (RANK, 0))], sender_rank=0, receiver_rank=1)), "rank 1 calls MeshSocket")
-    refused(lambda: ttnn.MeshSocket(mesh, joined([], sender_rank=0, receiver_rank=1)), "cannot be empty")
+        assert (
+            np.array_equal(have[1, 3], sent[0, 0])
+            and np.array_equal(have[0, 2], sent[1, 1])
+            and not have[0, 0].any()
+        )
+        refused(
+            lambda: ttnn.experimental.recv_async(
+                ttnn.zeros([64, 64], ttnn.float32, ttnn.TILE_LAYOUT, mesh), some
+            ),
+            "the sender sent [32, 64] FLOAT32 TILE",
+        )
+    refused(
+        lambda: ttnn.MeshSocket(
+            mesh, joined([((RANK, 0), (RANK, 0))], sender_rank=0, receiver_rank=1)
+        ),
+        "rank 1 calls MeshSocket",
+    )
+    refused(
+        lambda: ttnn.MeshSocket(mesh, joined([], sender_rank=0, receiver_rank=1)), "cannot be empty"
+    )
 
 
 def channel():
@@ -112,7 +153,9 @@ def channel():
                     way.send(wanted)
                 else:
                     got = way.receive(ttnn.zeros_like(wanted))
-                    assert np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
+                    assert (
+                        np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
+                    )
 
 
 def shared():
@@ -122,13 +165,21 @@ def shared():
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
     for shape in ((2, 2), (1, 4)):
         first, second = mesh.create_submeshes(ttnn.MeshShape(*shape))
-        pairs = [((r, c), (shape[0] - 1 - r, shape[1] - 1 - c)) for r in range(shape[0]) for c in range(shape[1])]  # turned around
+        # turned around
+        pairs = [
+            ((r, c), (shape[0] - 1 - r, shape[1] - 1 - c))
+            for r in range(shape[0])
+            for c in range(shape[1])
+        ]
         sender, receiver = ttnn.create_socket_pair(first, second, joined(pairs))
         sent, into = tensor(first, 3), ttnn.zeros([32, 64], ttnn.float32, ttnn.TILE_LAYOUT, second)
         ttnn.experimental.send_async(sent, sender)
         ttnn.experimental.recv_async(into, receiver)
         one = [ttkit.to_numpy(t) for t in ttnn.get_device_tensors(sent.cpu())]
-        assert all(np.array_equal(ttkit.to_numpy(t), w) for t, w in zip(ttnn.get_device_tensors(into.cpu()), one[::-1], strict=True))
+        assert all(
+            np.array_equal(ttkit.to_numpy(t), w)
+            for t, w in zip(ttnn.get_device_tensors(into.cpu()), one[::-1], strict=True)
+        )
 
 
 if __name__ == "__main__":

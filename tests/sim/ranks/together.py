@@ -1,4 +1,5 @@
-"""Run by every rank: programs on a mesh that the ranks share, compared with the same programs on a mesh of this process alone.
+"""Run by every rank: programs on a mesh that the ranks share, compared with the same programs on
+a mesh of this process alone.
 
 python together.py ROWSxCOLUMNS NAME...   prints one line for each named check that passed on this rank.
 """
@@ -17,13 +18,18 @@ RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", str(RANK))
 SHAPE = tuple(map(int, sys.argv[1].split("x"))) if len(sys.argv) > 1 else (2, 4)
-EVERY = [(None, None), (0, None), (None, 1), (1, 0), (0, 1)]  # the dimension that each mesh axis cuts
+# the dimension that each mesh axis cuts
+EVERY = [(None, None), (0, None), (None, 1), (1, 0), (0, 1)]
 
 
 @contextmanager
 def alone():
     """In the block this process is one on its own, with all chips."""
-    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(("TT_MESH", "OMPI_COMM_WORLD_SIZE"))}
+    kept = {
+        name: os.environ.pop(name)
+        for name in list(os.environ)
+        if name.startswith(("TT_MESH", "OMPI_COMM_WORLD_SIZE"))
+    }
     try:
         yield
     finally:
@@ -42,16 +48,27 @@ def meshes(shape=SHAPE):
 
 def values(shape, seed, whole_numbers=False):
     drawn = np.random.default_rng(seed)
-    return (drawn.integers(-8, 8, shape) if whole_numbers else drawn.standard_normal(shape)).astype(np.float32)
+    return (drawn.integers(-8, 8, shape) if whole_numbers else drawn.standard_normal(shape)).astype(
+        np.float32
+    )
 
 
 def put(mesh, shape, dims, seed=0, dtype=ttnn.float32, layout=ttnn.ROW_MAJOR_LAYOUT):
     """Shards of `shape`, cut along `dims` for each axis."""
-    whole = [n * np.prod([m for m, d in zip(mesh.shape, dims) if d == dim], dtype=int) for dim, n in enumerate(shape)]
+    whole = [
+        n * np.prod([m for m, d in zip(mesh.shape, dims) if d == dim], dtype=int)
+        for dim, n in enumerate(shape)
+    ]
     placements = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims]
     mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
     drawn = values(whole, seed, dtype is ttnn.int32)
-    return ttkit.from_numpy(drawn.astype(np.int32) if dtype is ttnn.int32 else drawn, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+    return ttkit.from_numpy(
+        drawn.astype(np.int32) if dtype is ttnn.int32 else drawn,
+        dtype=dtype,
+        layout=layout,
+        device=mesh,
+        mesh_mapper=mapper,
+    )
 
 
 def shards(tensor):
@@ -59,7 +76,9 @@ def shards(tensor):
 
 
 def same(ours, theirs, near=0.0):
-    """Our chips hold what they hold where one process has them all; what is said of the tensors is the same."""
+    """Our chips hold what they hold where one process has them all; what is said of the tensors
+    is the same.
+    """
     if isinstance(theirs, (list, tuple)):
         assert len(ours) == len(theirs)
         for a, b in zip(ours, theirs):
@@ -69,13 +88,19 @@ def same(ours, theirs, near=0.0):
         np.testing.assert_allclose(ours, theirs, atol=near, rtol=near)
         return
     have, want = shards(ours), shards(theirs)
-    assert set(have) == {c for c in want if ours.grid.owner_of(c) == int(os.environ["TT_MESH_HOST_RANK"])}
+    assert set(have) == {
+        c for c in want if ours.grid.owner_of(c) == int(os.environ["TT_MESH_HOST_RANK"])
+    }
     for at, got in have.items():
         assert got.shape == want[at].shape, (at, got.shape, want[at].shape)
         np.testing.assert_allclose(got, want[at], atol=near, rtol=near, err_msg=f"chip {at}")
     assert (ours.shape, ours.dtype, ours.layout) == (theirs.shape, theirs.dtype, theirs.layout)
     a, b = ours.tensor_topology(), theirs.tensor_topology()
-    assert (a.placements(), a.distribution_shape(), a.mesh_coords()) == (b.placements(), b.distribution_shape(), b.mesh_coords())
+    assert (a.placements(), a.distribution_shape(), a.mesh_coords()) == (
+        b.placements(),
+        b.distribution_shape(),
+        b.mesh_coords(),
+    )
     assert [tuple(c) for c in ours.device_coords()] == [tuple(c) for c in theirs.device_coords()]
 
 
@@ -86,9 +111,14 @@ def both(program, near=0.0, shape=SHAPE):
         ours = program(shared)
         with alone():
             theirs = program(whole)
-            read = [[ttkit.to_numpy(s) for s in ttnn.get_device_tensors(t.cpu())] for t in theirs if hasattr(t, "grid")]
+            read = [
+                [ttkit.to_numpy(s) for s in ttnn.get_device_tensors(t.cpu())]
+                for t in theirs
+                if hasattr(t, "grid")
+            ]
         same(ours, theirs, near)
-        for tensor, wanted in zip([t for t in ours if hasattr(t, "grid")][:3], read):  # host shards come from all ranks
+        # host shards come from all ranks
+        for tensor, wanted in zip([t for t in ours if hasattr(t, "grid")][:3], read):
             for got, want in zip(ttnn.get_device_tensors(tensor.cpu()), wanted, strict=True):
                 np.testing.assert_allclose(ttkit.to_numpy(got), want, atol=near, rtol=near)
     finally:
@@ -98,17 +128,31 @@ def both(program, near=0.0, shape=SHAPE):
 
 def each_collective(mesh, t, axis, along):
     wide = ttnn.all_gather(t, 1, cluster_axis=axis)
-    made = [wide, ttnn.all_gather(t, 0, cluster_axis=axis), *ttnn.all_broadcast(t, cluster_axis=axis)]
-    made += [ttnn.reduce_scatter(wide, dim, cluster_axis=axis) for dim in (0, 1) if wide.shape[dim] % along == 0]
+    made = [
+        wide,
+        ttnn.all_gather(t, 0, cluster_axis=axis),
+        *ttnn.all_broadcast(t, cluster_axis=axis),
+    ]
+    made += [
+        ttnn.reduce_scatter(wide, dim, cluster_axis=axis)
+        for dim in (0, 1)
+        if wide.shape[dim] % along == 0
+    ]
     made += [ttnn.all_reduce(t, cluster_axis=axis), ttnn.mesh_partition(wide, 1, axis)]
     last = ttnn.MeshCoordinate(mesh.shape[0] - 1, mesh.shape[1] - 1)
     other = ttnn.MeshCoordinate(*(0 if a == axis else n - 1 for a, n in enumerate(mesh.shape)))
-    made += [ttnn.broadcast(t, last, cluster_axis=axis), ttnn.point_to_point(t, last, other), ttnn.point_to_point(t, other, last)]
+    made += [
+        ttnn.broadcast(t, last, cluster_axis=axis),
+        ttnn.point_to_point(t, last, other),
+        ttnn.point_to_point(t, other, last),
+    ]
     return [*made, ttnn.point_to_point(t, other, last, output_tensor=ttnn.clone(made[-1]))]
 
 
 def collectives():
-    """Each collective, axis and distribution; sums of numbers that round, at sizes where the order is kept: the same bits."""
+    """Each collective, axis and distribution; sums of numbers that round, at sizes where the
+    order is kept: the same bits.
+    """
 
     def program(axis, dims, seed):
         return lambda mesh: each_collective(mesh, put(mesh, [8, 16], dims, seed), axis, SHAPE[axis])
@@ -116,8 +160,17 @@ def collectives():
     for axis in (0, 1):
         for seed, dims in enumerate(EVERY if SHAPE[axis] > 1 else []):
             both(program(axis, dims, seed))
-    both(lambda mesh: each_collective(mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.bfloat16, ttnn.TILE_LAYOUT), 1, SHAPE[1]), 0.02)
-    both(lambda mesh: each_collective(mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]))
+    both(
+        lambda mesh: each_collective(
+            mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.bfloat16, ttnn.TILE_LAYOUT), 1, SHAPE[1]
+        ),
+        0.02,
+    )
+    both(
+        lambda mesh: each_collective(
+            mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]
+        )
+    )
 
 
 def no_axis():
@@ -138,7 +191,9 @@ def no_axis():
 
 
 def large():
-    """Sums beyond the size where the order is kept: equal within rounding, and whole numbers exactly."""
+    """Sums beyond the size where the order is kept: equal within rounding, and whole numbers
+    exactly.
+    """
     size = ccl_mpi.EXACT_BELOW // 64
 
     def program(mesh, dtype=ttnn.float32):
@@ -146,7 +201,11 @@ def large():
         for axis, along in enumerate(SHAPE):
             if along > 1:
                 t = put(mesh, [64, size], (0, 1), 1, dtype, ttnn.TILE_LAYOUT)
-                made += [ttnn.all_reduce(t, cluster_axis=axis), ttnn.reduce_scatter(t, 1, cluster_axis=axis), ttnn.reduce_scatter(t, 0, cluster_axis=axis)]
+                made += [
+                    ttnn.all_reduce(t, cluster_axis=axis),
+                    ttnn.reduce_scatter(t, 1, cluster_axis=axis),
+                    ttnn.reduce_scatter(t, 0, cluster_axis=axis),
+                ]
                 made += [
                     ttnn.all_gather(t, 1, cluster_axis=axis),
                     ttnn.all_reduce(t),
@@ -168,7 +227,9 @@ def without_shared_memory():
 
 
 def mapping():
-    """Mappers, composers and shards: fewer pieces than chips, overrides, offsets, lines, replicas."""
+    """Mappers, composers and shards: fewer pieces than chips, overrides, offsets, lines,
+    replicas.
+    """
     rows, columns = SHAPE
 
     def program(mesh):
@@ -182,25 +243,46 @@ def mapping():
             (
                 values([4, 4], 6),
                 ttnn.create_mesh_mapper(
-                    mesh, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)], ttnn.MeshShape(1, 2), ttnn.MeshCoordinate(1, 1))
+                    mesh,
+                    ttnn.MeshMapperConfig(
+                        [ttnn.PlacementShard(0), ttnn.PlacementShard(1)],
+                        ttnn.MeshShape(1, 2),
+                        ttnn.MeshCoordinate(1, 1),
+                    ),
                 ),
             ),
         ]:
             host = ttkit.from_numpy(array, mesh_mapper=mapper)
             there = ttnn.to_device(host, mesh)
-            made += [there, ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper), ttnn.add(there, there), ttnn.exp(there)]
+            made += [
+                there,
+                ttkit.from_numpy(array, device=mesh, mesh_mapper=mapper),
+                ttnn.add(there, there),
+                ttnn.exp(there),
+            ]
             made.append(ttkit.to_numpy(there, mesh_composer=ttnn.ConcatMeshToTensor(mesh, 0)))
             made.append(ttkit.to_numpy(host, mesh_composer=ttnn.ConcatMeshToTensor(mesh, 0)))
-        made.append(ttkit.to_numpy(made[-6 * 3], mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1]))))
+        made.append(
+            ttkit.to_numpy(
+                made[-6 * 3],
+                mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1])),
+            )
+        )
         made.append(ttkit.to_numpy(made[0], mesh_composer=ttnn.ConcatMeshToTensor(mesh, 1)))
         shape = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)])
-        everywhere = ttkit.from_numpy(values([8, 8], 7), mesh_mapper=ttnn.create_mesh_mapper(ttnn.MeshShape(SHAPE), shape))
+        everywhere = ttkit.from_numpy(
+            values([8, 8], 7), mesh_mapper=ttnn.create_mesh_mapper(ttnn.MeshShape(SHAPE), shape)
+        )
         made.append(ttnn.to_device(everywhere, mesh))
         hosts = [ttkit.from_numpy(values([4, 4], i)) for i in range(rows * columns)]
         made.append(ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh))
         made.append(ttnn.combine_device_tensors(tensors=ttnn.get_device_tensors(made[-1])))
         ones = ttnn.ones([32, 32], device=mesh, layout=ttnn.TILE_LAYOUT)
-        made.append(ttnn.experimental.dropout(ones, probability=0.5, scale=2.0, seed=3, use_per_device_seed=True))
+        made.append(
+            ttnn.experimental.dropout(
+                ones, probability=0.5, scale=2.0, seed=3, use_per_device_seed=True
+            )
+        )
         return made
 
     both(program)
@@ -212,11 +294,18 @@ def meshes_within():
 
     def program(mesh):
         made = []
-        for sub in mesh.create_submeshes(ttnn.MeshShape(rows, columns // 2)) + mesh.create_submeshes(ttnn.MeshShape(1, columns)):
+        for sub in mesh.create_submeshes(
+            ttnn.MeshShape(rows, columns // 2)
+        ) + mesh.create_submeshes(ttnn.MeshShape(1, columns)):
             t = put(sub, [8, 8], (0, 1), 4)
-            made += [ttnn.all_gather(t, 1, cluster_axis=1), ttnn.all_reduce(t, cluster_axis=1), ttnn.exp(t)]
+            made += [
+                ttnn.all_gather(t, 1, cluster_axis=1),
+                ttnn.all_reduce(t, cluster_axis=1),
+                ttnn.exp(t),
+            ]
             made += [ttkit.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(sub, 0))]
-        corner = mesh.create_submesh(ttnn.MeshShape(2, columns - 1), ttnn.MeshCoordinate(0, 1))  # blocks of unequal size
+        # blocks of unequal size
+        corner = mesh.create_submesh(ttnn.MeshShape(2, columns - 1), ttnn.MeshCoordinate(0, 1))
         made += each_collective(corner, put(corner, [6, 6], (0, 1), 8), 0, 2)
         made += each_collective(corner, put(corner, [6, 6], (0, 1), 8), 1, columns - 1)
         mesh.reshape(ttnn.MeshShape(1, rows * columns))
@@ -242,7 +331,11 @@ def step(number, a, b, axis, dim, at, to):
         lambda: ttnn.transpose(a, 0, 1),
         lambda: ttnn.all_reduce(ttnn.multiply(a, 0.25), cluster_axis=axis),
         lambda: ttnn.mesh_partition(ttnn.all_gather(a, dim, cluster_axis=axis), dim, axis),
-        lambda: ttnn.all_gather(ttnn.reduce_scatter(ttnn.multiply(a, 0.25), dim, cluster_axis=axis), dim, cluster_axis=axis),
+        lambda: ttnn.all_gather(
+            ttnn.reduce_scatter(ttnn.multiply(a, 0.25), dim, cluster_axis=axis),
+            dim,
+            cluster_axis=axis,
+        ),
         lambda: ttnn.point_to_point(a, at, to),
         lambda: ttnn.broadcast(a, at, cluster_axis=axis),
         lambda: ttnn.all_broadcast(a, cluster_axis=axis)[int(at[axis])],
@@ -253,12 +346,20 @@ def step(number, a, b, axis, dim, at, to):
 def drawn(mesh, dice):
     rows, columns = mesh.shape
     n = rows * columns
-    t = [put(mesh, [n, n], EVERY[dice.integers(len(EVERY))], int(dice.integers(99))) for _ in range(2)]
+    t = [
+        put(mesh, [n, n], EVERY[dice.integers(len(EVERY))], int(dice.integers(99)))
+        for _ in range(2)
+    ]
     for _ in range(12):
         a, b = t[dice.integers(len(t))], t[dice.integers(len(t))]
-        axis, dim = int(dice.choice([i for i in (0, 1) if mesh.shape[i] > 1])), int(dice.integers(2))
+        axis, dim = (
+            int(dice.choice([i for i in (0, 1) if mesh.shape[i] > 1])),
+            int(dice.integers(2)),
+        )
         at = ttnn.MeshCoordinate(int(dice.integers(rows)), int(dice.integers(columns)))
-        to = ttnn.MeshCoordinate(*(int(dice.integers(m)) if i == axis else at[i] for i, m in enumerate(mesh.shape)))
+        to = ttnn.MeshCoordinate(
+            *(int(dice.integers(m)) if i == axis else at[i] for i, m in enumerate(mesh.shape))
+        )
         t.append(step(int(dice.integers(10)), a, b, axis, dim, at, to))
     return t
 
@@ -269,7 +370,9 @@ def seen():
 
     shared, whole = meshes()
     local, away = shared.grid.size, SHAPE[0] * SHAPE[1] - shared.grid.size
-    assert shared.get_num_devices() == local + away and sorted(shared.get_device_ids()) == ttnn.get_device_ids() == list(range(local))
+    assert shared.get_num_devices() == local + away and sorted(
+        shared.get_device_ids()
+    ) == ttnn.get_device_ids() == list(range(local))
     view, places = shared.get_view(), list(ttnn.MeshCoordinateRange(shared.shape))
     assert [tuple(c) for c in places if view.is_local(c)] == list(shared.grid.coords)
     assert [tuple(c) for c in view.get_local_mesh_coord_range()] == list(shared.grid.coords)
@@ -277,17 +380,37 @@ def seen():
         try:
             assert shared.get_device_id(c) in shared.get_device_ids() and view.is_local(c)
         except ttkit.TTKitError as error:
-            assert "Cannot get device for remote device at coordinate" in str(error) and not view.is_local(c)
+            assert "Cannot get device for remote device at coordinate" in str(
+                error
+            ) and not view.is_local(c)
     t = put(shared, [4, 4], (0, 1))
     host = t.cpu()
-    for table, unknown in [(mesh_table(shared), "Unknown ID"), (tensor_table(t), "Unknown ID"), (system_table(), "Unknown")]:
+    for table, unknown in [
+        (mesh_table(shared), "Unknown ID"),
+        (tensor_table(t), "Unknown ID"),
+        (system_table(), "Unknown"),
+    ]:
         text = as_text(table)
-        assert (text.count("Local\u0020"), text.count("Remote"), text.count(unknown)) == (local + text.count("Local Shape"), away, away), text
+        assert (text.count("Local\u0020"), text.count("Remote"), text.count(unknown)) == (
+            local + text.count("Local Shape"),
+            away,
+            away,
+        ), text
     text = as_text(tensor_table(host))
-    assert (text.count("Local"), text.count("Remote"), text.count("Dtype")) == (local, away, local + away)
-    assert "Dashed chips" in shared._repr_html_() and "remote" in t._repr_html_() and host._repr_html_()
+    assert (text.count("Local"), text.count("Remote"), text.count("Dtype")) == (
+        local,
+        away,
+        local + away,
+    )
+    assert (
+        "Dashed chips" in shared._repr_html_()
+        and "remote" in t._repr_html_()
+        and host._repr_html_()
+    )
     shards = ttnn.get_device_tensors(t)
-    assert len(shards) == local + away and all(tuple(s.shape) == (4, 4) and s.is_allocated() for s in shards)
+    assert len(shards) == local + away and all(
+        tuple(s.shape) == (4, 4) and s.is_allocated() for s in shards
+    )
     assert ttnn.gelu(shards[0]).shape == shards[0].shape and repr(t).count("device_id") == local
     assert set(ttkit.memory(shared).used) == set(shared.get_device_ids())
     ttnn.all_gather(t, 0, cluster_axis=int(SHAPE[1] > 1))

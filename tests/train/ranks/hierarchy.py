@@ -1,4 +1,7 @@
-"""An example, in which one rank gets a signal some time after the first step: CONFIG RANK SIGNAL SECONDS EXAMPLE."""
+"""An example, in which one rank gets a signal some time after the first step:
+
+CONFIG RANK SIGNAL SECONDS EXAMPLE.
+"""
 
 import os
 import pathlib
@@ -8,7 +11,11 @@ import threading
 import time
 
 config, rank, number, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-example = pathlib.Path(__file__).resolve().parents[3] / "examples" / (sys.argv[5] if len(sys.argv) > 5 else "hierarchical_parallel")
+example = (
+    pathlib.Path(__file__).resolve().parents[3]
+    / "examples"
+    / (sys.argv[5] if len(sys.argv) > 5 else "hierarchical_parallel")
+)
 log = pathlib.Path(config).with_name("checkpoints") / "log.jsonl"
 
 

@@ -16,10 +16,13 @@ run = Run(**{**given, "model": TransformerConfig(**given["model"])})
 with PipelineTrainer(run.settings(), text=TEXT) as trainer:
     trainer.fit(run.steps, show=False)
     table = trainer.timetable()
-assert [[slot.action for slot in row] for row in table.slots] == [list(row) for row in trainer.schedule.actions]
+assert [[slot.action for slot in row] for row in table.slots] == [
+    list(row) for row in trainer.schedule.actions
+]
 times = {(at, slot.action): slot for at, row in enumerate(table.slots) for slot in row}
 tasks = [(at, task) for at in range(table.schedule.stages) for task in table.schedule.tasks(at)]
 sent = {task.send: times[at, task.action].start_s for at, task in tasks if task.send}
-# What makes a message begins before what takes it ends, on whichever rank; what takes it may begin first, and wait.
+# What makes a message begins before what takes it ends, on whichever rank; what takes it may begin
+# first, and wait.
 assert all(sent[task.receive] < times[at, task.action].end_s for at, task in tasks if task.receive)
 print(f"rank {trainer.rank} measured {table}")

@@ -1,4 +1,6 @@
-"""Three ranks with a mesh each: values go from rank 0 to rank 2, gradients come back, and rank 1 is not in their context."""
+"""Three ranks with a mesh each: values go from rank 0 to rank 2, gradients come back, and rank 1
+is not in their context.
+"""
 
 import numpy as np
 
@@ -14,7 +16,9 @@ context.open_device([1, 2])
 context.initialize_parallelism_context(DistributedConfig(enable_ddp=True))
 context.initialize_socket_manager(SocketType.MPI)
 sockets = context.get_socket_manager()
-mapper = ttnn.create_mesh_mapper(context.get_device(), ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)]))
+mapper = ttnn.create_mesh_mapper(
+    context.get_device(), ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(0)])
+)
 
 assert world.size() == 3
 values = np.arange(2 * 32 * 32, dtype=np.float32).reshape(2, 1, 32, 32)
@@ -22,7 +26,11 @@ if world.rank() in (0, 2):
     ends = world.create_sub_context([0, 2])
     assert (ends.size(), ends.rank(), ends.world_rank(1)) == (2, world.rank() // 2, 2)
     ends.barrier()
-    tensor = Tensor.from_numpy(values if world.rank() == 0 else np.zeros_like(values), mapper=mapper, device=context.get_device())
+    tensor = Tensor.from_numpy(
+        values if world.rank() == 0 else np.zeros_like(values),
+        mapper=mapper,
+        device=context.get_device(),
+    )
     if world.rank() == 0:
         sockets.send(tensor, ends, 1)
         sockets.recv(tensor, ends, 1, use_grad=True)

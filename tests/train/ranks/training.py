@@ -1,7 +1,8 @@
 """Run by every rank: trains as its arguments say, and prints what came out as one line of JSON.
 
 python -m mpi4py training.py OPTIONS   a JSON dictionary for train.tiny.tiny, and: "replicas": true for ranks with a mesh each,
-                                       "steps", "stop": the rank that gets SIGINT after step 2, "heads": {rank: num_heads}, "late": steps after that
+                                       "steps", "stop": the rank that gets SIGINT after step 2,
+                                       "heads": {rank: num_heads}, "late": steps after that
 """
 
 import json
@@ -25,7 +26,8 @@ form = DeviceConfig(**form) if isinstance(form, dict) else form
 if str(RANK) in heads:
     asked["model"] = {"num_heads": heads[str(RANK)], "embedding_dim": 8 * heads[str(RANK)]}
 if "own_folder" in asked and asked.pop("own_folder") and RANK:
-    asked["checkpoint_dir"] += f"/of-rank-{RANK}"  # as on another host, which has not rank 0's files
+    # as on another host, which has not rank 0's files
+    asked["checkpoint_dir"] += f"/of-rank-{RANK}"
 
 
 def on_step(record):
@@ -33,8 +35,18 @@ def on_step(record):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-with Trainer(replace(tiny(form, **asked), distributed=Distributed(enabled=replicas)), text=TEXT, resume=resume) as run:
+with Trainer(
+    replace(tiny(form, **asked), distributed=Distributed(enabled=replicas)),
+    text=TEXT,
+    resume=resume,
+) as run:
     run.fit(steps, show=False, on_step=on_step)
     losses = [(record.loss, record.validation_loss or 0) for record in run.history]
-    sums = {name: [float(array.sum()), float((array**2).sum())] for name, array in weights(run).items()}
-    print("found " + json.dumps({"rank": RANK, "losses": losses, "sums": sums, "text": run.sample("The", 5)}), flush=True)
+    sums = {
+        name: [float(array.sum()), float((array**2).sum())] for name, array in weights(run).items()
+    }
+    print(
+        "found "
+        + json.dumps({"rank": RANK, "losses": losses, "sums": sums, "text": run.sample("The", 5)}),
+        flush=True,
+    )

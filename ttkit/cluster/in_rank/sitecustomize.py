@@ -1,8 +1,10 @@
-"""An exception that ends one rank ends all, at once: Python's exit would wait in MPI_Finalize for ranks that wait for this one.
-And SIGUSR1 interrupts, as Ctrl-C does: of the two, mpirun passes on only that one.
+"""An exception that ends one rank ends all, at once:
 
-The first is what `python -m mpi4py` is for, but for a program that is started as it is. Imports nothing of ttkit: the program may never do so.
-"""
+Python's exit would wait in MPI_Finalize for ranks that wait for this one. And SIGUSR1 interrupts,
+as Ctrl-C does: of the two, mpirun passes on only that one.
+
+The first is what `python -m mpi4py` is for, but for a program that is started as it is. Imports
+nothing of ttkit: the program may never do so."""
 
 import importlib.machinery
 import importlib.util
@@ -21,14 +23,16 @@ def interrupt(number, frame):
 
 
 def end_the_world(kind, error, trace):
-    """Python's own message, then an end without MPI_Finalize where MPI is in use: mpirun stops the other ranks and says which one it was.
+    """Python's own message, then an end without MPI_Finalize where MPI is in use: mpirun stops
+    the other ranks and says which one it was.
 
     Not MPI_Abort, which does the same with ten lines of its own amid the traceback.
     """
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
         if interrupted:
-            raise SystemExit(0)  # not a failure: at the first one mpirun would stop the ranks that are still saving
+            # not a failure: at the first one mpirun would stop the ranks that are still saving
+            raise SystemExit(0)
         return
     MPI = getattr(sys.modules.get("mpi4py"), "MPI", None)
     if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
