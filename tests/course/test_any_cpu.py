@@ -13,8 +13,8 @@ import pytest
 
 from scripts import try_cpus
 
-HERE = pathlib.Path(__file__).resolve().parent
-# No product in tests/kernels.py has an inner dimension above 256 (the vocabulary), so that its sum
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+# No product in tests/support/kernels.py has an inner dimension above 256 (the vocabulary), so that its sum
 # is off by at most 256 roundings to float32, each 2**-24 of the value; usually by a few.
 ROUNDING = 256 * 2**-24
 
@@ -26,12 +26,12 @@ def kernels():
 
 @functools.cache
 def found():
-    """What tests/kernels.py prints under the oldest kernel and the newest, by its name."""
+    """What tests/support/kernels.py prints under the oldest kernel and the newest, by its name."""
     results, running = {}, kernels()[0]
     for name in dict.fromkeys([next(iter(running)), list(running)[-1]]):
         variables = running[name]
-        command = [sys.executable, HERE / "kernels.py"]
-        path = os.pathsep.join(map(str, (HERE.parent, HERE)))
+        command = [sys.executable, TESTS / "support" / "kernels.py"]
+        path = os.pathsep.join(map(str, (TESTS.parent, TESTS)))
         env = os.environ | variables | try_cpus.counts(1) | {"PYTHONPATH": path}
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,6 +1,6 @@
 """Trains a moment, and prints what came out as one line of JSON.
 
-Started by tests/test_any_cpu.py under different kernels of BLAS.
+Started by tests/course/test_any_cpu.py under different kernels of BLAS.
 """
 
 import hashlib

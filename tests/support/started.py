@@ -13,7 +13,7 @@ import pytest
 
 from ttkit.cluster.command import LOCAL_FOLDER
 
-HERE = pathlib.Path(__file__).resolve().parent
+TESTS = pathlib.Path(__file__).resolve().parent.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
 # As root, with more ranks than cores, and without looking for faster networks:
 # facts/jupyter_mpi.md, section 1.2.
@@ -58,7 +58,7 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300,
         | OPEN_MPI
         | own
         | {
-            "PYTHONPATH": str(HERE.parent),
+            "PYTHONPATH": str(TESTS.parent),
             "TT_MESH_GRAPH_DESC_PATH": str(path),
             "TTKIT_RANK_TIMEOUT": "120",
         }
@@ -69,7 +69,7 @@ def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300,
         "-n",
         str(n or hosts[0] * hosts[1]),
         sys.executable,
-        HERE / "sim" / "ranks" / script,
+        TESTS / "sim" / "ranks" / script,
         *map(str, arguments),
     ]
     began = time.monotonic()

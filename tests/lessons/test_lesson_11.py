@@ -114,7 +114,7 @@ def test_without_mistakes_the_folder_is_right(tmp_path):
 
 
 def test_the_record_in_the_lesson_is_what_is_said():
-    (path,) = (pathlib.Path(__file__).resolve().parent.parent / "notebooks").glob("11_*.ipynb")
+    (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("11_*.ipynb")
     output = launch.Output(3)
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
     said = launch.epitaph(output, ["node-1", "node-2", "node-3"], 1)

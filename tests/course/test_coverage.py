@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = yaml.safe_load((ROOT / "docs" / "coverage.yaml").read_text(encoding="utf-8"))
 FIELDS = {"piece", "lesson", "test"}
 # values that name nothing to look for
@@ -112,11 +112,11 @@ def test_wrong_rows_are_seen():
         "section": "x",
         "piece": 1,
         "lesson": "not yet",
-        "test": "tests/test_coverage.py::test_wrong_rows_are_seen",
+        "test": "tests/course/test_coverage.py::test_wrong_rows_are_seen",
     }
     assert row_problem(row) == ""
     assert "has no test_nothing" in row_problem(
-        row | {"test": "tests/test_coverage.py::test_nothing"}
+        row | {"test": "tests/course/test_coverage.py::test_nothing"}
     )
     assert "no test file" in row_problem(row | {"test": "tests/test_nothing.py"})
     assert "no lesson" in row_problem(row | {"lesson": "99_nothing.ipynb#x"})

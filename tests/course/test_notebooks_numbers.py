@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 NUMBER = r"(?<![\w.#])\d(?:[\d,._]*\d)?"
 UNIT = r"(?:[KMGT]i?B/s|[KMGT]i?B|B|bytes?|[num\u00b5]s)"

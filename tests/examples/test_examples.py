@@ -15,7 +15,7 @@ from machine import close_all
 import ttkit
 from ttkit.train import AutoContext
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 
 

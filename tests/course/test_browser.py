@@ -3,7 +3,7 @@ pictures, their exercises take answers.
 """
 
 import pytest
-from browser.lab import CSS, faults, started, ui, webdriver
+from lab import CSS, faults, started, ui, webdriver
 
 pytestmark = pytest.mark.long
 

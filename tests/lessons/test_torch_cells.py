@@ -10,7 +10,7 @@ import pytest
 from ttkit import TTKitError
 from ttkit.exercises import torch_cells
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
 def saved():
