@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 # What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
     "backend": "about",
-    "calltape": "tape",
+    "lessons.tape": "tape",
     "cluster.engines": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",

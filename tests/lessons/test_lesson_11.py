@@ -8,7 +8,7 @@ import pathlib
 from answers import right, wrong
 
 from ttkit.cluster import launch, lint_path
-from ttkit.exercises import lesson_11
+from ttkit.lessons import lesson_11
 
 BINDINGS = """rank_bindings:
   - {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "2,3"}}

@@ -7,7 +7,7 @@ from answers import right, wrong
 from machine import strict_with_fabric
 
 from ttkit import ttnn
-from ttkit.exercises.lesson_13 import PRODUCTS
+from ttkit.lessons.lesson_13 import PRODUCTS
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from ttkit import TTKitError
-from ttkit.exercises import torch_cells
+from ttkit.lessons import torch_cells
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import Answer, asks
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 SMALL = TransformerConfig(

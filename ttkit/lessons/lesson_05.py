@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import numbers
-from ttkit.exercises.on_ranks import on_ranks
 from ttkit.lessons import difference, exercise, require
+from ttkit.lessons.answers import numbers
+from ttkit.lessons.on_ranks import on_ranks
 
 
 @exercise("05.shift")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.calltape import tape
 from ttkit.errors import learners_lines
 from ttkit.lessons import (
     Check,
@@ -24,6 +23,7 @@ from ttkit.lessons import (
     require,
     values_mean_something,
 )
+from ttkit.lessons.tape import tape
 
 Shape = Sequence[int]
 Call = dict[str, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ttkit import plans
-from ttkit.exercises.answers import Answer, asks, numbers, whole_number
 from ttkit.lessons import check_plan, difference, exercise, require
+from ttkit.lessons.answers import Answer, asks, numbers, whole_number
 
 BAND = 0.1  # how far from the cross-over an answer may be, as a part of it
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from importlib import import_module
 from numbers import Real
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -243,6 +245,14 @@ def exercise(name: str) -> Callable[[Check], Check]:
     return enter
 
 
+def exercises() -> dict[str, Check]:
+    """The check of every exercise, by its name; each lesson's module enters its own."""
+    for module in iter_modules(__path__):
+        if module.name.startswith("lesson_"):
+            import_module(f"{__name__}.{module.name}")
+    return EXERCISES
+
+
 def check(name: str, answer: Any, mesh: Any = None) -> None:
     """Check the answer to an exercise, print what was right about it, or raise with what is wrong.
 
@@ -255,15 +265,12 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
         CheckFailed: the answer is not right; the message names the device, index or number.
         NotDone: the exercise has not been started.
     """
-    from ttkit import exercises  # noqa: F401  (fills EXERCISES)
-
-    if name not in EXERCISES:
-        raise CheckFailed(
-            f"there is no exercise {name!r}; there are {', '.join(sorted(EXERCISES))}"
-        )
+    known = exercises()
+    if name not in known:
+        raise CheckFailed(f"there is no exercise {name!r}; there are {', '.join(sorted(known))}")
     if answer is None or answer is Ellipsis:
         raise NotDone(f"exercise {name} has no answer yet")
-    print(f"exercise {name}: {EXERCISES[name](answer, mesh)}")
+    print(f"exercise {name}: {known[name](answer, mesh)}")
 
 
 def require(fine: bool, message: str) -> None:

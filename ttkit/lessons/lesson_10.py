@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttkit.exercises.answers import asks
 from ttkit.lessons import as_number, exercise, require
+from ttkit.lessons.answers import asks
 
 
 @exercise("10.roles")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import Answer, asks, numbers
 from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, numbers
 
 
 @exercise("03.data_parallel")

@@ -10,8 +10,8 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import to_numpy
 from ttkit.errors import TTKitError
-from ttkit.exercises.answers import Answer, asks, numbers
 from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, numbers
 
 
 def _factor(values: list[np.ndarray], tensor: Any) -> float | None:

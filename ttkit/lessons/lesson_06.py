@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import Answer, asks, numbers
-from ttkit.exercises.on_ranks import on_ranks
 from ttkit.lessons import (
     CheckFailed,
     device_difference,
@@ -16,6 +14,8 @@ from ttkit.lessons import (
     require,
     values_mean_something,
 )
+from ttkit.lessons.answers import Answer, asks, numbers
+from ttkit.lessons.on_ranks import on_ranks
 
 
 @exercise("06.gradient")

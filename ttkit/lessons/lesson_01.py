@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ttkit.exercises.answers import Answer, asks, is_a
 from ttkit.hardware import SYSTEMS, System
 from ttkit.lessons import CheckFailed, as_number, exercise, require
+from ttkit.lessons.answers import Answer, asks, is_a
 
 
 @exercise("01.second_row")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttkit.exercises.answers import Answer, asks, numbers, whole_number
 from ttkit.lessons import exercise, require
+from ttkit.lessons.answers import Answer, asks, numbers, whole_number
 
 
 @exercise("00.double")

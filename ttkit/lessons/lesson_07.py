@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.exercises.answers import Answer, Run, asks, kind_of, numbers
 from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, Run, asks, kind_of, numbers
 
 
 def _one_sum(run: Run) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.exercises.answers import Answer, Run, Shape, asks, how_cut, lean, numbers, whole_number
 from ttkit.lessons import CheckFailed, difference, exercise, require
+from ttkit.lessons.answers import Answer, Run, Shape, asks, how_cut, lean, numbers, whole_number
 
 
 @exercise("02.columns")

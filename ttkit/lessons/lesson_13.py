@@ -8,8 +8,8 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import from_numpy
-from ttkit.exercises.answers import Answer, asks, kind_of, numbers
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, kind_of, numbers
 
 # (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
 # As torch does it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttkit.exercises.answers import asks
 from ttkit.lessons import as_number, check_schedule, exercise, require
+from ttkit.lessons.answers import asks
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 
 STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.5  # of the exercise 09.budget
