@@ -14,11 +14,12 @@ PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit
 # import ttnn` counts as backend. may be imported by all, and import nothing of ttkit but the first
-FOUNDATION = {"errors", "dialect", "files", "words"}
+FOUNDATION = {"errors", "dialect", "files", "lazy", "words"}
 MAY_IMPORT = {
     "errors": set(),
     "dialect": set(),
     "files": {"errors"},
+    "lazy": set(),
     "words": set(),
     "hardware": set(),
     "plans": {"hardware"},

@@ -123,15 +123,7 @@ LAUNCHES = [
     rb("own binding", TWO, "--mpi-args", "--bind-to core"),
     rb("own binding, joint", TWO, "--mpi-args", "--bind-to=core --tag-output"),
     *[
-        rb(
-            f"rankfile {form}, {syntax}",
-            TWO,
-            "--rankfile-syntax",
-            syntax,
-            "--mpi-args",
-            words,
-            sub__rf=RANKFILE,
-        )
+        rb(f"rankfile {form}, auto", TWO, "--mpi-args", words, sub__rf=RANKFILE)
         for form, words in {
             "plain": "--rankfile sub/rf",
             "joint": "--rankfile=sub/rf",
@@ -140,7 +132,6 @@ LAUNCHES = [
             "map-by joint": "--map-by=rankfile:file=sub/rf,x",
             "mca": "--mca rmaps_rankfile_path sub/rf",
         }.items()
-        for syntax in ("auto", "rankfile", "map-by", "mca")
     ],
     rb("rankfile, hosts in the file's order", TWO, "--mpi-args", "--rankfile rf", rf=FAR),
     rb("rankfile and hosts", TWO, "--mpi-args", "--rankfile rf --host host1,host2", rf=FAR),
@@ -158,25 +149,12 @@ LAUNCHES = [
     rb("environment", ENVIRONMENT),
     rb("overrides", OVERRIDES),
     rb("what tt-run lets pass", LENIENT),
-    rb(
-        "no descriptor here",
-        TWO.replace("two.textproto", "nowhere/x.textproto"),
-        "--skip-mgd-check",
-    ),
     launch(
         "mapping",
         ["--rank-bindings-mapping", "maps/map.yaml"],
         maps__map_dot_yaml=DENSE,
         maps__sub__a_dot_yaml=SUB,
     ),
-    rb(
-        "mock cluster",
-        TWO,
-        "--mock-cluster-rank-binding",
-        "mock.yaml",
-        mock_dot_yaml="rank_to_cluster_mock_cluster_desc: {0: two.textproto, 1: other.textproto}\n",
-    ),
-    rb("factory", TWO, "--factory-system-descriptor", "other.textproto"),
 ]
 
 RANK = "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n"
@@ -288,7 +266,6 @@ BAD_LAUNCHES = {
         1,
         ["Specify at most one of --rank-binding and --rank-bindings-mapping (not both)."],
     ),
-    "bad choice": (["--rank-binding", "rb.yaml", "--rankfile-syntax", "x"], {}, 2, []),
     "mapping without key": (
         MAP,
         {"map.yaml": "a: 1\n"},
@@ -317,18 +294,6 @@ BAD_LAUNCHES = {
         },
         1,
         ["global_env conflict on key 'K' between sub-contexts"],
-    ),
-    "mock file not there": (
-        ["--rank-binding", "rb.yaml", "--mock-cluster-rank-binding", "no.yaml"],
-        {},
-        1,
-        ["Mock cluster rank binding configuration not found: no.yaml"],
-    ),
-    "factory file not there": (
-        ["--rank-binding", "rb.yaml", "--factory-system-descriptor", "no"],
-        {},
-        1,
-        ["Factory System Descriptor not found: no"],
     ),
 }
 BAD_PROGRAMS = {

@@ -432,7 +432,7 @@ def _crowded(groups: Sequence[tuple[str, ...]], rankfile: str) -> bool:
     return False
 
 
-def check_program(program: Sequence[str], skip_executable_check: bool = False) -> None:
+def check_program(program: Sequence[str]) -> None:
     """Whether there is a program to start.
 
     Raises:
@@ -444,10 +444,5 @@ def check_program(program: Sequence[str], skip_executable_check: bool = False) -
             "No program specified. Please provide a program to run.",
             "put it behind the options: ttkit run --config DIR python train.py",
         )
-    if (
-        not skip_executable_check
-        and not os.path.exists(program[0])
-        and not shutil.which(program[0])
-    ):
-        cure = "check the name; if only the other hosts have it: --skip-executable-check"
-        fail("ttkit run", f"Program not found: {program[0]}", cure)
+    if not os.path.exists(program[0]) and not shutil.which(program[0]):
+        fail("ttkit run", f"Program not found: {program[0]}", "check the name")
