@@ -22,7 +22,6 @@ __version__ = "0.1.0"
 _NAMES = {
     **dict.fromkeys(("cluster", "lessons", "plans", "train"), ""),
     "backend": "about",
-    "lessons.tape": "tape",
     "cluster.engines": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",

@@ -229,12 +229,12 @@ WRONG = [
     ("00.share", "384", "whole number"),
     ("00.share", (6, 64), "whole number"),
     ("00.share", True, "whole number"),
-    ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1])), "device 5, your mesh has device 4"),
+    ("01.second_row", lambda mesh: mesh.create_submesh(ttnn.MeshShape(1, tuple(mesh.shape)[1])), "devices [5, 1, 3, 7], your mesh has devices [4, 0, 2, 6]"),
     ("01.second_row", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1))[1], "device"),
     ("01.second_row", lambda mesh: 3, "gave a int"),
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)), "should hold devices"),
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 2)), "4 pairs"),
-    ("01.pairs", lambda mesh: None, "a list of meshes, gave a NoneType"),
+    ("01.pairs", lambda mesh: None, "gave nothing back"),
     ("01.pairs", lambda mesh: 4, "a list of meshes, gave a int"),
     ("01.pairs", lambda mesh: [4, 5, 0, 1], "pair 0 should be a mesh"),
     ("01.neighbours", lambda system, d: neighbours(system, d, (False, False)), "misses it"),
@@ -270,7 +270,7 @@ WRONG = [
     ("02.round_trip", lambda mesh, x: [composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1), x][1], "the x that went in"),
     ("02.round_trip", lambda mesh, x: [by_axes(mesh, x, S(0), S(1)), x.copy()][1], "nothing came back"),
     ("02.round_trip", lambda mesh, x: np.vstack([np.hstack(on_the_host(by_axes(mesh, x, S(0), S(1)))[i * mesh.shape[1] :][: mesh.shape[1]]) for i in range(mesh.shape[0])]), "joined by hand"),
-    ("02.round_trip", lambda mesh, x: None, "gave a NoneType"),
+    ("02.round_trip", lambda mesh, x: None, "gave nothing back"),
     ("02.round_trip", lambda mesh, x: np.array(["a"]), "a NumPy array of numbers"),
     ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) // n * 2, "whole tiles"),
     ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) * 2, "should be"),
@@ -401,18 +401,6 @@ def test_a_budget_is_said(capsys):
     lessons.check("03.row_parallel", ROW_PARALLEL)
     # [32, 32] and [32, 48 -> 64] in tiles
     assert "12,288 of 12,288 bytes allowed on each of 3 chips" in capsys.readouterr().out
-
-
-def test_a_check_may_run_under_a_tape():
-    with ttkit.tape() as calls:
-        with ttkit.tape():
-            pass  # as empty as the one around it, which goes on
-        lessons.check("03.row_parallel", ROW_PARALLEL)
-        ttnn.zeros([1])
-    ttnn.zeros([2])
-    assert (
-        calls[-1]["result"]["shape"] == [1] and [c["operation"] for c in calls].count("matmul") == 2
-    )
 
 
 def test_on_a_card_values_decide(monkeypatch, capsys):

@@ -156,7 +156,7 @@ def test_an_answer_that_waits_for_ever(cluster, monkeypatch):
     said = r"ranks 0, 1, 2 and 3 did not finish in 5 s\n *at line \d+ of waits: comm.Recv"
     lessons.check("05.shift", shift, cluster)  # what it imports is there
     with monkeypatch.context() as patch:
-        patch.setattr("ttkit.lessons.on_ranks.TIME_S", 5)
+        patch.setattr("ttkit.lessons.lesson_05.TIME_S", 5)
         with pytest.raises(lessons.CheckFailed, match=said):
             lessons.check("05.shift", waits, cluster)
     lessons.check("05.shift", shift, cluster)

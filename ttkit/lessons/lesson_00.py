@@ -24,15 +24,12 @@ def _double(double: Answer, mesh: Any) -> str:
 def _share(answer: Any, mesh: Any) -> str:
     have = whole_number(answer, "the number of elements")
     hints = {
-        48 * 64: "that is the whole tensor; eight devices share it",
-        48: "that is how many rows the whole tensor has",
-        48 // 8: "that is how many rows a chip holds; each row has 64 elements",
-        48 * 64 // 4: "that would be right for four devices; there are eight",
-        48 * 64 // 8 * 4: "those are the bytes in float32; elements are asked for",
+        48 * 64: ": that is the whole tensor; eight devices share it",
+        48: ": that is how many rows the whole tensor has",
+        48 // 8: ": that is how many rows a chip holds; each row has 64 elements",
+        48 * 64 // 4: ": that would be right for four devices; there are eight",
+        48 * 64 // 8 * 4: ": those are the bytes in float32; elements are asked for",
     }
-    require(
-        have == 48 * 64 // 8,
-        f"48 x 64 elements over 8 devices are not {have:,} each"
-        + (f": {hints[have]}" if have in hints else ""),
-    )
+    wrong = f"48 x 64 elements over 8 devices are not {have:,} each{hints.get(have, '')}"
+    require(have == 48 * 64 // 8, wrong)
     return f"{have} elements on each device"

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.lessons import CheckFailed, difference, exercise, require
-from ttkit.lessons.answers import Answer, Run, Shape, asks, how_cut, lean, numbers, whole_number
+from ttkit.lessons import difference, exercise, require
+from ttkit.lessons.answers import (
+    Answer,
+    Run,
+    Shape,
+    asks,
+    how_cut,
+    lean,
+    numbers,
+    whole_number,
+)
 
 
 @exercise("02.columns")
@@ -23,10 +32,8 @@ def _columns(columns: Answer, mesh: Any) -> str:
     run.cut("x", x.shape, (len(x), x.shape[1] // across))
     tensor = run.tensor()
     require(tensor.dtype == ttnn.float32, f"float32 is asked for, your tensor is {tensor.dtype}")
-    require(
-        tensor.layout == ttnn.TILE_LAYOUT,
-        f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT",
-    )
+    tiles = f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+    require(tensor.layout == ttnn.TILE_LAYOUT, tiles)
     run.equals(np.split(x, across, 1) * down)
     return "columns of the tensor on columns of the mesh, every row of it a replica"
 
@@ -42,10 +49,8 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
     blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]
     run.cut("x", x.shape, *blocks)
     have = run.ok()
-    require(
-        isinstance(have, np.ndarray) and have.dtype.kind in "fiu",
-        f"round_trip(mesh, x) should give a NumPy array of numbers, gave a {type(have).__name__}",
-    )
+    is_array = isinstance(have, np.ndarray) and have.dtype.kind in "fiu"
+    round_trip.must_give("a NumPy array of numbers", is_array, have)
     found = difference(x, have)
     require(not found, f"on {mesh!r} what comes back is not what went out: {found}")
     if backend.is_simulated():
@@ -54,32 +59,20 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
 
 
 def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None:
-    """The array went to the mesh in blocks and came back through a composer."""
-    on_mesh = [
-        c["result"]["shape"]
-        for c in run.calls
-        if c["operation"] in ("from_torch", "to_device")
-        and c["returned"]
-        and c["result"]["storage"] == "DEVICE"
-    ]
-    require(
-        bool(on_mesh),
-        "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls",
-    )
-    if not any(lean(shape) in map(lean, blocks) for shape in on_mesh):
-        raise CheckFailed(
-            f"on {run.mesh!r} you cut {how_cut(whole, on_mesh[0])}; "
-            f"in blocks means {how_cut(whole, blocks[0])}"
-        )
-    back = [call for call in run.calls if call["operation"] == "to_numpy" and call["returned"]]
-    require(
-        bool(back) and not run.untouched,
-        "what you give back is the x that went in: nothing came back from the mesh",
-    )
-    require(
-        any(lean(call["result"]["array"]) == lean(whole) for call in back),
-        "no composer among your calls: the shards were joined by hand",
-    )
+    """Check that the array went to the mesh in blocks and came back through a composer."""
+    from ttkit.lessons.calls import put_on_mesh
+
+    shapes = [list(tensor.shape) for tensor in put_on_mesh(run.calls)]
+    never = "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls"
+    require(bool(shapes), never)
+    in_blocks = any(lean(shape) in map(lean, blocks) for shape in shapes)
+    asked = f"in blocks means {how_cut(whole, blocks[0])}"
+    require(in_blocks, f"on {run.mesh!r} you cut {how_cut(whole, shapes[0])}; {asked}")
+    back = [call for call in run.calls if call.operation == "to_numpy" and call.returned]
+    nothing = "what you give back is the x that went in: nothing came back from the mesh"
+    require(bool(back) and not run.untouched, nothing)
+    composed = any(lean(call.result.shape) == lean(whole) for call in back)
+    require(composed, "no composer among your calls: the shards were joined by hand")
 
 
 @exercise("02.bytes")
@@ -99,16 +92,13 @@ def _bytes(bytes_per_chip: Answer) -> str:
         tiles = math.prod(front) * -(-height // 32) * -(-width // 32)
         asked = f"bytes_per_chip({shape}, {devices}, {dim})"
         have = whole_number(bytes_per_chip(shape, devices, dim), asked)
+        at_least_32 = math.prod(front) * max(32, height) * max(32, width)
         hints = {
-            math.prod(shard)
-            * 2: "that counts the elements, but a chip stores whole tiles of 32 x 32",
+            2 * math.prod(shard): "a chip stores whole tiles of 32 x 32, not elements",
             tiles * 4096: "bfloat16 takes 2 bytes, not 4",
             tiles * 1024: "that is the number of elements; each takes 2 bytes",
-            math.prod(front)
-            * max(32, height)
-            * max(32, width)
-            * 2: "sizes above 32 are rounded up to a multiple of 32, too",
+            2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
         }
-        hint = f": {hints[have]}" if have in hints else f": a shard of {shard} takes {tiles} tiles"
-        require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}{hint}")
+        hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
+        require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")
     return "tiles counted, not elements"

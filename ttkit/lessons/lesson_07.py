@@ -6,40 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import CheckFailed, device_difference, exercise, require, values_mean_something
-from ttkit.lessons.answers import Answer, Run, asks, kind_of, numbers
+from ttkit.lessons import exercise, require
+from ttkit.lessons.answers import Answer, Run, asks, numbers, row_of
+from ttkit.lessons.lesson_03 import PARTIAL
 
 
 def _one_sum(run: Run) -> None:
-    """The tensor was led to by a single collective, an all_reduce or its two halves."""
+    """Check that one collective led to the tensor: an all_reduce, or its two halves."""
     run.summed()
-    sent = [call["operation"] for call in run.led if kind_of(call) == "collective"]
+    sent = run.sent(run.led)
     fine = not run.calls or sent in (["all_reduce"], ["reduce_scatter", "all_gather"])
     require(fine, f"it is right, but you called {', '.join(sent)}; one all_reduce is enough")
-
-
-def _partial(run: Run, mesh: Any, parts: list[np.ndarray]) -> None:
-    """Not the summands alone."""
-    if values_mean_something() and not device_difference(
-        parts, run.tensor(), 1e-3, 1e-3 * float(np.abs(parts).max())
-    ):
-        raise CheckFailed(
-            f"on {mesh!r} each device holds its partial sum only: "
-            "the sum over the devices is missing"
-        )
 
 
 @exercise("07.swiglu")
 @asks("swiglu(mesh, x, gate, up, down)", (1, 4), (1, 3), fabric=True)
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
-    rows, n = mesh.shape
-    require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
-    x, gate, up, down = (
-        numbers(64, 32),
-        numbers(32, 32 * n) / 8,
-        numbers(32, 32 * n)[::-1] / 8,
-        numbers(32 * n, 96) / 8,
-    )
+    n = row_of(mesh)
+    x, gate = numbers(64, 32), numbers(32, 32 * n) / 8
+    up, down = gate[::-1], numbers(32 * n, 96) / 8
     run = swiglu.on(mesh, x, gate, up, down)
     run.cut("x", x.shape, x.shape)
     run.cut("gate and up", gate.shape, (32, 32))
@@ -49,14 +34,8 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
         turned = x @ gate
         return (turned / (1 + np.exp(-turned)) * (x @ up)) @ down
 
-    _partial(
-        run,
-        mesh,
-        [
-            part(*cut)
-            for cut in zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)
-        ],
-    )
+    cuts = zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)
+    run.differs(([part(*cut) for cut in cuts], PARTIAL), rtol=1e-3)
     run.equals([part(gate, up, down)] * n, 1e-3)
     _one_sum(run)
     run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), ((64, 32), (32, 96)))
@@ -66,15 +45,13 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
 @exercise("07.backward")
 @asks("backward(mesh, dy, w)", (1, 4), (1, 3), fabric=True)
 def _backward(backward: Answer, mesh: Any) -> str:
-    rows, n = mesh.shape
-    require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
+    n = row_of(mesh)
     dy, w = numbers(64, 32 * n), numbers(96, 32 * n)
     run = backward.on(mesh, dy, w)
     run.cut("dy", dy.shape, (64, 32))
     run.cut("w", w.shape, (96, 32))
-    _partial(
-        run, mesh, [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
-    )
+    parts = [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
+    run.differs((parts, PARTIAL), rtol=1e-3)
     run.equals([dy @ w.T] * n, 1e-4)
     _one_sum(run)
     run.multiplied(((64, 32), (96, 32)))

@@ -11,17 +11,15 @@ from ttkit.lessons.answers import asks
 @exercise("10.roles")
 @asks("role(rank, world, num_workers)")
 def _roles(answer: Any) -> str:
-    names = {2: ("aggregator_optimizer",), 3: ("aggregator", "optimizer")}
+    tiers = {2: ["aggregator_optimizer"], 3: ["aggregator", "optimizer"]}
     for workers in (1, 2, 3, 5):
-        for tiers in (2, 3):
-            wanted = ["worker"] * workers + list(names[tiers])
+        for number, others in tiers.items():
+            wanted = ["worker"] * workers + others
             for rank, name in enumerate(wanted):
                 given = answer(rank, len(wanted), workers)
-                require(
-                    given == name,
-                    f"role({rank}, {len(wanted)}, {workers}) gives {given!r}; "
-                    f"in {tiers}-tier mode rank {rank} is {name!r}",
-                )
+                call = f"role({rank}, {len(wanted)}, {workers})"
+                rule = f"in {number}-tier mode rank {rank} is {name!r}"
+                require(given == name, f"{call} gives {given!r}; {rule}")
     return "every rank has its role, in two tiers and in three"
 
 
@@ -31,17 +29,12 @@ def _bytes(answer: Any) -> str:
     for workers, size in ((1, 100), (2, 4096), (3, 1 << 20), (7, 12)):
         call = f"aggregator_bytes({workers}, {size})"
         pair = answer(workers, size)
-        require(
-            isinstance(pair, (tuple, list)) and len(pair) == 2,
-            f"{call} should be a pair: bytes that come in, bytes that go out",
-        )
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+        require(is_pair, f"{call} should be a pair: bytes that come in, bytes that go out")
         fact = (workers + 1) * size
         for what, given in zip(("come in", "go out"), pair, strict=True):
             found = as_number(given)
-            require(
-                found != workers * size,
-                f"{call} says that {workers * size:,} bytes {what}; the optimizer is a neighbour, "
-                "too",
-            )
+            alone = f"{call} says that {workers * size:,} bytes {what}"
+            require(found != workers * size, f"{alone}; the optimizer is a neighbour, too")
             require(found == fact, f"{call} says that {given} bytes {what}; it is {fact:,}")
     return "gradients of all workers and weights of the optimizer come in, and as much goes out"

@@ -5,19 +5,18 @@ The answers are files and places in files; nothing is started and no other host 
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.bindings import Bindings, RankBinding, read_bindings
+from ttkit.cluster.bindings import read_bindings
 from ttkit.cluster.command import rank_environment
 from ttkit.cluster.hosts import read_hosts
 from ttkit.cluster.lint import UNDER_TT_RUN, lint_path
-from ttkit.hardware.findings import Finding
-from ttkit.hardware.mgd_write import Link, descriptor_text, mesh_text
-from ttkit.lessons import exercise, require
+from ttkit.lessons import CheckFailed, exercise, require
 
 BINDINGS = "rank_bindings.yaml"
 
@@ -54,29 +53,31 @@ ALSO = {
     "too few slots": (BINDINGS, "rank_bindings:"),
 }
 
+KIND = """mesh_descriptors {{
+  name: "{0}"
+  arch: WORMHOLE_B0
+  device_topology {{ dims: {1} dim_types: [ LINE, LINE ] }}
+  host_topology {{ dims: {2} }}
+  channels {{ count: 2 policy: RELAXED }}
+}}
+"""
+MESH = 'mesh {{ mesh_descriptor: "{}" mesh_id: {} }}'
 
-def _meshes(
-    number: int, shape: tuple[int, int], hosts: tuple[int, int] = (1, 1), first: int = 0
-) -> tuple[str, list[tuple[int, str]]]:
-    """A mesh descriptor's text, and the meshes that are made from it: mesh id, name."""
-    name = f"M{first}"
-    return mesh_text(name, "WORMHOLE_B0", shape, ("LINE", "LINE"), hosts, 2, "RELAXED"), [
-        (first + i, name) for i in range(number)
-    ]
 
-
-def _chain(*kinds: tuple[str, list[tuple[int, str]]]) -> str:
-    """A descriptor whose meshes are joined one to the next."""
-    instances = [instance for _, made in kinds for instance in made]
-    links: list[Link] = [
-        ((i, i + 1), 2, "RELAXED", (None, None), False) for i in range(len(instances) - 1)
-    ]
-    return descriptor_text([text for text, _ in kinds], instances, links)
+def _chain(kinds: str, *names: str) -> str:
+    """Return a descriptor of meshes of these kinds, each joined to the next by two links."""
+    meshes = [MESH.format(name, number) for number, name in enumerate(names)]
+    graph = [f"  instances {{ {mesh} }}" for mesh in meshes]
+    for first, second in itertools.pairwise(meshes):
+        nodes = f"nodes {{ {first} }} nodes {{ {second} }}"
+        graph.append(f"  connections {{ {nodes} channels {{ count: 2 policy: RELAXED }} }}")
+    head = 'graph_descriptors {\n  name: "G0"\n  type: "FABRIC"'
+    top = '}\ntop_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }\n'
+    return "\n".join([kinds + head, *graph, top])
 
 
 def machine(folder: str | os.PathLike[str]) -> Path:
-    """Write the hosts.txt and mgd.textproto of exercise 11.bindings into a folder, which is
-    given back; its bindings are the exercise.
+    """Write hosts.txt and mgd.textproto of exercise 11.bindings; return the folder.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,15 +86,13 @@ def machine(folder: str | os.PathLike[str]) -> Path:
     """
     path = Path(folder)
     (path / "hosts.txt").write_text(HOSTS)
-    (path / "mgd.textproto").write_text(
-        _chain(_meshes(2, (2, 2)), _meshes(1, (2, 8), (1, 2), first=2))
-    )
+    kinds = KIND.format("small", [2, 2], [1, 1]) + KIND.format("wide", [2, 8], [1, 2])
+    (path / "mgd.textproto").write_text(_chain(kinds, "small", "small", "wide"))
     return path
 
 
 def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
-    """Write the set-up of exercise 11.mistakes into a folder, which is given back, with these
-    mistakes, or with all.
+    """Write the files of exercise 11.mistakes with these mistakes, or with all; return the folder.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,15 +102,16 @@ def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
     path = Path(folder)
     for name, text in _spoiled(mistakes or MISTAKES).items():
         (path / name).write_text(text)
-    (path / "mgd.textproto").write_text(_chain(_meshes(4, (1, 2))))
+    kinds = KIND.format("pair", [1, 2], [1, 1])
+    (path / "mgd.textproto").write_text(_chain(kinds, *["pair"] * 4))
     return path
 
 
 def _spoiled(mistakes: Iterable[str]) -> dict[str, str]:
     ranks = "".join(
-        f"  - rank: {rank}\n    mesh_id: {rank}\n    env_overrides:\n      TT_VISIBLE_DEVICES: "
-        f'"{rank}"\n'
-        for rank in range(len(MISTAKES) - 2)
+        f"  - rank: {rank}\n    mesh_id: {rank}\n    env_overrides:\n"
+        f'      TT_VISIBLE_DEVICES: "{rank}"\n'
+        for rank in range(4)
     )
     texts = {
         "hosts.txt": "localhost slots=4\n",
@@ -124,45 +124,43 @@ def _spoiled(mistakes: Iterable[str]) -> dict[str, str]:
 
 
 def _places(mistake: str) -> list[str]:
-    """Where a mistake stands, as "file:line"; the first is what it is called by."""
-    texts, (name, good, _) = _spoiled(()), MISTAKES[mistake]
-    there = [(name, good), *([ALSO[mistake]] if mistake in ALSO else [])]
+    """Return where a mistake stands, as "file:line"; the first is what it is called by."""
+    texts, there = _spoiled(()), [MISTAKES[mistake][:2]]
+    if mistake in ALSO:
+        there.append(ALSO[mistake])
     return [
-        f"{name}:{texts[name].partition(text)[0].count(chr(10)) + text.count(chr(10)) + 1}"
+        f"{name}:{1 + texts[name].partition(text)[0].count(chr(10)) + text.count(chr(10))}"
         for name, text in there
     ]
 
 
-def _told(finding: Finding) -> str:
-    return f"{Path(finding.path).name}:{finding.line}: {finding.message}\n  try: {finding.cure}"
-
-
 @exercise("11.bindings")
 def _bindings(answer: Any, _: Any) -> str:
-    require(
-        isinstance(answer, str),
-        f"the text of a {BINDINGS} is asked for, this is a {type(answer).__name__}",
-    )
+    kind = f"the text of a {BINDINGS} is asked for, this is a {type(answer).__name__}"
+    require(isinstance(answer, str), kind)
     with tempfile.TemporaryDirectory() as tried:
-        machine(tried)
-        (Path(tried) / BINDINGS).write_text(answer)
+        folder = machine(tried)
+        (folder / BINDINGS).write_text(answer)
         # A rank that has its host alone needs no list of boards; that tt-run gives it rank 0's is
         # no fault of the answer.
         findings = [each for each in lint_path(tried) if UNDER_TT_RUN not in each.message]
-        findings.sort(key=lambda finding: finding.severity != "error")
-        require(not findings, _told(findings[0]) if findings else "")
-        bindings = read_bindings(Path(tried) / BINDINGS)
-        require(
-            bindings.mesh_graph_desc_path == (Path(tried) / "mgd.textproto").resolve(),
-            "mesh_graph_desc_path should be mgd.textproto, beside the bindings",
-        )
-        hosts = [
-            host.name for host in read_hosts(Path(tried) / "hosts.txt") for _ in range(host.slots)
-        ]
-    given: dict[tuple[str, str], int] = {}  # of each host, the meshes that are taken
+        for one in sorted(findings, key=lambda finding: finding.severity != "error"):
+            place = f"{Path(one.path).name}:{one.line}"
+            raise CheckFailed(f"{place}: {one.message}\n  try: {one.cure}")
+        bindings = read_bindings(folder / BINDINGS)
+        beside = "mesh_graph_desc_path should be mgd.textproto, beside the bindings"
+        mgd = (folder / "mgd.textproto").resolve()
+        require(bindings.mesh_graph_desc_path == mgd, beside)
+        listed = read_hosts(folder / "hosts.txt")
+    hosts = [host.name for host in listed for _ in range(host.slots)]
+    taken: dict[tuple[str, str], int] = {}  # (host, mesh) -> rank
     # as many as slots: the linter has looked
     for binding, host in zip(bindings.rank_bindings, hosts, strict=True):
-        mesh, place, boards = _identity(binding, bindings)
+        environment = rank_environment(binding, bindings)
+        mesh, place = environment["TT_MESH_ID"], environment.get("TT_MESH_HOST_RANK", "0")
+        # a rank without a list of devices sees all
+        devices = environment.get("TT_VISIBLE_DEVICES", ALL).split(",")
+        boards = ",".join(sorted(part.strip() for part in devices))
         on = f"rank {binding.rank} runs on {host}"
         wanted = {want[0]: want for want in WANTED[host]}
         require(
@@ -170,57 +168,32 @@ def _bindings(answer: Any, _: Any) -> str:
             f"{on}, which has the boards of mesh {' and '.join(sorted(wanted))}, "
             f"not of mesh {mesh}: ranks fill the slots in their order",
         )
-        require(
-            place == wanted[mesh][1],
-            f"{on}, which is host {wanted[mesh][1]} of mesh {mesh}, and has mesh_host_rank {place}",
-        )
-        require(
-            boards == wanted[mesh][2],
-            f"{on} and has mesh {mesh}: that is boards {wanted[mesh][2]}, it sees {boards}",
-        )
-        require(
-            (host, mesh) not in given,
-            f"{on} and has mesh {mesh}, as rank {given.get((host, mesh))} has",
-        )
-        given[host, mesh] = binding.rank
+        _, its_place, its_boards = wanted[mesh]
+        is_host = f"{on}, which is host {its_place} of mesh {mesh}"
+        require(place == its_place, f"{is_host}, and has mesh_host_rank {place}")
+        sees = f"{on} and has mesh {mesh}: that is boards {its_boards}, it sees {boards}"
+        require(boards == its_boards, sees)
+        other = taken.setdefault((host, mesh), binding.rank)
+        require(other == binding.rank, f"{on} and has mesh {mesh}, as rank {other} has")
     return (
         f"{len(hosts)} ranks on {len(WANTED)} hosts, each with its mesh, "
         "its place in it and its boards; the linter finds nothing"
     )
 
 
-def _identity(binding: RankBinding, bindings: Bindings) -> tuple[str, str, str]:
-    """Mesh, place and boards as the rank's environment has them; a rank that is told nothing
-    sees all boards.
-    """
-    environment = rank_environment(binding, bindings)
-    boards = sorted(part.strip() for part in environment.get("TT_VISIBLE_DEVICES", ALL).split(","))
-    return environment["TT_MESH_ID"], environment.get("TT_MESH_HOST_RANK", "0"), ",".join(boards)
-
-
 @exercise("11.mistakes")
 def _mistakes(answer: Any, _: Any) -> str:
-    require(
-        isinstance(answer, Mapping),
-        f'a dictionary is asked for: {{"no quotes": "{BINDINGS}:7", ...}}; '
-        f"this is a {type(answer).__name__}",
-    )
-    strange = [name for name in answer if name not in MISTAKES]
-    require(not strange, f"{strange[:1]} is no name of a mistake; they are {', '.join(MISTAKES)}")
+    asked = f'a dictionary is asked for: {{"no quotes": "{BINDINGS}:7", ...}}'
+    require(isinstance(answer, Mapping), f"{asked}; this is a {type(answer).__name__}")
     for name, place in answer.items():
-        require(
-            isinstance(place, str) and ":" in place,
-            f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}",
-        )
-        if place not in _places(name):
-            other = next((mistake for mistake in MISTAKES if place in _places(mistake)), "")
-            require(
-                False,
-                f"{name} is not at {place}"
-                + (": something else is wrong there" if other else ", where nothing is wrong"),
-            )
+        known = f"{name!r} is no name of a mistake; they are {', '.join(MISTAKES)}"
+        require(name in MISTAKES, known)
+        form = f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}"
+        require(isinstance(place, str) and ":" in place, form)
+        another = any(place in _places(mistake) for mistake in MISTAKES)
+        there = ": something else is wrong there" if another else ", where nothing is wrong"
+        require(place in _places(name), f"{name} is not at {place}{there}")
     left = [name for name in MISTAKES if name not in answer]
-    require(
-        not left, f"{len(answer)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}"
-    )
+    count = f"{len(answer)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}"
+    require(not left, count)
     return f"all {len(MISTAKES)} mistakes, each at its line"

@@ -1,15 +1,26 @@
-"""Lesson 13, ttnn beside PyTorch."""
+"""Lesson 13, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
+
+%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
+recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
+changed since has no record, and fails.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ttkit import backend
 from ttkit.convert import from_numpy
+from ttkit.errors import fail
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
-from ttkit.lessons.answers import Answer, asks, kind_of, numbers
+from ttkit.lessons.answers import Answer, asks, numbers, row_of
 
 # (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
 # As torch does it.
@@ -31,6 +42,8 @@ MOVES = {
     ("Partial", "Shard(0)"): ["reduce_scatter"],
     ("Partial", "Shard(1)"): ["reduce_scatter"],
 }
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # the addends of a partial sum lie along 0
+RECORD = Path(__file__).with_name("torch_cells.json")
 
 
 @exercise("13.product")
@@ -39,23 +52,18 @@ def _product(product: Answer) -> str:
     placements = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
     for a in placements:
         for b in placements:
-            answer, right = product(a, b), PRODUCTS.get((a, b))
-            if (a, b) in {("Partial", "Replicate"), ("Replicate", "Partial")}:
+            if {a, b} == {"Partial", "Replicate"}:
                 # right as partial sums, which torch allows and the exercise does not ask for
                 continue
+            answer, right = product(a, b), PRODUCTS.get((a, b))
             why = f"a is {a} and b is {b}"
+            hint = "each device would multiply numbers that do not belong together"
+            if "Partial" in (a, b):
+                hint = "a partial sum must be summed first"
             if right is None:
-                hint = (
-                    "each device would multiply numbers that do not belong together"
-                    if "Partial" not in (a, b)
-                    else "a partial sum must be summed first"
-                )
                 require(answer is None, f"{why}: {hint}, so None; you said {answer!r}")
-            cut = (
-                ": a replica can be cut where it lies"
-                if right == "Partial" and "Replicate" in (a, b)
-                else ""
-            )
+            from_replica = right == "Partial" and "Replicate" in (a, b)
+            cut = ": a replica can be cut where it lies" if from_replica else ""
             require(answer == right, f"{why}: a @ b is {right}, you said {answer!r}{cut}")
     return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
@@ -63,55 +71,101 @@ def _product(product: Answer) -> str:
 @exercise("13.redistribute")
 @asks("redistribute(x, source, target)", (1, 4), (1, 3), fabric=True)
 def _redistribute(redistribute: Answer, mesh: Any) -> str:
-    rows, n = mesh.shape
-    require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
-    ttnn = backend.load()
+    n = row_of(mesh)
     addends = numbers(n, 32 * n, 64 * n)
-    whole = addends.sum(axis=0)
     for (source, target), collectives in MOVES.items():
-        array, dim = (
-            (np.concatenate(addends), 0)
-            if source == "Partial"
-            else (whole, int(source[6]) if source[:5] == "Shard" else None)
-        )
-        mapper = (
-            ttnn.ReplicateTensorToMesh(mesh)
-            if dim is None
-            else ttnn.ShardTensorToMesh(mesh, dim=dim)
-        )
-
-        def move(
-            mesh: Any,
-            mapper: Any = mapper,
-            array: np.ndarray = array,
-            source: str = source,
-            target: str = target,
-        ) -> Any:
-            x = from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
-            return redistribute(x, source, target)
-
-        what = f"from {source} to {target}"
+        move = functools.partial(_moved, redistribute, addends, source, target)
         run = Answer(move, redistribute.asks).on(mesh)
-        expected = [whole] * n if target == "Replicate" else np.split(whole, n, axis=int(target[6]))
+        what = f"on {mesh!r}, from {source} to {target}"
+        whole = addends.sum(axis=0)
+        expected = [whole] * n if target == "Replicate" else np.split(whole, n, DIMS[target])
         have, want = list(run.tensor().shape), list(expected[0].shape)
-        require(have == want, f"on {mesh!r}, {what}: each device should have {want}, has {have}")
+        require(have == want, f"{what}: each device should have {want}, has {have}")
         if values_mean_something():
-            found = _wrong(expected, run.tensor(), addends)
-            require(not found, f"on {mesh!r}, {what}: {found}")
-        sent = [call["operation"] for call in run.calls if kind_of(call) == "collective"]
+            atol = 1e-4 * float(np.abs(addends).sum(axis=0).max())
+            found = device_difference(expected, run.tensor(), 1e-4, atol)
+            still = found and not device_difference(list(addends), run.tensor())
+            require(not still, f"{what}: each device has its addend still")
+            require(not found, f"{what}: {found}")
+        sent = run.sent()
+        called = f"you called {', '.join(sent) or 'no collective'}"
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
-        require(
-            not run.calls or sent == collectives,
-            f"{what} is right, but you called {', '.join(sent) or 'no collective'}; "
-            f"the budget is {least}",
-        )
+        right_but = f"from {source} to {target} is right, but {called}; the budget is {least}"
+        require(not run.calls or sent == collectives, right_but)
     return f"{len(MOVES)} ways to move a tensor, none sends more than it must"
 
 
-def _wrong(expected: list[np.ndarray], tensor: Any, addends: np.ndarray) -> str:
-    found = device_difference(
-        expected, tensor, 1e-4, 1e-4 * float(np.abs(addends).sum(axis=0).max())
-    )
-    if found and not device_difference(list(addends), tensor):
-        return "each device has its addend still"
+def _moved(redistribute: Answer, addends: np.ndarray, source: str, target: str, mesh: Any) -> Any:
+    """Return what an answer makes of a tensor that is placed as `source`."""
+    ttnn = backend.load()
+    array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
+    mapper = ttnn.ReplicateTensorToMesh(mesh)
+    if source in DIMS:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=DIMS[source])
+    x = from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    return redistribute(x, source, target)
+
+
+# ---------------------------------------------------------------- %%torch
+def installed() -> bool:
+    """Return whether torch is here, without importing it."""
+    return importlib.util.find_spec("torch") is not None
+
+
+@functools.lru_cache(maxsize=1)
+def record() -> dict[str, Any]:
+    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return found
+
+
+def key(cell: str) -> str:
+    """Return the key of a cell's output: a digest of its text.
+
+    Example:
+        >>> key("import torch") == key("import torch\\n"), key("import torch") == key("import jax")
+        (True, False)
+    """
+    return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
+
+
+def run_torch_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
+
+    Raises:
+        TTKitError: another option than --ranks; without torch, no record of this text.
+    """
+    if line.strip() not in ("", "--ranks"):
+        cure = "%%torch in the notebook, %%torch --ranks on the engines"
+        fail(f"%%torch {line}", "the only option is --ranks", cure)
+    if installed() and line.strip():
+        shell.run_cell_magic("px", "", cell)
+    elif installed():
+        exec(compile(cell, "<%%torch>", "exec"), shell.user_ns)
+    elif key(cell) in record()["cells"]:
+        print(record()["cells"][key(cell)], end="")
+    else:
+        rule = "torch is not installed, and the cell was changed since its output was recorded"
+        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
+
+
+def activate_torch_cells() -> None:
+    """Register %%torch in this notebook, and print whether its cells run or show their record."""
+    from IPython import get_ipython
+    from IPython.core.magic import no_var_expand
+
+    shell: Any = get_ipython()
+
+    @no_var_expand
+    def torch(line: str, cell: str) -> None:
+        """Run a cell that needs torch."""
+        run_torch_cell(shell, line, cell)
+
+    shell.register_magic_function(torch, "cell", "torch")
+    if installed():
+        print("torch is installed: the cells marked %%torch run here")
+    else:
+        print(
+            "torch is not installed: the cells marked %%torch show what they printed when "
+            f"recorded, with torch {record()['torch']}"
+        )

@@ -1,5 +1,6 @@
-"""The call tape: what a program asked of ttnn, written down so that the same calls can be made
-on the real library.
+"""The call tape: each ttnn call of a program with its arguments and results, as plain data.
+
+tests/real repeats the same calls on the real library.
 """
 
 from __future__ import annotations
@@ -8,55 +9,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ttkit import backend
-from ttkit.errors import fail
+from ttkit.hardware import current_system
+from ttkit.sim.mesh import MeshDevice, fabric_setting
+from ttkit.sim.operation import noted, watchers
+from ttkit.sim.tensor import Tensor
+
+Call = dict[str, Any]
 
 
-class Tape(list):  # type: ignore[type-arg]
-    """Calls in order, each a dict: operation, arguments, and what every tensor among them and in
-    the result is.
-    """
+class Tape(list[Call]):
+    """Calls in order, each a dict: operation, arguments, result, and the tensors in them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._names: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Write down the call before it runs, so that a call which is refused is on the tape
-        too.
-        """
-        from ttkit.hardware import current_system
-        from ttkit.sim.mesh import fabric_setting
-
+        """Record a call before it runs, so that a call which fails is recorded too."""
         system = current_system()
-        self.append(
-            {
-                "system": f"{system.name} {'x'.join(map(str, system.shape))}",
-                "fabric": fabric_setting[0].name,
-                "operation": name,
-                "args": [self._write(a) for a in args],
-                "kwargs": {k: self._write(v) for k, v in kwargs.items()},
-                "result": None,
-                "returned": False,
-            }
-        )
+        call = {
+            "system": f"{system.name} {'x'.join(map(str, system.shape))}",
+            "fabric": fabric_setting[0].name,
+            "operation": name,
+            "args": [self._written(value) for value in args],
+            "kwargs": {key: self._written(value) for key, value in kwargs.items()},
+            "result": None,
+            "returned": False,
+        }
+        self.append(call)
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Add what came back."""
-        self[-1].update(result=self._write(result), returned=True)
+        """Add the result to the last call."""
+        self[-1].update(result=self._written(result), returned=True)
 
     def number(self, thing: Any) -> int:
-        """The number under which a tensor or a mesh is on the tape."""
-        if id(thing) not in self._names:
-            self._names[id(thing)] = len(self._names)
+        """Return the number of a tensor or a mesh on the tape."""
+        if id(thing) not in self._numbers:
+            self._numbers[id(thing)] = len(self._numbers)
             self._kept.append(thing)  # so that no other object gets its id
-        return self._names[id(thing)]
+        return self._numbers[id(thing)]
 
-    def _write(self, value: Any) -> Any:
-        from ttkit.sim.mesh import MeshDevice
-        from ttkit.sim.tensor import Tensor
-
+    def _written(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             topology = value.tensor_topology()
             return {
@@ -71,18 +65,14 @@ class Tape(list):  # type: ignore[type-arg]
                 "distribution": list(topology.distribution_shape()),
             }
         if isinstance(value, MeshDevice):
-            return {
-                "mesh": self.number(value),
-                "shape": list(value.shape),
-                "ids": value.get_device_ids(),
-            }
+            ids = value.get_device_ids()
+            return {"mesh": self.number(value), "shape": list(value.shape), "ids": ids}
         if isinstance(value, (list, tuple)):
-            return [self._write(v) for v in value]
+            return [self._written(each) for each in value]
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        if type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(
-            value, "shape"
-        ):
+        array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
+        if array and hasattr(value, "shape"):
             return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
         config = value.unwrap() if hasattr(value, "unwrap") else value
         return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
@@ -99,10 +89,6 @@ def tape() -> Iterator[Tape]:
         >>> calls[0]["operation"], calls[0]["result"]["shape"]
         ('zeros', [2, 2])
     """
-    if not backend.is_simulated():
-        fail("ttkit.tape", "calls are recorded on the simulator only", "TTKIT_BACKEND=sim")
-    from ttkit.sim.operation import noted, watchers
-
     recorder = Tape()
     for watching in (watchers, noted):
         watching.append(recorder)
