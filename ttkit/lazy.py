@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for, so that imports stay light."""
+"""Names of a package that are imported on first use, so that `import ttkit` stays light."""
 
 from __future__ import annotations
 

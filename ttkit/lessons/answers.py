@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ttkit.lessons.calls import Call
 
 Shape = Sequence[int]
+Cut = tuple[Any, ...]  # an array, and shapes of its shards
 
 
 def numbers(*shape: int) -> np.ndarray:
@@ -48,14 +49,6 @@ def row_of(mesh: Any) -> int:
     rows, columns = mesh.shape
     require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
     return int(columns)
-
-
-def tile_bytes(*shapes: Shape) -> int:
-    """Return the bytes of float32 tensors of these shapes in tiles."""
-    return sum(
-        4 * math.prod(shape[:-2]) * math.prod(-(-n // 32) * 32 for n in shape[-2:])
-        for shape in shapes
-    )
 
 
 def how_cut(whole: Shape, shard: Shape) -> str:
@@ -86,20 +79,19 @@ class Run:
     where none are recorded.
     """
 
-    def __init__(self, answer: Answer, mesh: Any, arrays: tuple[np.ndarray, ...]):
+    def __init__(self, answer: Answer, mesh: Any, cuts: tuple[Cut, ...]):
         self.answer, self.mesh = answer, mesh
-        self.error: CheckFailed | None = None
-        self.result: Any = None
+        self.shards = [shards[0] for _, *shards in cuts]
         self.calls: list[Call] = []
         self.led: list[Call] = []  # those that led to the tensor which came back
-        given = [array.copy() for array in arrays]  # an answer may write into them
+        given = [array.copy() for array, *_ in cuts]  # an answer may write into them
         if not backend.is_simulated():
-            self._call(given)
+            self.result, self.error = self._call(given)
             return
         from ttkit.lessons.calls import history, meshes_in, recorded
 
         with recorded() as self.calls:
-            self._call(given)
+            self.result, self.error = self._call(given)
         known = [mesh]
         for call in self.calls:
             used = meshes_in([*call.args, *call.kwargs.values()])
@@ -111,12 +103,15 @@ class Run:
         )
         if is_a(self.result, "tensor_topology"):
             self.led = history(self.calls, self.result)
+        names = answer.asks.rstrip(")").split(", ")[1:]
+        for name, (array, *shards) in zip(names, cuts):
+            self._check_cut(name, array.shape, shards)
 
-    def _call(self, given: list[np.ndarray]) -> None:
+    def _call(self, given: list[np.ndarray]) -> tuple[Any, CheckFailed | None]:
         try:
-            self.result = self.answer(self.mesh, *given)
+            return self.answer(self.mesh, *given), None
         except CheckFailed as error:
-            self.error = error
+            return None, error
 
     def _another_mesh(self) -> str:
         return (
@@ -142,8 +137,7 @@ class Run:
         require(here, self._another_mesh())
         return tensor
 
-    def cut(self, name: str, whole: Shape, *shards: Shape) -> None:
-        """Check that an array of shape `whole` was cut into shards of one of these shapes."""
+    def _check_cut(self, name: str, whole: Shape, shards: list[Shape]) -> None:
         for call in self.calls:
             array = call.args[0] if call.args else call.kwargs.get("tensor")
             made = call.operation == "from_torch" and call.returned
@@ -222,8 +216,8 @@ class Run:
         sent = self.sent()
         require(not sent, f"nothing needs to be sent here, but you called {', '.join(sent)}")
 
-    def given(self, *shapes: Shape) -> str:
-        """Check that no chip was given more bytes than tensors of these shapes take in tiles.
+    def given(self) -> str:
+        """Check that no chip was given more bytes than the shards of the arrays take in tiles.
 
         Returns:
             The bytes used and allowed, in words.
@@ -231,14 +225,16 @@ class Run:
         if not self.calls:
             return "bytes not counted"
         from ttkit.lessons.calls import put_on_mesh
-        from ttkit.sim.memory import bytes_of
+        from ttkit.sim.enums import DataType, Layout
+        from ttkit.sim.memory import bytes_of, padded
 
         used = sum(bytes_of(t.padded, t.dtype) for t in put_on_mesh(self.calls))
-        most = tile_bytes(*shapes)
+        stored = [padded(tuple(shard), Layout.TILE) for shard in self.shards]
+        most = sum(bytes_of(shape, DataType.FLOAT32) for shape in stored)
         require(
             used <= most,
             f"on {self.mesh!r} you put {used:,} bytes on each chip; the target is {most:,}, "
-            f"for {' and '.join(str(list(s)) for s in shapes)}",
+            f"for {' and '.join(str(list(shard)) for shard in self.shards)}",
         )
         return f"{used:,} of {most:,} bytes allowed on each of {self.mesh.get_num_devices()} chips"
 
@@ -276,9 +272,14 @@ class Answer:
                 f"your {self.name} stopped with {type(error).__name__}{where}: {text}{call}"
             ) from None
 
-    def on(self, mesh: Any, *arrays: np.ndarray) -> Run:
-        """Run it on a mesh."""
-        return Run(self, mesh, arrays)
+    def on(self, mesh: Any, *cuts: Cut) -> Run:
+        """Run it on a mesh.
+
+        Args:
+            cuts: for each array that it is called with, the array and the shapes of the shards into
+                which it may be cut.
+        """
+        return Run(self, mesh, cuts)
 
     def must_give(self, what: str, fine: bool, value: Any) -> None:
         """Raise `CheckFailed` unless its result is fine."""

@@ -13,8 +13,7 @@ from ttkit.lessons.answers import Answer, asks, numbers, whole_number
 def _double(double: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x = numbers(2 * n, 3 * n)
-    run = double.on(mesh, x)
-    run.cut("x", x.shape, (2, 3 * n))
+    run = double.on(mesh, (x, (2, 3 * n)))
     run.equals(list(2 * x.reshape(n, 2, -1)))
     run.computed("the doubling")
     return "every device doubled its own rows"

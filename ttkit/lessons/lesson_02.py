@@ -28,8 +28,7 @@ def _columns(columns: Answer, mesh: Any) -> str:
     down, across = mesh.shape
     # either dimension can be cut over either axis, so that a mistake is named
     x = numbers(16 * down, 24 * across * down)
-    run = columns.on(mesh, x)
-    run.cut("x", x.shape, (len(x), x.shape[1] // across))
+    run = columns.on(mesh, (x, (len(x), x.shape[1] // across)))
     tensor = run.tensor()
     require(tensor.dtype == ttnn.float32, f"float32 is asked for, your tensor is {tensor.dtype}")
     tiles = f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
@@ -44,10 +43,9 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
     down, across = mesh.shape
     n = down * across
     x = numbers(2 * n, 3 * n)
-    run = round_trip.on(mesh, x)
     # rows of x over rows of the mesh, or over its columns
     blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]
-    run.cut("x", x.shape, *blocks)
+    run = round_trip.on(mesh, (x, *blocks))
     have = run.ok()
     is_array = isinstance(have, np.ndarray) and have.dtype.kind in "fiu"
     round_trip.must_give("a NumPy array of numbers", is_array, have)

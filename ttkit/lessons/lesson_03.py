@@ -18,17 +18,12 @@ PARTIAL = "each device holds its partial sum only: the sum over the devices is m
 def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x, w1, w2 = numbers(32 * n, 8 * n), numbers(8 * n, 16 * n), numbers(16 * n, 24 * n)
-    run = data_parallel.on(mesh, x, w1, w2)
-    run.cut("x", x.shape, (32, 8 * n))
-    run.cut("w1", w1.shape, w1.shape)
-    run.cut("w2", w2.shape, w2.shape)
+    run = data_parallel.on(mesh, (x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape))
     run.equals(list((np.maximum(x @ w1, 0) @ w2).reshape(n, 32, -1)))
     run.multiplied(((32, 8 * n), w1.shape), ((32, 16 * n), w2.shape))
     run.nothing_sent()
-    return (
-        "each device did its own rows, and all of them the same program; nothing sent, "
-        f"{run.given((32, 8 * n), w1.shape, w2.shape)}"
-    )
+    same = "each device did its own rows, and all of them the same program"
+    return f"{same}; nothing sent, {run.given()}"
 
 
 @exercise("03.column_parallel")
@@ -36,14 +31,11 @@ def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
 def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x, w, b = numbers(4 * n, 8 * n), numbers(8 * n, 32 * n), numbers(1, 32 * n)
-    run = column_parallel.on(mesh, x, w, b)
-    run.cut("x", x.shape, x.shape)
-    run.cut("w", w.shape, (8 * n, 32))
-    run.cut("b", b.shape, (1, 32))
+    run = column_parallel.on(mesh, (x, x.shape), (w, (8 * n, 32)), (b, (1, 32)))
     run.equals(np.split(x @ w + b, n, 1))
     run.multiplied((x.shape, (8 * n, 32)))
     run.nothing_sent()
-    return f"weights and bias cut alike; nothing sent, {run.given(x.shape, (8 * n, 32), (1, 32))}"
+    return f"weights and bias cut alike; nothing sent, {run.given()}"
 
 
 @exercise("03.row_parallel")
@@ -51,12 +43,10 @@ def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
 def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
     n = row_of(mesh)
     x, w = numbers(8 * n, 32 * n), numbers(32 * n, 16 * n)
-    run = row_parallel.on(mesh, x, w)
-    run.cut("x", x.shape, (8 * n, 32))
-    run.cut("w", w.shape, (32, 16 * n))
+    run = row_parallel.on(mesh, (x, (8 * n, 32)), (w, (32, 16 * n)))
     parts = [a @ b for a, b in zip(np.split(x, n, 1), np.split(w, n), strict=True)]
     run.differs((parts, PARTIAL))
     run.equals([x @ w] * n)
     run.summed()
     run.multiplied(((8 * n, 32), (32, 16 * n)))
-    return f"partial sums added, the same result everywhere; {run.given((8 * n, 32), (32, 16 * n))}"
+    return f"partial sums added, the same result everywhere; {run.given()}"

@@ -16,10 +16,7 @@ from ttkit.lessons.lesson_05 import on_ranks, ranks_of
 def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x, w, y = numbers(32 * n, 32), numbers(32, 64), numbers(32 * n, 64)
-    run = mean_gradient.on(mesh, x, w, y)
-    run.cut("x", x.shape, (32, 32))
-    run.cut("y", y.shape, (32, 64))
-    run.cut("w", w.shape, w.shape)
+    run = mean_gradient.on(mesh, (x, (32, 32)), (w, w.shape), (y, (32, 64)))
     samples = zip(np.split(x, n), np.split(y, n), strict=True)
     own = [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
     whole = np.mean(own, axis=0)
@@ -43,10 +40,7 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     run.equals([whole] * n, 1e-4)
     run.summed()
     run.multiplied(((32, 32), (32, 64)), ((32, 32), (32, 64)))
-    return (
-        f"one gradient on all {n} devices, that of one device; "
-        f"{run.given((32, 32), (32, 64), (32, 64))}"
-    )
+    return f"one gradient on all {n} devices, that of one device; {run.given()}"
 
 
 @exercise("06.bucket")

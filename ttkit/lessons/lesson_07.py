@@ -25,10 +25,7 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
     n = row_of(mesh)
     x, gate = numbers(64, 32), numbers(32, 32 * n) / 8
     up, down = gate[::-1], numbers(32 * n, 96) / 8
-    run = swiglu.on(mesh, x, gate, up, down)
-    run.cut("x", x.shape, x.shape)
-    run.cut("gate and up", gate.shape, (32, 32))
-    run.cut("down", down.shape, (32, 96))
+    run = swiglu.on(mesh, (x, x.shape), (gate, (32, 32)), (up, (32, 32)), (down, (32, 96)))
 
     def part(gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
         turned = x @ gate
@@ -39,7 +36,7 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
     run.equals([part(gate, up, down)] * n, 1e-3)
     _one_sum(run)
     run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), ((64, 32), (32, 96)))
-    return f"three matrices, one sum; {run.given(x.shape, (32, 32), (32, 32), (32, 96))}"
+    return f"three matrices, one sum; {run.given()}"
 
 
 @exercise("07.backward")
@@ -47,12 +44,10 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
 def _backward(backward: Answer, mesh: Any) -> str:
     n = row_of(mesh)
     dy, w = numbers(64, 32 * n), numbers(96, 32 * n)
-    run = backward.on(mesh, dy, w)
-    run.cut("dy", dy.shape, (64, 32))
-    run.cut("w", w.shape, (96, 32))
+    run = backward.on(mesh, (dy, (64, 32)), (w, (96, 32)))
     parts = [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
     run.differs((parts, PARTIAL), rtol=1e-3)
     run.equals([dy @ w.T] * n, 1e-4)
     _one_sum(run)
     run.multiplied(((64, 32), (96, 32)))
-    return f"the gradient of x on each of {n} devices; {run.given((64, 32), (96, 32))}"
+    return f"the gradient of x on each of {n} devices; {run.given()}"

@@ -33,15 +33,12 @@ def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
 def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     groups, parts = mesh.shape
     x, w, y = numbers(32 * groups, 160), numbers(160, 32 * parts), numbers(32 * groups, 32 * parts)
-    run = hybrid_gradient.on(mesh, x, w, y)
-    run.cut("x", x.shape, (32, 160))
-    run.cut("w", w.shape, (160, 32))
-    run.cut("y", y.shape, (32, 32))
+    run = hybrid_gradient.on(mesh, (x, (32, 160)), (w, (160, 32)), (y, (32, 32)))
     columns = np.split(2 / y.size * x.T @ (x @ w - y), parts, axis=1)
     if values_mean_something():
         samples = zip(np.split(x, groups), np.split(y, groups), strict=True)
         of_group = [np.split(a.T @ (a @ w - b), parts, axis=1) for a, b in samples]
-        for values, message in (
+        mistakes: tuple[tuple[Any, str], ...] = (
             (
                 [part for own in of_group for part in own],
                 "each device has the gradient of its own group: the sum over groups is missing",
@@ -56,7 +53,8 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
                 "the sum went along both axes: along axis 1 devices have different columns, "
                 "which do not belong in one sum",
             ),
-        ):
+        )
+        for values, message in mistakes:
             require(_factor(values, run.tensor()) is None, f"on {mesh!r} {message}")
         factor = _factor(columns * groups, run.tensor()) or 1.0
         size = "too large" if factor > 1 else "too small"
@@ -69,10 +67,7 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     run.equals(columns * groups, 1e-4)
     run.summed()
     run.multiplied(((32, 160), (160, 32)), ((32, 160), (32, 32)))
-    return (
-        f"{parts} parts of one gradient, each on {groups} devices; "
-        f"{run.given((32, 160), (160, 32), (32, 32))}"
-    )
+    return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
 
 
 SHAPES = {  # in which a machine can be opened
