@@ -38,7 +38,7 @@ BY_OPERATION = tuple(
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
-class Piece(NamedTuple):
+class Shard(NamedTuple):
     """What each chip holds of a tensor."""
 
     shape: tuple[int, ...]
@@ -67,8 +67,8 @@ class Record:
     kind: str
     mesh: int
     chips: tuple[int, ...]
-    operands: tuple[Piece, ...]
-    results: tuple[Piece, ...]
+    operands: tuple[Shard, ...]
+    results: tuple[Shard, ...]
     flops: int
     fidelity: str
     bytes_read: int
@@ -131,7 +131,7 @@ class Profile:
         ids = tuple(like.mesh.id_at(c) for c in like.grid.coords)
         moved = (fidelity, read, written, on_links, *price)
         had, made = (
-            tuple(Piece(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
+            tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
             for tensors in (operands, results)
         )
         self.records.append(Record(name, kind, number, ids, had, made, count, *moved))
@@ -339,11 +339,11 @@ def _ids(chips: Sequence[int]) -> str:
     return f"all {len(chips)}" if len(chips) > 4 else ", ".join(map(str, sorted(chips)))
 
 
-def _shapes(pieces: Sequence[Piece]) -> str:
+def _shapes(shards: Sequence[Shard]) -> str:
     """Return shapes and types; a type that all share stands once, at the end."""
     # no spaces in a shape, so that lines break between shapes
-    shapes = [f"[{','.join(map(str, p.shape))}]" for p in pieces]
-    kinds = list(dict.fromkeys(p.dtype for p in pieces))
+    shapes = [f"[{','.join(map(str, s.shape))}]" for s in shards]
+    kinds = list(dict.fromkeys(s.dtype for s in shards))
     if len(kinds) == 1:
         return f"{', '.join(shapes)} {kinds[0]}"
-    return ", ".join(f"{shape} {p.dtype}" for shape, p in zip(shapes, pieces, strict=True))
+    return ", ".join(f"{shape} {s.dtype}" for shape, s in zip(shapes, shards, strict=True))

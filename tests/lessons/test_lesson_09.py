@@ -1,4 +1,4 @@
-"""The exercises of lessons 09 and 10, with right answers and with wrong ones."""
+"""The exercises of lesson 09, with right answers and with wrong ones."""
 
 import pytest
 from answers import wrong
@@ -19,19 +19,11 @@ def two_ahead(stages, micro_batches):
     return rows
 
 
-def role(rank, world, n):
-    two = ["worker", "aggregator_optimizer"]
-    three = ["worker", "aggregator", "optimizer"]
-    return (two if world == n + 1 else three)[max(0, rank - n + 1)]
-
-
 RIGHT = [
     ("09.bubble", lambda p, m, v: (p - 1) / (v * m + p - 1)),
     ("09.budget", two_ahead),
     ("09.budget", two_ahead(4, 6)),
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2 F3 B3")),
-    ("10.roles", role),
-    ("10.bytes", lambda n, size: ((n + 1) * size, (n + 1) * size)),
 ]
 
 # (exercise, wrong answer, what the feedback must name)
@@ -64,19 +56,6 @@ WRONG = [
     ("09.repair", (3, BROKEN[0]), "there is no stage 3"),
     ("09.repair", (1, "F0 F1 F2 B0 F3 B1 B2 B3"), "stage 1 .*the memory is for 2"),
     ("09.repair", (2, "F0 F1 B0 F2 B1 F3 B2 B3"), "stage 2 .*the memory is for 1"),
-    (
-        "10.roles",
-        lambda rank, world, n: ["worker", "aggregator", "optimizer"][max(0, rank - n + 1)],
-        "in 2-tier mode rank 1 is 'aggregator_optimizer'",
-    ),
-    (
-        "10.roles",
-        lambda rank, world, n: role((rank + 1) % world, world, n),
-        r"role\(0, 2, 1\) gives 'aggregator_optimizer'",
-    ),
-    ("10.bytes", lambda n, size: (n * size, n * size), "the optimizer is a neighbour, too"),
-    ("10.bytes", lambda n, size: (n + 1) * size, "should be a pair"),
-    ("10.bytes", lambda n, size: ((n + 1) * size, size), r"says that 100 bytes go out"),
 ]
 
 
@@ -90,7 +69,7 @@ test_wrong_answers = wrong(WRONG)
 
 
 def test_every_exercise_has_two_wrong_answers():
-    for name in [name for name in lessons.exercises() if name[:2] in ("09", "10")]:
+    for name in [name for name in lessons.exercises() if name.startswith("09.")]:
         assert len([1 for wrong, *_ in WRONG if wrong == name]) >= 2, name
 
 

@@ -69,7 +69,7 @@ WRONG = [
     (
         "13.product",
         forgets_partial,
-        r"a is Shard\(1\) and b is Shard\(0\): a @ b is Partial, you said 'Replicate'",
+        r"a is Shard\(1\) and b is Shard\(0\): a @ b is Partial, your answer is 'Replicate'",
     ),
     ("13.product", always, "do not belong together|summed first"),
     (
@@ -80,9 +80,9 @@ WRONG = [
     (
         "13.product",
         lambda a, b: product(a, b) if a != b or a == "Replicate" else a,
-        r"a is Shard\(0\) and b is Shard\(0\): .* so None; you said",
+        r"a is Shard\(0\) and b is Shard\(0\): .* so None; your answer is",
     ),
-    ("13.product", lambda a, b: None, "a @ b is Replicate, you said None"),
+    ("13.product", lambda a, b: None, "a @ b is Replicate, your answer is None"),
     (
         "13.redistribute",
         sums_whole,

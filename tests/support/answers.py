@@ -1,8 +1,9 @@
-"""What the tests of every lesson's exercises do with right answers and with wrong ones."""
+"""Tests of right and of wrong answers to exercises; short ways to place an array on a mesh."""
 
 import pytest
 
-from ttkit import lessons
+import ttkit
+from ttkit import lessons, ttnn
 
 
 def numbered(answers):
@@ -32,3 +33,32 @@ def wrong(answers):
             lessons.check(name, answer)
 
     return test
+
+
+def put(mesh, x, mapper):
+    return ttkit.from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+def cut(mesh, dim):
+    return ttnn.ShardTensorToMesh(mesh, dim=dim)
+
+
+def everywhere(mesh):
+    return ttnn.ReplicateTensorToMesh(mesh)
+
+
+def over(mesh, *placements):
+    return ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+
+
+R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
+
+
+def by_axes(mesh, x, *placements):
+    return put(mesh, x, over(mesh, *placements))
+
+
+def composed(tensor, mesh, *dims):
+    return ttkit.to_numpy(
+        tensor, mesh_composer=ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig(list(dims)))
+    )

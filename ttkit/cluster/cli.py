@@ -240,9 +240,7 @@ def doctor(words: Sequence[str]) -> int:
     for name in ("--config", "--hostfile", "--rank-binding"):
         metavar, help_ = VALUES[name]
         parser.add_argument(name, metavar=metavar, help=help_)
-    devices = (
-        "let ttnn open the devices and count the chips: half a minute, and nobody else may use them"
-    )
+    devices = "open the devices with ttnn and count chips: half a minute, alone on the machine"
     parser.add_argument("--open-devices", action="store_true", help=devices)
     parser.set_defaults(rank_bindings_mapping=None, n=None)
     asked = parser.parse_args(words)

@@ -144,8 +144,8 @@ class Run:
             if not made or lean(getattr(array, "shape", ())) != lean(whole):
                 continue
             have = list(call.result.shape)
-            pieces = math.prod(call.result.tensor_topology().distribution_shape())
-            if call.result.mesh is None and pieces == 1:
+            shards_made = math.prod(call.result.tensor_topology().distribution_shape())
+            if call.result.mesh is None and shards_made == 1:
                 continue  # not distributed yet
             if lean(have) not in map(lean, shards):
                 cut = how_cut(lean(whole), lean(have))

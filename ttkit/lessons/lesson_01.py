@@ -49,7 +49,7 @@ class _Silent(System):
 
     def linked(self, *devices: Any) -> Any:
         raise CheckFailed(
-            "the system would tell you, but then it is no exercise: "
+            "the system knows the answer, but then it is no exercise: "
             "find the neighbours from ids, shape and wraps"
         )
 

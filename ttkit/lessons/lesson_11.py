@@ -45,8 +45,7 @@ MISTAKES = {  # name -> (file, good line, bad line)
     "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "3"', '      TT_VISIBLE_DEVICES: "0"'),
     "too few slots": ("hosts.txt", "localhost slots=4", "localhost slots=3"),
 }
-# The other place where the same mistake may be seen: of two that clash either may be called wrong,
-# and slots are the ranks' affair, too.
+# The other place of the same mistake: where two lines contradict each other, either may be wrong.
 ALSO = {
     "duplicate rank": (BINDINGS, "  - rank: 1"),
     "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "0"'),

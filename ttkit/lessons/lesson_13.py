@@ -61,10 +61,10 @@ def _product(product: Answer) -> str:
             if "Partial" in (a, b):
                 hint = "a partial sum must be summed first"
             if right is None:
-                require(answer is None, f"{why}: {hint}, so None; you said {answer!r}")
+                require(answer is None, f"{why}: {hint}, so None; your answer is {answer!r}")
             from_replica = right == "Partial" and "Replicate" in (a, b)
             cut = ": a replica can be cut where it lies" if from_replica else ""
-            require(answer == right, f"{why}: a @ b is {right}, you said {answer!r}{cut}")
+            require(answer == right, f"{why}: a @ b is {right}, your answer is {answer!r}{cut}")
     return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
 
