@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from ttkit.lessons import (
     require,
     values_mean_something,
 )
-
-if TYPE_CHECKING:
-    from ttkit.lessons.calls import Call
+from ttkit.lessons.calls import Call, history, meshes_in, put_on_mesh, recorded
+from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.memory import bytes_of, padded
+from ttkit.sim.mesh import opened_meshes
 
 Shape = Sequence[int]
 Cut = tuple[Any, ...]  # an array, and shapes of its shards
@@ -88,8 +89,6 @@ class Run:
         if not backend.is_simulated():
             self.result, self.error = self._call(given)
             return
-        from ttkit.lessons.calls import history, meshes_in, recorded
-
         with recorded() as self.calls:
             self.result, self.error = self._call(given)
         known = [mesh]
@@ -115,9 +114,8 @@ class Run:
 
     def _another_mesh(self) -> str:
         return (
-            f"your {self.answer.name} uses another mesh than the one it is given: "
-            "take its parameter, "
-            "not the notebook's variable (helpers such as `place` use the notebook's mesh)"
+            f"your {self.answer.name} uses another mesh than the one it is given: take its "
+            "parameter, not the notebook's variable (helpers such as `place` use that one)"
         )
 
     def ok(self) -> Any:
@@ -224,10 +222,6 @@ class Run:
         """
         if not self.calls:
             return "bytes not counted"
-        from ttkit.lessons.calls import put_on_mesh
-        from ttkit.sim.enums import DataType, Layout
-        from ttkit.sim.memory import bytes_of, padded
-
         used = sum(bytes_of(t.padded, t.dtype) for t in put_on_mesh(self.calls))
         stored = [padded(tuple(shard), Layout.TILE) for shard in self.shards]
         most = sum(bytes_of(shape, DataType.FLOAT32) for shape in stored)
@@ -290,8 +284,6 @@ class Answer:
 @contextmanager
 def _opened(shape: tuple[int, int], fabric: bool) -> Iterator[Any]:
     """Open a fresh mesh of the simulator; restore the open meshes and the fabric afterwards."""
-    from ttkit.sim.mesh import opened_meshes
-
     ttnn = backend.load()
     before, found = list(opened_meshes), ttnn.get_fabric_config()
     if fabric and found is ttnn.FabricConfig.DISABLED:

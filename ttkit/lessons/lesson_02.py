@@ -19,6 +19,7 @@ from ttkit.lessons.answers import (
     numbers,
     whole_number,
 )
+from ttkit.lessons.calls import put_on_mesh
 
 
 @exercise("02.columns")
@@ -58,8 +59,6 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
 
 def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None:
     """Check that the array went to the mesh in blocks and came back through a composer."""
-    from ttkit.lessons.calls import put_on_mesh
-
     shapes = [list(tensor.shape) for tensor in put_on_mesh(run.calls)]
     never = "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls"
     require(bool(shapes), never)

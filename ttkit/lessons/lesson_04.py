@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -101,18 +102,14 @@ def _on_rows(
 @exercise("04.broadcast")
 @asks("my_broadcast(row, shard_bytes)")
 def _broadcast(my_broadcast: Answer) -> str:
-    def best_of(row: plans.Topology) -> plans.Plan:
-        return plans.broadcast(row, SHARD_BYTES, 1, 1)
-
+    best_of = functools.partial(plans.broadcast, shard_bytes=SHARD_BYTES, root=1, axis=1)
     return _on_rows(my_broadcast, best_of, lambda shards: [shards[1]] * len(shards), root=1)
 
 
 @exercise("04.reduce_scatter")
 @asks("my_reduce_scatter(row, shard_bytes)")
 def _reduce_scatter(my_reduce_scatter: Answer) -> str:
-    def best_of(row: plans.Topology) -> plans.Plan:
-        return plans.reduce_scatter(row, SHARD_BYTES, 1)
-
+    best_of = functools.partial(plans.reduce_scatter, shard_bytes=SHARD_BYTES, axis=1)
     return _on_rows(my_reduce_scatter, best_of, lambda shards: np.split(np.sum(shards, axis=0), 4))
 
 

@@ -112,7 +112,6 @@ def installed() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-@functools.lru_cache(maxsize=1)
 def record() -> dict[str, Any]:
     """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
     found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
