@@ -47,8 +47,24 @@ FLAGS = {
     "--verbose": "print the command and each rank's host before starting",
     "--bare": "leave the transport to Open MPI (on one host: shared memory, which is faster)",
 }
-# Options of tt-run that start with discovery.
-DISCOVERY = {"-m", "-M", "--mesh-graph-descriptor", "--mesh-graph-descriptor-mapping", "--hosts"}
+DISCOVERY = (
+    "it needs generate_rank_bindings, which the ttnn wheel lacks: write a rank_bindings.yaml"
+)
+TT_RUN_ONLY = {  # options of tt-run that are not here -> why, or what to do instead
+    "-m": DISCOVERY,
+    "-M": DISCOVERY,
+    "--mesh-graph-descriptor": DISCOVERY,
+    "--mesh-graph-descriptor-mapping": DISCOVERY,
+    "--hosts": DISCOVERY,
+    "--rankfile-syntax": "a rankfile is given to mpirun as Open MPI 5 reads it",
+    "--mock-cluster-rank-binding": "write mock_cluster_rank_binding into the rank_bindings.yaml",
+    "--factory-system-descriptor": "write it into the rank_bindings.yaml, as "
+    "factory_system_descriptor_path",
+    "--skip-executable-check": "the program must be on this host too",
+    "--skip-mgd-check": "the mesh graph descriptor must be on this host too",
+    "--debug-gdbserver": "start the program under it: ttkit run ... gdbserver :20000 PROGRAM",
+    "--tracy": "start the program under it: ttkit run ... python -m tracy PROGRAM",
+}
 
 
 def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -89,11 +105,8 @@ def run(words: Sequence[str]) -> int:
         parser.add_argument(*short, name, action="store_true", help=about)
     options, program = split_program(words)
     for name in (word.partition("=")[0] for word in options):
-        if name in DISCOVERY:
-            parser.error(
-                f"{name} is tt-run's: it needs generate_rank_bindings, which the ttnn wheel lacks; "
-                "write a rank_bindings.yaml"
-            )
+        if name in TT_RUN_ONLY:
+            parser.error(f"{name} is tt-run's: {TT_RUN_ONLY[name]}")
     asked = parser.parse_args(options)
     try:
         mpi_args = shlex.split(asked.mpi_args or "")
