@@ -93,4 +93,4 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
-    raise error from None  # the rule has NumPy's message
+    raise error from None  # what NumPy said is in the rule
