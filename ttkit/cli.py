@@ -447,8 +447,7 @@ def convert(words: Sequence[str]) -> int:
     )
     asked = parser.parse_args(words)
     if asked.to == "textproto":
-        from ttkit.hardware.descriptor import read_descriptor
-        from ttkit.hardware.mgd_write import text_of
+        from ttkit.descriptors import read_descriptor, text_of
 
         print(text_of(read_descriptor(asked.file)), end="")
         return 0

@@ -20,10 +20,9 @@ _NAMES = {
     "cluster.doctor": "examine",
     "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.lint": "lint_path",
-    "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for "
-    "descriptor_path read_descriptor",
-    "hardware.findings": "Finding",
-    "hardware.mgd_write": "write_descriptor",
+    "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for "
+    "descriptor_path read_descriptor write_descriptor",
+    "errors": "Finding",
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_LATER)

@@ -15,8 +15,8 @@ from ttkit.cluster.bindings import Bindings, RankBinding, read_bindings
 from ttkit.cluster.command import rank_environment
 from ttkit.cluster.hosts import read_hosts
 from ttkit.cluster.lint import UNDER_TT_RUN, lint_path
-from ttkit.hardware.findings import Finding
-from ttkit.hardware.mgd_write import Link, descriptor_text, mesh_text
+from ttkit.descriptors.write import Link, descriptor_text, mesh_text
+from ttkit.errors import Finding
 from ttkit.lessons import exercise, require
 
 BINDINGS = "rank_bindings.yaml"

@@ -92,3 +92,23 @@ def device_order(
             f"offset {corner}"
         )
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")
+
+
+def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to say of a shape that fits on a mesh of `dims` turned only; "" of one that fits as
+    it stands, or not at all.
+
+    Example:
+        >>> opens_transposed((8, 4), (4, 8)), opens_transposed((8, 4), (8, 4))
+        ('4x8 is opened as the transpose of the 8x4: a collective along an axis may find no route and hang', '')
+    """
+    asked, whole = ("x".join(map(str, size)) for size in (shape, dims))
+    fits, turned = (
+        all(n <= m for n, m in zip(shape, size, strict=True)) for size in (dims, dims[::-1])
+    )
+    return (
+        f"{asked} is opened as the transpose of the {whole}: a collective along an axis may find "
+        "no route and hang"
+        if turned and not fits
+        else ""
+    )

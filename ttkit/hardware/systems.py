@@ -9,7 +9,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import (
@@ -20,9 +20,6 @@ from ttkit.hardware.chips import (
     WORMHOLE_N150,
     Chip,
 )
-
-if TYPE_CHECKING:
-    from ttkit.hardware.descriptor import MeshGraphDescriptor
 
 Coordinate = tuple[int, ...]
 Place = tuple[int, int]
@@ -161,14 +158,14 @@ ALIASES = {
 _chosen: list[System] = []
 
 
-def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
+def use_system(system: str | System | Any | None) -> System:
     """Choose the machine that the simulator plays, and return it;
 
     None goes back to the environment's choice.
 
     Args:
-        system: a name of `SYSTEMS`, a `System` of your own, or a descriptor: the machine that its
-        one mesh asks for.
+        system: a name of `SYSTEMS`, a `System` of your own, or a `MeshGraphDescriptor`: the machine
+            that its one mesh asks for.
 
     Raises:
         TTKitError: the name is not known, or the descriptor has several meshes.
@@ -182,7 +179,7 @@ def use_system(system: str | System | MeshGraphDescriptor | None) -> System:
     if isinstance(system, str):
         system = system_named(system)
     elif system is not None and not isinstance(system, System):
-        from ttkit.hardware.placing import system_of  # brings protobuf
+        from ttkit.descriptors import system_of  # brings protobuf
 
         system = system_of(system)
     _chosen[:] = [] if system is None else [system]
@@ -199,7 +196,7 @@ def current_system() -> System:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return current_machine()
-    from ttkit.hardware.fitting import seen_through  # brings protobuf
+    from ttkit.descriptors import seen_through  # brings protobuf
 
     return seen_through(path, current_machine())
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from ttkit.hardware.findings import nearest
-from ttkit.hardware.mgd_schema import ENUMS, MESSAGES, message_classes
+from ttkit.descriptors.schema import ENUMS, MESSAGES, message_classes
+from ttkit.errors import nearest
 
 Path = tuple[str | int, ...]
 ROOT = "MeshGraphDescriptor"

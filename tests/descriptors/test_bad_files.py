@@ -10,8 +10,8 @@ from spoiled import nothing_is_run, spoiled_bytes
 
 import ttkit
 from ttkit.cluster import MeshGraphDescriptor, check_descriptor, read_descriptor
-from ttkit.hardware.descriptor import OURS
-from ttkit.hardware.fitting import seen_through
+from ttkit.descriptors import seen_through
+from ttkit.descriptors.descriptor import OURS
 from ttkit.hardware.systems import SYSTEMS
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ttkit.errors import fail
-from ttkit.hardware import mgd_rules, mgd_text
-from ttkit.hardware.findings import Finding
-from ttkit.hardware.mgd_schema import ENUMS
-from ttkit.hardware.mgd_yaml import old_descriptor
+from ttkit.descriptors import rules
+from ttkit.descriptors import text as mgd_text
+from ttkit.descriptors.old_yaml import old_descriptor
+from ttkit.descriptors.schema import ENUMS
+from ttkit.errors import Finding, fail
 
 LONGEST = 1 << 18  # bytes of a file; the largest one of the wheel has 12,000
-OURS = Path(__file__).parent / "descriptors"  # the files that come with the kit
+OURS = Path(__file__).parent / "files"  # the files that come with the kit
 # Which file ttml's enable_fabric takes for a number of devices; for other numbers it takes none.
 CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
 Coordinate = tuple[int, ...]
@@ -270,7 +270,7 @@ def load_text(text: str, path: str) -> Loaded:
                 cure,
             )
         )
-    report, problems = mgd_rules.check(message)
+    report, problems = rules.check(message)
     for problem in problems:
         line = 0 if old else marks.line(*problem.where)
         findings.append(Finding(problem.severity, path, line, problem.message, problem.cure))
@@ -318,7 +318,7 @@ def refuse(asked: str, loaded: Loaded) -> NoReturn:
     errors = [finding for finding in loaded.findings if finding.severity == "error"]
     messages = [finding.message for finding in errors]
     rule = (
-        mgd_rules.REPORT + "".join(f"\n  - {message}" for message in messages)
+        rules.REPORT + "".join(f"\n  - {message}" for message in messages)
         if loaded.report
         else "; ".join(messages)
     )
@@ -389,7 +389,7 @@ def check_descriptor(
         >>> print(*[finding.message for finding in check_descriptor(descriptor_path(8), "t3000", (4, 2))])
         4x2 is opened as the transpose of the 2x4: a collective along an axis may find no route and hang
     """
-    from ttkit.hardware.fitting import fit_findings
+    from ttkit.descriptors.fitting import fit_findings
 
     asked = f"check_descriptor({os.fspath(path)!r})"
     loaded = load_text(read_text(path, asked), os.fspath(path))
@@ -447,7 +447,7 @@ def _policy(channels: Any) -> str:
 
 
 def _connections(graph: Any) -> Iterator[Connection]:
-    for pair in mgd_rules.topology_pairs(graph):
+    for pair in rules.topology_pairs(graph):
         topology = graph.graph_topology
         yield Connection(
             pair,

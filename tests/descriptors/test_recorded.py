@@ -28,7 +28,7 @@ STRICT = "import ttkit; ttkit.strict(); from ttkit import ttnn"
 FILES = json.loads((RECORDED / "mgd.json").read_text())["files"]
 # more_opens.json was recorded in the same way by this project: each rule of the library, and lines,
 # rings and small meshes on a T3000.
-MORE = json.loads((ROOT / "tests" / "hardware" / "more_opens.json").read_text())["opens"]
+MORE = json.loads((RECORDED / "more_opens.json").read_text())["opens"]
 OPENS = (
     json.loads((RECORDED / "mgd.json").read_text())["opens"]
     + json.loads((RECORDED / "mesh_shapes.json").read_text())["rows"]

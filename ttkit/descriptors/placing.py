@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NoReturn
 
+from ttkit.descriptors.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, WORMHOLE_GALAXY, WORMHOLE_N150
-from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance
 from ttkit.hardware.systems import SYSTEMS, Place, System, grid_links, winding
 
 Graph = dict[int, set[int]]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.cluster import MeshGraphDescriptor, MeshInstance, descriptor_path, read_descriptor
+from ttkit.descriptors import chips_of, mesh_links, placed
 from ttkit.hardware import SYSTEMS, current_system
-from ttkit.hardware.placing import chips_of, mesh_links, placed
 from ttkit.hardware.systems import narrow
 
 CHIPS = [name for name, system in SYSTEMS.items() if system.num_devices > 1]

@@ -19,8 +19,7 @@ from ttkit.cluster import (
     read_descriptor,
     write_descriptor,
 )
-from ttkit.hardware.descriptor import load_text
-from ttkit.hardware.mgd_write import text_of
+from ttkit.descriptors import load_text, text_of
 
 GOOD = """# two meshes, joined
 mesh_descriptors {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.hardware.findings import nearest
+from ttkit.errors import nearest
 
 REPORT = (
     "Failed to validate MeshGraphDescriptor textproto: \n=== MeshGraphDescriptor Validation "

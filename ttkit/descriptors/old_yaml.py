@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ttkit.hardware.findings import Finding, nearest
+from ttkit.errors import Finding, nearest
 
 KEYS = ("ChipSpec", "Board", "Mesh", "RelaxedGraph", "Graph")
 TYPES = {
@@ -164,7 +164,7 @@ def old_descriptor(text: str, path: str) -> tuple[str | None, list[Finding]]:
 
 
 def _convert(reader: _Reader, root: Any) -> str:
-    from ttkit.hardware.mgd_write import descriptor_text, mesh_text
+    from ttkit.descriptors.write import descriptor_text, mesh_text
 
     parts = reader.mapping(root, "a descriptor of MGD 1.0", KEYS)
     for key in ("ChipSpec", "Mesh"):

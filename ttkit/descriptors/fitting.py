@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from ttkit.errors import fail
-from ttkit.hardware.descriptor import (
+from ttkit.descriptors.descriptor import (
     Loaded,
     MeshGraphDescriptor,
     MeshInstance,
@@ -18,8 +17,9 @@ from ttkit.hardware.descriptor import (
     read_text,
     refuse,
 )
-from ttkit.hardware.findings import Finding
-from ttkit.hardware.placing import placed, the_mesh
+from ttkit.descriptors.placing import placed, the_mesh
+from ttkit.errors import Finding, fail
+from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import System, current_machine, system_named
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
@@ -187,26 +187,6 @@ def fit_findings(
         mesh = descriptor.meshes[0]
         for severity, message, cure in _shape_problems(mesh, tuple(mesh_shape)):
             yield finding(severity, mesh, "device_topology dims", message, cure)
-
-
-def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """What to say of a shape that fits on a mesh of `dims` turned only; "" of one that fits as
-    it stands, or not at all.
-
-    Example:
-        >>> opens_transposed((8, 4), (4, 8)), opens_transposed((8, 4), (8, 4))
-        ('4x8 is opened as the transpose of the 8x4: a collective along an axis may find no route and hang', '')
-    """
-    asked, whole = ("x".join(map(str, size)) for size in (shape, dims))
-    fits, turned = (
-        all(n <= m for n, m in zip(shape, size, strict=True)) for size in (dims, dims[::-1])
-    )
-    return (
-        f"{asked} is opened as the transpose of the {whole}: a collective along an axis may find "
-        "no route and hang"
-        if turned and not fits
-        else ""
-    )
 
 
 def _shape_problems(mesh: MeshInstance, shape: tuple[int, ...]) -> Iterator[tuple[str, str, str]]:

@@ -7,8 +7,14 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ttkit.descriptors.descriptor import (
+    MeshGraphDescriptor,
+    MeshInstance,
+    Pinning,
+    load_text,
+    refuse,
+)
 from ttkit.files import write_whole
-from ttkit.hardware.descriptor import MeshGraphDescriptor, MeshInstance, Pinning, load_text, refuse
 
 # meshes, channels, policy, devices, z direction
 Link = tuple[tuple[int, int], int, str, tuple[int | None, int | None], bool]
@@ -94,7 +100,7 @@ def text_of(descriptor: MeshGraphDescriptor) -> str:
     """A descriptor as text; reading it gives an equal descriptor.
 
     Example:
-        >>> from ttkit.hardware.descriptor import descriptor_for
+        >>> from ttkit.descriptors.descriptor import descriptor_for
         >>> print(text_of(descriptor_for(8)).splitlines()[-1])
         top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }
     """
@@ -134,7 +140,7 @@ def write_descriptor(descriptor: MeshGraphDescriptor, path: str | os.PathLike[st
 
     Example:
         >>> import tempfile
-        >>> from ttkit.hardware.descriptor import descriptor_for, read_descriptor
+        >>> from ttkit.descriptors.descriptor import descriptor_for, read_descriptor
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = write_descriptor(descriptor_for(32), Path(folder, "galaxy.textproto"))
         ...     read_descriptor(path) == descriptor_for(32)
