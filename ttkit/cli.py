@@ -447,9 +447,9 @@ def convert(words: Sequence[str]) -> int:
     )
     asked = parser.parse_args(words)
     if asked.to == "textproto":
-        from ttkit.descriptors import read_descriptor, text_of
+        from ttkit.descriptors import descriptor_text, read_descriptor
 
-        print(text_of(read_descriptor(asked.file)), end="")
+        print(descriptor_text(read_descriptor(asked.file)), end="")
         return 0
     read = (
         forms.hosts_of_rankfile(forms.read_rankfile(asked.file))

@@ -20,8 +20,8 @@ _NAMES = {
     "cluster.doctor": "examine",
     "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.lint": "lint_path",
-    "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for "
-    "descriptor_path read_descriptor write_descriptor",
+    "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_path "
+    "descriptor_text read_descriptor",
     "errors": "Finding",
 }
 _LATER = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -15,7 +15,7 @@ from ttkit.cluster.bindings import Bindings, RankBinding, read_bindings
 from ttkit.cluster.command import rank_environment
 from ttkit.cluster.hosts import read_hosts
 from ttkit.cluster.lint import UNDER_TT_RUN, lint_path
-from ttkit.descriptors.write import Link, descriptor_text, mesh_text
+from ttkit.descriptors import Connection, MeshGraphDescriptor, MeshInstance, descriptor_text
 from ttkit.errors import Finding
 from ttkit.lessons import exercise, require
 
@@ -57,21 +57,16 @@ ALSO = {
 
 def _meshes(
     number: int, shape: tuple[int, int], hosts: tuple[int, int] = (1, 1), first: int = 0
-) -> tuple[str, list[tuple[int, str]]]:
-    """A mesh descriptor's text, and the meshes that are made from it: mesh id, name."""
-    name = f"M{first}"
-    return mesh_text(name, "WORMHOLE_B0", shape, ("LINE", "LINE"), hosts, 2, "RELAXED"), [
-        (first + i, name) for i in range(number)
-    ]
+) -> list[MeshInstance]:
+    """Meshes that are alike, numbered from `first`."""
+    kind = f"M{first}", "WORMHOLE_B0", shape, ("LINE", "LINE"), hosts, 2, "RELAXED"
+    return [MeshInstance(first + i, *kind) for i in range(number)]
 
 
-def _chain(*kinds: tuple[str, list[tuple[int, str]]]) -> str:
-    """A descriptor whose meshes are joined one to the next."""
-    instances = [instance for _, made in kinds for instance in made]
-    links: list[Link] = [
-        ((i, i + 1), 2, "RELAXED", (None, None), False) for i in range(len(instances) - 1)
-    ]
-    return descriptor_text([text for text, _ in kinds], instances, links)
+def _chain(*meshes: MeshInstance) -> str:
+    """The text of a descriptor whose meshes are joined one to the next."""
+    links = [Connection((i, i + 1), 2, "RELAXED") for i in range(len(meshes) - 1)]
+    return descriptor_text(MeshGraphDescriptor(meshes, tuple(links)))
 
 
 def machine(folder: str | os.PathLike[str]) -> Path:
@@ -86,7 +81,7 @@ def machine(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     (path / "hosts.txt").write_text(HOSTS)
     (path / "mgd.textproto").write_text(
-        _chain(_meshes(2, (2, 2)), _meshes(1, (2, 8), (1, 2), first=2))
+        _chain(*_meshes(2, (2, 2)), *_meshes(1, (2, 8), (1, 2), first=2))
     )
     return path
 
@@ -103,7 +98,7 @@ def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
     path = Path(folder)
     for name, text in _spoiled(mistakes or MISTAKES).items():
         (path / name).write_text(text)
-    (path / "mgd.textproto").write_text(_chain(_meshes(4, (1, 2))))
+    (path / "mgd.textproto").write_text(_chain(*_meshes(4, (1, 2))))
     return path
 
 

@@ -123,7 +123,8 @@ class System:
         return steps[axis] == 1 or (self.wraps[axis] and size > 2 and steps[axis] == size - 1)
 
 
-def _grid(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
+def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
+    """Return the ids of a grid of chips that are numbered row by row."""
     return tuple(tuple(range(r * columns, (r + 1) * columns)) for r in range(rows))
 
 
@@ -133,17 +134,17 @@ _T3000 = System(
 SYSTEMS = {
     system.name: system
     for system in (
-        System("n150", WORMHOLE_N150, _grid(1, 1)),
-        System("n300", WORMHOLE, _grid(1, 2), 2, boards=((0, 1),)),
+        System("n150", WORMHOLE_N150, grid_ids(1, 1)),
+        System("n300", WORMHOLE, grid_ids(1, 2), 2, boards=((0, 1),)),
         _T3000,
-        System("galaxy", WORMHOLE_GALAXY, _grid(8, 4), 4),
-        System("galaxy_torus", WORMHOLE_GALAXY, _grid(8, 4), 4, wraps=(True, True)),
-        System("p150", BLACKHOLE, _grid(1, 1)),
-        System("p300", BLACKHOLE_P300, _grid(1, 2), 2, boards=((0, 1),)),
-        System("quietbox_bh", BLACKHOLE, _grid(2, 2), 4),
-        System("p300_x2", BLACKHOLE_P300, _grid(2, 2), 2, boards=((0, 1), (2, 3))),
-        System("loudbox_bh", BLACKHOLE, _grid(2, 4), 2),
-        System("galaxy_bh", BLACKHOLE, _grid(8, 4), 2),
+        System("galaxy", WORMHOLE_GALAXY, grid_ids(8, 4), 4),
+        System("galaxy_torus", WORMHOLE_GALAXY, grid_ids(8, 4), 4, wraps=(True, True)),
+        System("p150", BLACKHOLE, grid_ids(1, 1)),
+        System("p300", BLACKHOLE_P300, grid_ids(1, 2), 2, boards=((0, 1),)),
+        System("quietbox_bh", BLACKHOLE, grid_ids(2, 2), 4),
+        System("p300_x2", BLACKHOLE_P300, grid_ids(2, 2), 2, boards=((0, 1), (2, 3))),
+        System("loudbox_bh", BLACKHOLE, grid_ids(2, 4), 2),
+        System("galaxy_bh", BLACKHOLE, grid_ids(8, 4), 2),
     )
 }
 ALIASES = {

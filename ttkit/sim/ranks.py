@@ -119,8 +119,7 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
         rule += " single host systems."
         fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # refuses a host rank that is not there
-    wraps = tuple(kind == "RING" for kind in mesh.dim_types)
-    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)  # type: ignore[arg-type]
+    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, mesh.rings)
 
 
 def owner_in(mesh_id: int, coordinate: Coordinate) -> int:

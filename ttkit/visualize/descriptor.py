@@ -89,7 +89,7 @@ def instance_picture(mesh: Any) -> MeshPicture:
             mesh.channels if mesh.channels <= 4 else 1,
             abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1,
         )
-        for a, b, _ in grid_links(mesh.device_dims, [kind == "RING" for kind in mesh.dim_types])
+        for a, b, _ in grid_links(mesh.device_dims, mesh.rings)
     ]
     parts = [mesh.part_of(rank) for rank in range(mesh.num_hosts)] if mesh.num_hosts > 1 else []
     hosts = tuple(
