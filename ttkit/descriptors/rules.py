@@ -55,20 +55,20 @@ def _parts(descriptor: Any, *kinds: str) -> Iterator[tuple[str, str, Any]]:
             yield f"({kind}: {part.name})", f"{field} {i}", part
 
 
+def _connections(descriptor: Any) -> Iterator[tuple[str, str, Any]]:
+    """The same of the connections of all graphs, which messages name by their graph."""
+    for called, at, graph in _parts(descriptor, "Graph"):
+        for k, connection in enumerate(graph.connections):
+            yield called, f"{at} connections {k}", connection
+
+
 # ---------------------------------------------------------------- stage 1
 def _whole(descriptor: Any) -> Iterator[Rule]:
-    yield (
-        not descriptor.mesh_descriptors and not descriptor.switch_descriptors,
-        "There must be at least one mesh descriptor or switch descriptor",
-        "",
-        'add mesh_descriptors { name: "M0" ... }',
-    )
-    yield (
-        not descriptor.HasField("top_level_instance"),
-        "Top level instance is required",
-        "",
-        f"add top_level_instance {{ {A_MESH} }}",
-    )
+    none = not descriptor.mesh_descriptors and not descriptor.switch_descriptors
+    message = "There must be at least one mesh descriptor or switch descriptor"
+    yield none, message, "", 'add mesh_descriptors { name: "M0" ... }'
+    none, cure = not descriptor.HasField("top_level_instance"), f"top_level_instance {{ {A_MESH} }}"
+    yield none, "Top level instance is required", "", f"add {cure}"
 
 
 # ---------------------------------------------------------------- stage 2
@@ -93,9 +93,9 @@ def _channels(descriptor: Any) -> Iterator[Rule]:
             message = f"Graph topology channel count must be positive {called}"
             count = graph.graph_topology.channels.count
             yield count <= 0, message, f"{at} graph_topology", f"{CHANNELS} in graph_topology"
-        for k, connection in enumerate(graph.connections):
-            message = f"Connection channel count must be positive {called}"
-            yield connection.channels.count <= 0, message, f"{at} connections {k}", CHANNELS
+    for called, at, connection in _connections(descriptor):
+        message = f"Connection channel count must be positive {called}"
+        yield connection.channels.count <= 0, message, f"{at} channels", CHANNELS
 
 
 def _architectures(descriptor: Any) -> Iterator[Rule]:
@@ -112,12 +112,8 @@ def _architectures(descriptor: Any) -> Iterator[Rule]:
         cure = "arch: WORMHOLE_B0, or BLACKHOLE"
         message = f"{called[1:].split(':')[0]} descriptor must have a valid architecture {called}"
         yield part.arch == 0, message, f"{at} arch", cure
-        yield (
-            not 0 <= part.arch < len(ARCHITECTURES),
-            f"Invalid architecture {called}",
-            f"{at} arch",
-            cure,
-        )
+        unknown = not 0 <= part.arch < len(ARCHITECTURES)
+        yield unknown, f"Invalid architecture {called}", f"{at} arch", cure
         most, dims = 2 if part.arch == WORMHOLE else 3, len(part.device_topology.dims)
         message = (
             f"Architecture devices allow a maximum of {most} dimensions, "
@@ -134,29 +130,21 @@ def _topologies(descriptor: Any) -> Iterator[Rule]:
         for n in dims:
             message = f"Device topology dimensions must be positive {called}"
             yield n <= 0, message, f"{at} device_topology dims", f"a number from 1, not {n}"
+        hosts = part.host_topology.dims if called.startswith("(Mesh") else dims
         if len(types) > len(dims):
             message = f"Device topology dimensions and types must be the same size {called}"
             cure = f"{len(dims)} of LINE and RING, one a dimension, not {len(types)}"
             yield True, message, f"{at} device_topology dim_types", cure
-        elif called.startswith("(Mesh"):
-            yield from _host_topology(called, at, dims, part.host_topology.dims)
-
-
-def _host_topology(
-    called: str, at: str, dims: Collection[int], hosts: Collection[int]
-) -> Iterator[Rule]:
-    if len(hosts) != len(dims):
-        message = f"Device and host topology dimensions must be the same size {called}"
-        ones = ", ".join("1" * min(len(dims), 8))
-        cure = f"host_topology {{ dims: [ {ones} ] }} for one host"
-        yield True, message, f"{at} host_topology", cure
-        return
-    for n, h in zip(dims, hosts):
-        message = (
-            f"Device topology dimensions must be divisible by host topology dimensions {called}"
-        )
-        cure = f"a number of hosts that divides {n}, not {h}"
-        yield h > 0 and n % h, message, f"{at} host_topology dims", cure
+        elif len(hosts) != len(dims):
+            message = f"Device and host topology dimensions must be the same size {called}"
+            ones = ", ".join("1" * min(len(dims), 8))
+            cure = f"host_topology {{ dims: [ {ones} ] }} for one host"
+            yield True, message, f"{at} host_topology", cure
+        else:
+            rule = "Device topology dimensions must be divisible by host topology dimensions"
+            for n, h in zip(dims, hosts):
+                cure = f"a number of hosts that divides {n}, not {h}"
+                yield h > 0 and n % h, f"{rule} {called}", f"{at} host_topology dims", cure
 
 
 def _express_connections(descriptor: Any) -> Iterator[Rule]:
@@ -178,10 +166,10 @@ def _graphs(descriptor: Any) -> Iterator[Rule]:
         yield not graph.type, message, at, cure
         message = f"Graph descriptor type cannot be DEVICE, MESH, or SWITCH {called}"
         yield graph.type in ("DEVICE", "MESH", "SWITCH"), message, f"{at} type", cure
-        for k, connection in enumerate(graph.connections):
-            message = f"Connection must have at least two nodes {called}"
-            cure = "two nodes { mesh { ... } }, one for each end"
-            yield len(connection.nodes) < 2, message, f"{at} connections {k}", cure
+    for called, at, connection in _connections(descriptor):
+        message = f"Connection must have at least two nodes {called}"
+        cure = "two nodes { mesh { ... } }, one for each end"
+        yield len(connection.nodes) < 2, message, at, cure
 
 
 def _pinnings(descriptor: Any) -> Iterator[Rule]:
@@ -216,18 +204,19 @@ def _one_graph(descriptor: Any) -> Iterator[Rule]:
     for called, at, graph in _parts(descriptor, "Graph"):
         cure = 'type: "FABRIC", with all meshes as its instances'
         yield graph.type != "FABRIC", f"{one} {called}", f"{at} type", cure
-        mixed = (
+    for called, at, connection in _connections(descriptor):
+        message = f"{OLD}Connections must have exactly 2 nodes {called}"
+        cure = "one connection for each pair of meshes"
+        yield len(connection.nodes) != 2, message, at, cure
+    for called, at, graph in _parts(descriptor, "Graph"):
+        message = (
             f"{OLD}Cannot mix STRICT and RELAXED policies in the same graph. "
             f"All connections in a graph must use the same policy {called}"
         )
         relaxed = [connection.channels.policy == 2 for connection in graph.connections]
-        for k, connection in enumerate(graph.connections):
-            message = f"{OLD}Connections must have exactly 2 nodes {called}"
-            cure = "one connection for each pair of meshes"
-            yield len(connection.nodes) != 2, message, f"{at} connections {k}", cure
         if len(set(relaxed)) > 1:
             where = f"{at} connections {relaxed.index(not relaxed[0])} channels"
-            yield True, mixed, where, "the same policy in each connection; one without is STRICT"
+            yield True, message, where, "the same policy in each connection; one without is STRICT"
 
 
 # ---------------------------------------------------------------- references; at most one graph
@@ -241,19 +230,14 @@ def instances(descriptor: Any) -> list[tuple[str, Any]]:
 
 
 def _references(descriptor: Any) -> Iterator[Rule]:
-    """Names and ids that lead nowhere; read up to the first broken rule only."""
+    """Names and ids without a target. After a broken rule the generator is not continued."""
     meshes = {part.name: part for part in descriptor.mesh_descriptors}
     top, at = descriptor.top_level_instance, "top_level_instance"
-    no_mesh = "the top level is a switch: no mesh can be opened on it"
-    yield top.HasField("switch"), no_mesh, at, "a mesh, or a graph of meshes"
     if not top.HasField("mesh"):
-        graphs = [graph.name for graph in descriptor.graph_descriptors]
         if not top.HasField("graph"):
             yield _not_a_mesh(top, at)
-        name = top.graph.graph_descriptor
+        graphs, name = [g.name for g in descriptor.graph_descriptors], top.graph.graph_descriptor
         yield _unknown("Graph", name, graphs, f"{at} graph graph_descriptor")
-        if name not in graphs:
-            return
     ids: dict[int, str] = {}
     for at, node in instances(descriptor):
         yield _not_a_mesh(node, at)
@@ -302,15 +286,15 @@ def _end(node: Any, at: str, ids: dict[int, str], meshes: dict[str, Any]) -> Ite
 
 
 def _unknown(kind: str, name: str, known: Collection[str], at: str) -> Rule:
-    names = [nearest(name, known)] if nearest(name, known) else known
-    cure = f"write {' or '.join(map(repr, names))}".replace("'", '"')[:200]
-    return name not in known, f"{kind} descriptor {name} not found in instance", at, cure
+    near = nearest(name, known) or next(iter(known), "M0")
+    message = f"{kind} descriptor {name} not found in instance"
+    return name not in known, message, at, f'write "{near}"'
 
 
 def _not_a_mesh(node: Any, at: str) -> Rule:
     if node.WhichOneof("node") is None:
         return True, "Invalid NodeRef: neither mesh, switch, nor graph set", at, A_MESH
-    message = "a graph of graphs or of switches cannot be opened"
+    message = "a switch, or a graph of graphs or switches, cannot be opened"
     return not node.HasField("mesh"), message, at, "meshes only, in one graph of type FABRIC"
 
 
@@ -332,16 +316,10 @@ def _crashes(descriptor: Any) -> Iterator[Rule]:
         cure = "an even number of rows or columns: Wormhole chips come in pairs"
         yield part.arch == WORMHOLE and odd, message, f"{at} device_topology dims", cure
     paths = {node.mesh.mesh_id: at for at, node in instances(descriptor)}
-    free = set(range(len(paths))) - set(paths)
-    if free:
-        odd_one = next(at for mesh_id, at in paths.items() if mesh_id not in range(len(paths)))
-        message = f"mesh ids must be 0 to {len(paths) - 1}, not {sorted(paths)[:20]}"
-        yield (
-            True,
-            message,
-            f"{odd_one} mesh mesh_id",
-            f"mesh_id: {min(free)}; 0.81.1 crashes on it",
-        )
+    message = f"mesh ids must be 0 to {len(paths) - 1}, not {sorted(paths)[:20]}"
+    for mesh_id, at in paths.items():
+        gap = mesh_id not in range(len(paths))
+        yield gap, message, f"{at} mesh mesh_id", "another mesh_id; 0.81.1 crashes on it"
 
 
 # ---------------------------------------------------------------- warnings
@@ -354,16 +332,15 @@ def doubts(descriptor: Any, joined: set[int]) -> Iterator[Rule]:
     nodes = instances(descriptor)
     names, ids = {n.mesh.mesh_descriptor for _, n in nodes}, {n.mesh.mesh_id for _, n in nodes}
     alone = sorted(ids - joined)
-    for called, at, graph in _parts(descriptor, "Graph"):
+    for called, at, _ in _parts(descriptor, "Graph"):
         message = f"no link joins mesh {', '.join(map(str, alone[:20]))} to another mesh {called}"
         cure = "connections { ... }, unless the meshes are meant to work apart"
         yield len(ids) > 1 and alone, message, at, cure
-        for k, connection in enumerate(graph.connections):
-            ends = {node.mesh.mesh_id for node in connection.nodes}
-            message, where = "a connection of a mesh with itself", f"{at} connections {k}"
-            yield len(ends) == 1, message, where, "two different meshes"
-            message = "a directional connection binds no links in 0.81.1"
-            yield connection.directional, message, where, "directional: false"
+    for _, at, connection in _connections(descriptor):
+        ends = {node.mesh.mesh_id for node in connection.nodes}
+        yield len(ends) == 1, "a connection of a mesh with itself", at, "two different meshes"
+        message = "a directional connection binds no links in 0.81.1"
+        yield connection.directional, message, at, "directional: false"
     for called, at, part in _parts(descriptor, "Mesh"):
         message = f"no instance uses the mesh descriptor {called}"
         yield part.name not in names, message, at, "remove it, or add an instance of it"
