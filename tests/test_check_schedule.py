@@ -57,8 +57,8 @@ def test_a_right_schedule_is_praised_with_its_figures(
         (gpipe(2, 3), {"chunks": 2}, "is for chunks=1, asked is chunks=2"),
         ("steps", {}, "2 lists, one for each stage, this is 'steps'"),
         (7, {}, "this is 7"),
-        ([RIGHT + " F2 B2"], {}, "this is 1 of them"),
-        ([RIGHT, RIGHT], {}, r"stage 0 of .*yours.*: F2 \(forward of micro-batch 2\) is missing"),
+        ([RIGHT + " F2 B2"], {}, "2 lists, one for each stage, this is .'F0 B0"),
+        ([RIGHT, RIGHT], {}, "stage 0 of .*yours.*: micro-batch 2 has no action"),
         (["F0 F1 F2 B0 B1 B2", "B0 F0 F1 B1 F2 B2"], {}, "stage 1 of .*: B0 .* needs F0"),
         (
             ["F0 B0 F1 B1 F2 B2", "F0 F1 B0 B1 F2 B2"],
