@@ -114,7 +114,8 @@ class Finding:
         column: counted from 1; 0 where it is not known.
 
     Example:
-        >>> print(Finding("warning", "mgd.textproto", 3, "unknown field 'chanels'", "write channels"))
+        >>> unknown = "unknown field 'chanels'"
+        >>> print(Finding("warning", "mgd.textproto", 3, unknown, "write channels"))
         mgd.textproto:3: warning: unknown field 'chanels'
           try: write channels
     """

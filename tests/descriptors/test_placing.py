@@ -5,7 +5,7 @@ other machines than a T3000.
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ttkit
@@ -34,6 +34,8 @@ def neighbours(dims, types):
 
 
 @settings(deadline=None, max_examples=200)
+@example("galaxy_torus", 4, 8, ("LINE", "LINE"))
+@example("galaxy_torus", 3, 7, ("LINE", "LINE"))
 @given(
     st.sampled_from(CHIPS),
     st.integers(1, 8),

@@ -32,8 +32,8 @@ def test_aliases_lead_to_systems():
 @pytest.mark.parametrize(
     "system, visible, cure",
     [
-        ("t3000", "0,9", ", or on the simulator a machine that has more: TTKIT_SYSTEM=galaxy"),
-        ("galaxy", "99", ""),
+        ("t3000", "0,9", ", or a larger system: TTKIT_SYSTEM=galaxy"),
+        ("galaxy", "99", ", or a larger system: TTKIT_SYSTEM=galaxy"),
     ],
 )
 def test_a_device_that_the_machine_has_not(system, visible, cure):

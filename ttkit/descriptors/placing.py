@@ -115,34 +115,38 @@ def _search(machine: System, shape: Place, joins: Joins) -> dict[Place, int] | N
     in_order = [device for chips in machine.boards for device in reversed(chips)]
     order = {device: number for number, device in enumerate(in_order)}
     small = math.prod(shape) < machine.num_devices
+    grid = _rectangle(machine, cables, shape) if small and 1 not in shape else machine.ids
     try:
         if small:
+            chips = {device for row in grid for device in row}
             if 1 in shape:
                 best = _embedding(cables, shape, joins, lambda d: (-len(cables[d]), -order[d]))
                 chips = set((best or {}).values())
-            else:
-                chips = _rectangle(machine, cables, shape)
             cables = {device: cables[device] & chips for device in chips}
         return _embedding(cables, shape, joins, lambda d: (len(cables[d]), order[d]))
-    except TimeoutError:
-        closed = len(joins) == machine.num_devices
-        line = winding(machine.ids, ring=closed) if 1 in shape and not small else None
-        places = itertools.product(range(shape[0]), range(shape[1]))
-        return dict(zip(places, line)) if line else None
+    except TimeoutError:  # the chips as they are in the grid, turned, or back and forth
+        rows = grid if (len(grid), len(grid[0])) == shape else zip(*grid)
+        line = [device for row in rows for device in row]
+        if 1 in shape:
+            line = winding(grid, ring=len(joins) == machine.num_devices) or []
+        found = dict(zip(itertools.product(range(shape[0]), range(shape[1])), line))
+        ends = ((found.get(a, -1), found.get(b)) for a, b, _ in joins)
+        return found if all(b in cables.get(a, ()) for a, b in ends) else None
 
 
-def _rectangle(machine: System, cables: Cables, shape: Place) -> set[int]:
-    """The chips of the rectangle of this shape, or turned, with the most cables."""
+def _rectangle(machine: System, cables: Cables, shape: Place) -> tuple[tuple[int, ...], ...]:
+    """The rectangle of chips of this shape, or turned, with the most cables; () without one."""
     rectangles = [
-        {device for row in machine.ids[r : r + rows] for device in row[c : c + columns]}
+        tuple(row[c : c + columns] for row in machine.ids[r : r + rows])
         for rows, columns in (shape, shape[::-1])
         for r in range(machine.shape[0] - rows + 1)
         for c in range(machine.shape[1] - columns + 1)
     ]
-    # the last of several
-    return max(
-        reversed(rectangles), key=lambda chips: sum(len(cables[d]) for d in chips), default=set()
-    )
+
+    def weight(rows: tuple[tuple[int, ...], ...]) -> int:
+        return sum(len(cables[device]) for row in rows for device in row)
+
+    return max(reversed(rectangles), key=weight, default=())  # the last of several
 
 
 def _embedding(
