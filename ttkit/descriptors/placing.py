@@ -107,10 +107,7 @@ def _no_mapping(mesh: MeshInstance) -> str:
 
 def _search(machine: System, shape: Place, joins: Joins) -> dict[Place, int] | None:
     """A chip for each place, so that all joins are cables; None where there is none."""
-    cables: Cables = {device: set() for device in machine.coordinate_of}
-    for a, b in machine.links():
-        cables[a].add(b)
-        cables[b].add(a)
+    cables: Cables = machine.neighbours
     # boards in PCIe order; on a board the remote chip, the one without the connector, comes first
     in_order = [device for chips in machine.boards for device in reversed(chips)]
     order = {device: number for number, device in enumerate(in_order)}

@@ -5,6 +5,7 @@ id order of a T3000 was read from the library itself."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -114,7 +115,16 @@ class System:
 
     def linked(self, a: int, b: int) -> bool:
         """Return True where a cable joins devices `a` and `b`."""
-        return any({a, b} == set(pair) for pair in self.links())
+        return b in self.neighbours[a]
+
+    @functools.cached_property
+    def neighbours(self) -> dict[int, set[int]]:
+        """The chips that each chip is cabled to."""
+        found: dict[int, set[int]] = {device: set() for device in self.coordinate_of}
+        for a, b in self.links():
+            found[a].add(b)
+            found[b].add(a)
+        return found
 
 
 def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:

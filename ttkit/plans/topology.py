@@ -111,11 +111,8 @@ class Topology:
         far = self._distances(destination)
         self.neighbours(source)  # refuses a chip that is not there
         if source not in far:
-            fail(
-                f"route from chip {source} to chip {destination} on {self!r}",
-                "no cables lead there",
-                "chips of one mesh",
-            )
+            asked = f"route from chip {source} to chip {destination} on {self!r}"
+            fail(asked, "no cables lead there", "chips of one mesh")
         way = [source]
         while way[-1] != destination:
             here = way[-1]
@@ -157,40 +154,22 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         of = system_named(of)
     if isinstance(of, System):
         system, shape = of, mesh_shape or of.shape
-        chips = [
-            of.ids[r][c]
-            for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")
-        ]
+        asked = f"topology({of.name!r}, {shape})"
+        chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), asked)]
     elif isinstance(getattr(of, "system", None), System):
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
-        fail(
-            f"topology({of!r})",
-            "which chips are cabled is known of systems and of simulated meshes only",
-            f"a name: {', '.join(SYSTEMS)}",
-        )
+        rule = "cables are known of systems and of simulated meshes only"
+        fail(f"topology({of!r})", rule, f"a name: {', '.join(SYSTEMS)}")
     if len(shape) != 2:
-        fail(
-            f"topology({of!r})",
-            f"a mesh has rows and columns, this one has shape {list(shape)}",
-            "mesh.reshape(ttnn.MeshShape(rows, columns))",
-        )
+        rule = f"a mesh has rows and columns, this one has shape {list(shape)}"
+        fail(f"topology({of!r})", rule, "mesh.reshape(ttnn.MeshShape(rows, columns))")
     return _known(system, tuple(chips), shape)
 
 
 @functools.lru_cache(maxsize=64)
 def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> Topology:
     there = set(chips)
-    ends: dict[int, set[int]] = {chip: set() for chip in chips}
-    for a, b in system.links():
-        if a in there and b in there:
-            ends[a].add(b)
-            ends[b].add(a)
-    return Topology(
-        system.name,
-        chips,
-        shape,
-        tuple(tuple(sorted(ends[chip])) for chip in chips),
-        system.links_per_pair,
-        system.chip.link,
-    )
+    cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
+    links, link = system.links_per_pair, system.chip.link
+    return Topology(system.name, chips, shape, cables, links, link)
