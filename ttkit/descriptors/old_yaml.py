@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,6 @@ Count = Annotated[int, Field(ge=0, lt=10**8)]
 Pair = tuple[Count, Count]
 # a mesh by its number; M0 is the same as 0
 MeshId = Annotated[Count, BeforeValidator(lambda text: str(text).removeprefix("M"))]
-Port = tuple[MeshId, str]  # an end of a link, [0, E0]
 
 
 class _Part(BaseModel):
@@ -58,8 +56,6 @@ class _File(_Part):
     Board: list[_Board] = []
     Mesh: Annotated[list[_Mesh], Field(min_length=1)]
     RelaxedGraph: list[tuple[MeshId, MeshId, Count]] = []
-    # each row is one link as one end sees it; the other end's view is a row of its own
-    Graph: list[tuple[Port, Port]] = []
 
 
 def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, list[Finding]]:
@@ -118,7 +114,11 @@ def _finding(path: str, root: Any, error: Any) -> Finding:
     cure = "add it" if error["type"] == "missing" else ""
     if error["type"] == "extra_forbidden":
         known = {name for part in (_File, _Chip, _Board, _Mesh) for name in part.model_fields}
-        cure = f"write {nearest(name, known)}" if nearest(name, known) else "remove it"
+        cure = (
+            f"write {nearest(name, known)}"
+            if nearest(name, known)
+            else "remove it, or use .textproto"
+        )
     where = ".".join(map(str, error["loc"]))[:200]
     return Finding("error", path, line, f"{where}: {error['msg']}", cure)
 
@@ -144,7 +144,4 @@ def _converted(old: _File) -> MeshGraphDescriptor:
         name = f"M{kinds.index(kind)}"
         meshes.append(MeshInstance(mesh.id, name, old.ChipSpec.arch, *kind, channels, "STRICT"))
     connections = [Connection((a, b), count, "RELAXED") for a, b, count in old.RelaxedGraph]
-    seen = Counter((a, b) for (a, _), (b, _) in old.Graph)
-    for a, b in sorted({(min(pair), max(pair)) for pair in seen}):
-        connections.append(Connection((a, b), max(seen[a, b], seen[b, a]), "STRICT"))
     return MeshGraphDescriptor(tuple(meshes), tuple(connections))

@@ -229,10 +229,9 @@ def chips_of(mesh: MeshInstance) -> dict[Place, tuple[int, int]]:
         >>> chips_of(mesh)[2, 1]
         (1, 0)
     """
-    kinds = [kind if n == 1 else "LINE" for kind, n in zip(mesh.dim_types, mesh.host_dims)]
-    one = mesh.host_shape, (kinds[0], kinds[1]), (1, 1)
-    part = replace(mesh, device_dims=one[0], dim_types=one[1], host_dims=one[2])
-    rows, columns = mesh.host_shape
+    part, (rows, columns) = mesh, mesh.host_shape
+    if mesh.num_hosts > 1:
+        part = replace(mesh, device_dims=(rows, columns), dim_types=("LINE", "LINE"))
     ids = grid_ids(rows, columns)
     for system in SYSTEMS.values():
         if (system.chip.arch, system.num_devices) == (mesh.arch, part.num_devices):

@@ -147,7 +147,9 @@ def broadcast(
         3
     """
     draft = _draft("broadcast", topology, shard_bytes, axis, links, root=root)
-    roots = {group[root]: (topology.place[group[root]],) for group in draft.groups}
+    roots: dict[int, Bundle] = {
+        group[root]: (topology.place[group[root]],) for group in draft.groups
+    }
     return _finished(draft, _spread(draft, algorithm, roots)[0], "both ways")
 
 

@@ -173,11 +173,9 @@ def _step_time(plan: Plan, step: Step, traffic: str) -> float:
     return max(times, default=0.0)
 
 
-def crossover(
-    small: Callable[[int], Plan], large: Callable[[int], Plan], low: int = 1, high: int = 1 << 30
-) -> int | None:
+def crossover(small: Callable[[int], Plan], large: Callable[[int], Plan]) -> int | None:
     """Return the smallest shard, in bytes, for which the second algorithm takes no longer than the
-    first; None where it always or never does.
+    first; None where it always or never does, up to a GiB.
 
     Args:
         small, large: build a plan for a shard of so many bytes: the one that is better for small
@@ -197,6 +195,7 @@ def crossover(
     def gains(size: int) -> bool:
         return cost(large(size)).time_s <= cost(small(size)).time_s
 
+    low, high = 1, 1 << 30
     if gains(low) or not gains(high):
         return None
     while high - low > 1:

@@ -20,7 +20,6 @@ from ttkit.errors import fail
 from ttkit.plans.topology import Topology
 
 Array = np.ndarray
-Chunks = int | tuple[int, ...]
 Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
 
 GATHERS = ("all_gather", "broadcast", "point_to_point")
@@ -40,7 +39,7 @@ class Transfer:
 
     source: int
     destination: int
-    chunk: Chunks
+    chunk: int | tuple[int, ...]
     bytes: int | None = None
     reduce: bool = False
 
@@ -105,12 +104,7 @@ class Plan:
             rule = f"the collectives are {', '.join(GATHERS + REDUCES)}"
             fail(f"a plan for {self.collective!r}", rule)
         self._check_numbers()
-        steps = tuple(
-            step if isinstance(step, Step) else Step(tuple(self._transfers(i, step)))
-            for i, step in enumerate(self.steps, 1)
-        )
-        if any(t.bytes is None for step in steps for t in step):
-            steps = tuple(Step(tuple(map(self._sized, step))) for step in steps)
+        steps = tuple(self._step(number, step) for number, step in enumerate(self.steps, 1))
         object.__setattr__(self, "steps", steps)
 
     def _check_numbers(self) -> None:
@@ -131,25 +125,27 @@ class Plan:
                 rule = f"{name}={chip!r} must be the id of a chip: {list(topology.chips)}"
                 fail(asked, rule, f"{name}={topology.chips[0]}")
 
-    def _transfers(self, number: int, step: Any) -> list[Transfer]:
-        if not isinstance(step, Iterable) or not all(isinstance(t, Transfer) for t in list(step)):
-            asked = f"step {number} of a plan for {self.collective}"
-            rule = f"a step is a list of Transfer, this is {step!r}"
-            fail(asked, rule, "steps=[[Transfer(...), ...], ...]")
-        return list(step)
-
-    def _sized(self, t: Transfer) -> Transfer:
+    def _step(self, number: int, step: Any) -> Step:
+        """A step of transfers that all have their size."""
+        if not isinstance(step, Step):
+            transfers = tuple(step) if isinstance(step, Iterable) else (None,)
+            if not all(isinstance(t, Transfer) for t in transfers):
+                asked = f"step {number} of a plan for {self.collective}"
+                rule = f"a step is a list of Transfer, this is {step!r}"
+                fail(asked, rule, "steps=[[Transfer(...), ...], ...]")
+            step = Step(transfers)
+        if all(t.bytes is not None for t in step):
+            return step
         known = range(len(self.sizes))  # `validate` reports an unknown chunk
-        size = sum(self.sizes[c] for c in t.chunks if c in known)
-        return replace(t, bytes=size) if t.bytes is None else t
+        sizes = (sum(self.sizes[c] for c in t.chunks if c in known) for t in step)
+        sized = (replace(t, bytes=n if t.bytes is None else t.bytes) for t, n in zip(step, sizes))
+        return Step(tuple(sized))
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
         rows, columns = self.topology.shape
-        return (
-            f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: "
-            f"{self.algorithm}, {len(self.steps)} steps)"
-        )
+        how = f"{self.algorithm}, {len(self.steps)} steps"
+        return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
     def _repr_html_(self) -> str:
         from ttkit.visualize import plan_html
@@ -222,9 +218,7 @@ class Plan:
             yield held
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
-        """Yield what chips hold before the first step and after each: {chip: {chunk: the chips
-        whose contributions are in it}}.
-        """
+        """Yield, before the first step and after each, {chip: {chunk: contributing chips}}."""
         held = self.before(lambda chip, c: frozenset([chip]))
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
@@ -266,27 +260,26 @@ class Plan:
         """
         chips, arrays = self.validate().topology.chips, [np.asarray(shard) for shard in shards]
         self._check_shards(arrays, dim)
-        data = dict(zip(chips, arrays, strict=True))
-        parts = {chip: self._parts(array, dim) for chip, array in data.items()}
-        held = self.before(lambda chip, c: parts[chip][self._part(c)])
+        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
+        # a chunk's number among the parts of a shard
+        number = [self.group_of[chip][1] if self.collective in REDUCES else 0 for chip in chips]
+        held = self.before(lambda chip, c: parts[chip][number[c]])
         for _ in self._play(held, operator.add):
             pass
-        return [self._result(chip, held[chip], data[chip], dim) for chip in chips]
+        return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
     def _check_shards(self, arrays: list[Array], dim: int) -> None:
         asked, chips = f"{self!r}.run of {len(arrays)} shards, dim={dim}", self.topology.chips
-        if len(arrays) != len(chips):
-            rule = f"the mesh has {len(chips)} chips, so there must be {len(chips)} shards"
-            fail(asked, f"{rule}, in the order of the mesh")
         shapes = [list(array.shape) for array in arrays]
-        if any(shape != shapes[0] for shape in shapes):
-            fail(asked, f"all shards must have one shape, these have {shapes}")
+        if len(arrays) != len(chips) or any(shape != shapes[0] for shape in shapes):
+            rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
+            fail(asked, f"{rule}; these have {shapes}")
         ndim = len(shapes[0])
         if not -ndim <= dim < ndim:
             rule = f"shards of shape {shapes[0]} have no dimension {dim}"
             fail(asked, rule, f"a dim from {-ndim} to {ndim - 1}")
-        if self.collective == "reduce_scatter" and shapes[0][dim] % self.group_size:
-            n, size = self.group_size, shapes[0][dim]
+        n, size = self.group_size, shapes[0][dim]
+        if self.collective == "reduce_scatter" and size % n:
             rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
             fail(asked, rule, "another dim, or pad first")
 
@@ -296,10 +289,6 @@ class Plan:
             return [part.ravel() for part in np.split(array, self.group_size, dim)]
         # the sum of an all_reduce has the shard's shape, so it may be cut anywhere
         return np.array_split(array.ravel(), self.group_size if self.collective in REDUCES else 1)
-
-    def _part(self, c: int) -> int:
-        """The number of chunk `c` among the parts of a shard."""
-        return self.group_of[self.topology.chips[c]][1] if self.collective in REDUCES else 0
 
     def _result(self, chip: int, held: dict[int, Array], own: Array, dim: int) -> Array:
         goal = self.goal(chip)
@@ -320,10 +309,7 @@ class Plan:
 
     @functools.cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
-        """Bytes from each chip to each neighbour, over `links` cables together.
-
-        The keys are (source, destination).
-        """
+        """Bytes over the cables of each pair, one way: {(source, destination): bytes}."""
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes or 0
@@ -349,9 +335,7 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beside its own shard: chunks it has got, and those that
-        arrive to be added.
-        """
+        """The most that any chip holds beside its own shard, chunks to be added included."""
         held = {chip: set(chunks) for chip, chunks in self._starts()}
         extra, peak = dict.fromkeys(held, 0), 0
         for step in self.steps:

@@ -157,13 +157,13 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         asked = f"topology({of.name!r}, {shape})"
         chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), asked)]
     elif isinstance(getattr(of, "system", None), System):
+        if len(tuple(of.shape)) != 2:
+            rule = f"a mesh has rows and columns, this one has shape {list(of.shape)}"
+            fail(f"topology({of!r})", rule, "mesh.reshape(ttnn.MeshShape(rows, columns))")
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
         rule = "cables are known of systems and of simulated meshes only"
         fail(f"topology({of!r})", rule, f"a name: {', '.join(SYSTEMS)}")
-    if len(shape) != 2:
-        rule = f"a mesh has rows and columns, this one has shape {list(shape)}"
-        fail(f"topology({of!r})", rule, "mesh.reshape(ttnn.MeshShape(rows, columns))")
     return _known(system, tuple(chips), shape)
 
 
