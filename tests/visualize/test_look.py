@@ -27,8 +27,8 @@ from ttkit.visualize.tensor import draw_tensor
 
 SVG = "{http://www.w3.org/2000/svg}"
 MESHES = [
-    ("n150", (1, 1)), ("n300", (1, 2)), ("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("t3000", (8, 1)), ("quietbox_bh", (2, 2)),
-    ("galaxy", (8, 4)), ("galaxy", (4, 8)), ("galaxy", (1, 32)), ("galaxy", (1, 16)), ("galaxy_torus", (8, 4)), ("galaxy_torus", (4, 8)),
+    *((name, system.shape) for name, system in SYSTEMS.items()),
+    ("t3000", (4, 2)), ("t3000", (1, 8)), ("t3000", (8, 1)), ("galaxy", (4, 8)), ("galaxy", (1, 32)), ("galaxy", (1, 16)), ("galaxy_torus", (4, 8)),
 ]  # fmt: skip
 
 

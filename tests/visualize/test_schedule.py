@@ -13,14 +13,11 @@ from visualize.test_chart import spans
 import ttkit
 import ttkit.visualize
 from ttkit.errors import TTKitError
-from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.plans import Schedule, gpipe, interleaved, one_f_one_b, zb_h1
+from ttkit.plans.pipelines import SCHEDULES
 from ttkit.visualize.schedule import HATCH, schedule_picture, shade
 
-BUILDERS = {
-    "one at a time": one_at_a_time,
-    "GPipe": gpipe,
-    "1F1B": one_f_one_b,
-    "ZB-H1": zb_h1,
+BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3),
 }
 DEADLOCK = Schedule("mine", 4, 8, one_f_one_b(4, 8).actions[::-1])
