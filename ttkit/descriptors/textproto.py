@@ -1,10 +1,14 @@
 """Protobuf's text format read into messages, with the line of every field.
 
-The only module that imports protobuf. The messages are those of `mgd_schema.textproto`.
+The only module that imports protobuf. The messages (MGD 2.0) are a FileDescriptorProto in
+`mgd_schema.json`, which needs no protoc; names and numbers are those of the descriptor inside
+libtt_metal.so of ttnn 0.81.1. The package has another name, because the real library may register
+its own in the same process.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from ttkit.errors import nearest
 
-SCHEMA = Path(__file__).with_name("mgd_schema.textproto")
+SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
 DEEPEST = 50  # no descriptor nests deeper than ten; the parser recurses
 _TOKEN = re.compile(
@@ -28,9 +32,9 @@ _TOKEN = re.compile(
 
 @cache
 def _pool() -> Any:
-    """The pool that holds the schema; a pool of its own, so that nothing else registers in it."""
+    """The pool that holds the schema."""
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(SCHEMA.read_text(), descriptor_pb2.FileDescriptorProto()))
+    pool.Add(descriptor_pb2.FileDescriptorProto(**json.loads(SCHEMA.read_text())))
     return pool
 
 

@@ -249,8 +249,7 @@ class Plan:
             shard at the destination and its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: as `validate`; a wrong number of shards; a dimension that cannot be cut
-                evenly.
+            TTKitError: as `validate`; other shards, or a dimension that cannot be cut evenly.
 
         Example:
             >>> from ttkit.plans import all_reduce, topology
@@ -341,9 +340,11 @@ class Plan:
         for step in self.steps:
             landing: Counter[int] = Counter()
             for t in step:
-                new = set(t.chunks) - held[t.destination]
-                held[t.destination] |= new
-                extra[t.destination] += sum(self.sizes[c] for c in new)
-                landing[t.destination] += (t.bytes or 0) if t.reduce else 0
+                there = held[t.destination]
+                if not there.issuperset(t.chunks):
+                    extra[t.destination] += sum(self.sizes[c] for c in set(t.chunks) - there)
+                    there.update(t.chunks)
+                if t.reduce:
+                    landing[t.destination] += t.bytes or 0
             peak = max([peak] + [extra[chip] + landing[chip] for chip in extra])
         return peak
