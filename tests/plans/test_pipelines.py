@@ -102,10 +102,10 @@ def test_one_chunk_is_no_interleaving_but_runs_as_long():
 @pytest.mark.parametrize(
     ("p", "m", "phrase"),
     [
-        (4, 13, "12 or 15 micro-batches"),
-        (3, 7, "6 or 8"),
+        (4, 13, "12 or 16 micro-batches"),
+        (3, 7, "6 or 9"),
         (2, 63, "62 or 64"),
-        (16, 33, "32 or 34"),
+        (16, 33, "32 or 48"),
     ],
 )
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):

@@ -20,7 +20,6 @@ from ttkit.hardware.systems import (
     current_machine,
     grid_ids,
     grid_links,
-    winding,
 )
 
 Cables = dict[int, set[int]]  # chip -> the chips that it is cabled to
@@ -32,7 +31,7 @@ TORUS = {
     "FABRIC_2D_TORUS_Y": (True, False),
     "FABRIC_2D_TORUS_XY": (True, True),
 }
-STEPS = 20_000  # of the search, before it takes a snake through the grid instead
+STEPS = 20_000  # of the search, before it tries the grid as it is
 TRAYS_FROM = 32  # chips of a machine whose boards are trays, which pinnings name: a Galaxy
 LARGEST = 1024  # chips in one process; the largest Galaxy clusters have that many
 
@@ -121,12 +120,10 @@ def _search(machine: System, shape: Place, joins: Joins) -> dict[Place, int] | N
                 chips = set((best or {}).values())
             cables = {device: cables[device] & chips for device in chips}
         return _embedding(cables, shape, joins, lambda d: (len(cables[d]), order[d]))
-    except TimeoutError:  # the chips as they are in the grid, turned, or back and forth
+    except TimeoutError:  # the chips as they are in the grid, or turned
         rows = grid if (len(grid), len(grid[0])) == shape else zip(*grid)
-        line = [device for row in rows for device in row]
-        if 1 in shape:
-            line = winding(grid, ring=len(joins) == machine.num_devices) or []
-        found = dict(zip(itertools.product(range(shape[0]), range(shape[1])), line))
+        places = itertools.product(range(shape[0]), range(shape[1]))
+        found = dict(zip(places, itertools.chain.from_iterable(rows)))
         ends = ((found.get(a, -1), found.get(b)) for a, b, _ in joins)
         return found if all(b in cables.get(a, ()) for a, b in ends) else None
 

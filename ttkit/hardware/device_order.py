@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ttkit.errors import fail
-from ttkit.hardware.systems import Coordinate, System, winding
+from ttkit.hardware.systems import Coordinate, System
 
 
 def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
@@ -22,7 +22,7 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
             grid[0] + [row[-1] for row in inner] + grid[-1][::-1] + [row[0] for row in inner[::-1]]
         )
     if length > len(rim) or start not in rim:
-        rim = winding(grid, ring=False) or []
+        rim = [place for r, row in enumerate(grid) for place in (row[::-1] if r % 2 else row)]
     first = rim.index(start)  # type: ignore[arg-type]
     return (rim[(first + i) % len(rim)] for i in range(length))
 

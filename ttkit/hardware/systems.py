@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import (
@@ -24,7 +24,6 @@ from ttkit.hardware.chips import (
 
 Coordinate = tuple[int, ...]
 Place = tuple[int, int]
-Item = TypeVar("Item")
 
 
 def grid_links(shape: Place, rings: Sequence[bool]) -> Iterator[tuple[Place, Place, int]]:
@@ -39,27 +38,6 @@ def grid_links(shape: Place, rings: Sequence[bool]) -> Iterator[tuple[Place, Pla
             inside = (r2, c2)[axis] < shape[axis]
             if inside or (rings[axis] and shape[axis] > 2):
                 yield (r, c), ((r2, c2) if inside else ((0, c) if axis == 0 else (r, 0))), axis
-
-
-def winding(grid: Sequence[Sequence[Item]], ring: bool) -> list[Item] | None:
-    """Return all of a grid as one line of neighbours, back and forth.
-
-    With `ring` the line also closes; None for a grid that has no such ring.
-
-    Example:
-        >>> winding([[0, 1, 2], [3, 4, 5]], ring=False), winding([[0, 1, 2], [3, 4, 5]], ring=True)
-        ([0, 1, 2, 5, 4, 3], [0, 1, 2, 5, 4, 3])
-    """
-    if not ring:
-        return [item for r, row in enumerate(grid) for item in (row[::-1] if r % 2 else row)]
-    if len(grid) % 2:  # then through the columns
-        grid = list(zip(*grid, strict=True))
-    if len(grid) % 2 or min(len(grid), len(grid[0])) < 2:
-        return None
-    line = [grid[0][0]]
-    for r, row in enumerate(grid):
-        line += row[:0:-1] if r % 2 else row[1:]
-    return line + [row[0] for row in grid[:0:-1]]  # the first column is the way back
 
 
 @dataclass(frozen=True)

@@ -88,10 +88,8 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     check_counts(asked, stages=stages, micro_batches=micro_batches, chunks=chunks)
     rounds = max(1, micro_batches // stages)
     if micro_batches % rounds:
-        more = range(micro_batches + 1, micro_batches + stages + 1)
-        next_one = next(m for m in more if m % (m // stages) == 0)
         rule = f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages}"
-        cure = f"{micro_batches // stages * stages} or {next_one} micro-batches"
+        cure = f"{rounds * stages} or {(rounds + 1) * stages} micro-batches"
         fail(asked, f"{rule} evenly", cure)
     length = micro_batches // rounds
     turns = [
