@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from types import TracebackType
 from typing import NoReturn
 
@@ -99,6 +100,19 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
     raise error from None  # what NumPy said is in the rule
+
+
+def check_counts(asked: object, **counts: object) -> None:
+    """Fail unless all are whole numbers of at least 1.
+
+    Example:
+        >>> check_counts("a mesh", rows=2, columns=0)
+        Traceback (most recent call last):
+        ttkit.errors.TTKitError: a mesh: columns=0 must be a whole number of at least 1
+    """
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            fail(asked, f"{name}={value!r} must be a whole number of at least 1")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class _Chip(_Part):
 
 class _Board(_Part):
     name: str
-    type: Annotated[Literal["MESH", "TORUS", "TORUS_XY", "TORUS_X", "TORUS_Y"], Upper] = "MESH"
+    type: Annotated[Literal[tuple(TYPES)], Upper] = "MESH"  # type: ignore[valid-type]
     topology: Pair
 
 

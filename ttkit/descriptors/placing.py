@@ -26,11 +26,6 @@ Cables = dict[int, set[int]]  # chip -> the chips that it is cabled to
 Joins = list[tuple[Place, Place, int]]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
-TORUS = {
-    "FABRIC_2D_TORUS_X": (False, True),
-    "FABRIC_2D_TORUS_Y": (True, False),
-    "FABRIC_2D_TORUS_XY": (True, True),
-}
 STEPS = 20_000  # of the search, before it tries the grid as it is
 TRAYS_FROM = 32  # chips of a machine whose boards are trays, which pinnings name: a Galaxy
 LARGEST = 1024  # chips in one process; the largest Galaxy clusters have that many
@@ -287,9 +282,9 @@ def check_fabric(fabric: str, asked: str) -> None:
             than the machine has.
     """
     machine, (mesh, pinned) = current_machine(), _mesh_in(os.environ[VARIABLE])
-    # two chips are neighbours both ways round
-    rings = [ring or n <= 2 for ring, n in zip(mesh.rings, mesh.device_dims)]
-    if any(need and not has for need, has in zip(TORUS.get(fabric, ()), rings)):
+    needs = fabric.partition("_TORUS_")[2]  # X, Y or XY; two chips are neighbours both ways round
+    rings = zip("YX", mesh.rings, mesh.device_dims)
+    if any(axis in needs and not ring and n > 2 for axis, ring, n in rings):
         has = "TORUS_X" if mesh.rings[1] else "TORUS_Y" if mesh.rings[0] else "MESH"
         rule = (
             f"FabricConfig {fabric} requests topology {fabric.removeprefix('FABRIC_2D_')} "

@@ -75,7 +75,7 @@ def load_text(text: str, path: str) -> Loaded:
 
     marks = textproto.marks_of(text)
     try:
-        message = textproto.parse(text, marks)
+        message = textproto.parse(text)
     except textproto.Unreadable as error:
         line, what, cure = error.args
         note("error", line, f"Failed to parse MeshGraphDescriptor textproto: {what}", cure)

@@ -23,7 +23,7 @@ from ttkit.errors import nearest
 
 SCHEMA = Path(__file__).with_name("mgd_schema.json")
 PACKAGE = "ttkit.mgd."
-DEEPEST = 50  # no descriptor nests deeper than ten; the parser recurses
+DEEPEST = 50  # no descriptor nests deeper than ten
 _TOKEN = re.compile(
     r"(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)"
     r"""|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)"""
@@ -61,7 +61,6 @@ class Marks:
     lines: dict[str, int] = field(default_factory=dict)
     # line, field, the nearest known field or ""
     unknown: list[tuple[int, str, str]] = field(default_factory=list)
-    depth: int = 0
 
     def line(self, path: str) -> int:
         """Return the line of the field at `path`, or of the nearest message around it."""
@@ -105,8 +104,7 @@ def marks_of(text: str) -> Marks:
             seen[name] += 1
             marks.lines.setdefault(here, line)
             stack.append((inside.fields_by_name if inside else {}, here, Counter()))
-            marks.depth = max(marks.depth, len(stack))
-            if marks.depth > DEEPEST:
+            if len(stack) > DEEPEST:  # the parser refuses it
                 break
             name, in_list = "", False
         elif token in ("}", ">"):
@@ -131,23 +129,20 @@ class Unreadable(Exception):
     """A text that is not in protobuf's text format; its args: line, what is wrong, what to try."""
 
 
-def parse(text: str, marks: Marks) -> Any:
+def parse(text: str) -> Any:
     """Return the message of a text; unknown fields are skipped, as the real library does.
 
     Raises:
         Unreadable: it is not in protobuf's text format.
     """
-    if marks.depth > DEEPEST:
-        what = f"messages are nested more than {DEEPEST} deep"
-        raise Unreadable(1, what, "look for a missing brace")
     try:
         return text_format.Parse(text, descriptor_class()(), allow_unknown_field=True)
     except text_format.ParseError as error:
         what = str(error).split(" : ", 1)[-1].replace(PACKAGE, "")
         raise Unreadable(error.GetLine() or 1, what, _cure(what)) from None
-    # text that is not UTF-8 inside a string, for example
+    # for example a text that is not UTF-8 inside a string, or a thousand open braces
     except (ValueError, RecursionError) as error:
-        raise Unreadable(1, str(error)[:200], "plain text in quotes") from None
+        raise Unreadable(1, str(error)[:200], "plain text in quotes, closed braces") from None
 
 
 def _cure(what: str) -> str:

@@ -62,22 +62,20 @@ class Cost:
         return size / self.time_s / 1e9 if self.time_s else float("inf")
 
     def __str__(self) -> str:
-        plan = self.plan
+        plan, links = self.plan, self.plan.bytes_per_link
+        (a, b), most = max(links.items(), key=lambda item: item[1], default=(("-", "-"), 0))
         on = f"{len(plan.topology.chips)} chips of {plan.topology.name}"
+        over = counted(plan.links, "cable")
         rows = [
             ("collective", f"{plan.collective} by {plan.algorithm}, {on}"),
             ("steps", f"{len(plan.steps)}"),
-            ("busiest link", "-"),
+            ("busiest link", f"{most:,} bytes, chip {a} to chip {b}, over {over}"),
             ("sent by a chip", f"at most {max(plan.bytes_sent.values()):,} bytes"),
             ("extra memory", f"at most {plan.peak_extra_bytes:,} bytes on a chip"),
             ("time, modelled", f"{self.time_s * 1e6:,.1f} us"),
             ("bus bandwidth, modelled", f"{self.bus_bandwidth_gb_per_s:.2f} GB/s"),
             *(("from" if i == 0 else "", text) for i, text in enumerate(self.inputs)),
         ]
-        if plan.bytes_per_link:
-            (a, b), size = max(plan.bytes_per_link.items(), key=lambda item: item[1])
-            over = counted(plan.links, "cable")
-            rows[2] = rows[2][0], f"{size:,} bytes, chip {a} to chip {b}, over {over}"
         return "\n".join(f"{name:<24} {text}" for name, text in rows)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ttkit.errors import fail
-from ttkit.plans.schedule import Action, Schedule, check_counts
+from ttkit.errors import check_counts, fail
+from ttkit.plans.schedule import Action, Schedule
 
 Order = list[Action]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import check_counts, fail
 from ttkit.plans.topology import Topology
 
 Array = np.ndarray
@@ -109,10 +109,7 @@ class Plan:
 
     def _check_numbers(self) -> None:
         asked, topology = f"a plan for {self.collective} on {self.topology!r}", self.topology
-        for name in ("shard_bytes", "links"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                fail(asked, f"{name}={value!r} must be a whole number of at least 1")
+        check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
         if self.links > max(1, topology.links):
             rule = f"a message over {self.links} links; two chips are joined by {topology.links}"
             fail(asked, rule, f"links=1 to {topology.links}")

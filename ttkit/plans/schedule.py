@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import check_counts, fail
 from ttkit.words import counted
 
 if TYPE_CHECKING:
@@ -303,13 +303,6 @@ class Schedule:
         """Return what each stage holds after each of its actions, in the same units."""
         counts = ([_HOLDS[action.kind] for action in row] for row in self.actions)
         return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
-
-
-def check_counts(asked: str, **counts: int) -> None:
-    """Raise unless all are whole numbers of at least 1."""
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            fail(asked, f"{name}={value!r} must be a whole number of at least 1")
 
 
 def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:

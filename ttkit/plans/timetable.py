@@ -153,9 +153,8 @@ def _check_work(schedule: Schedule, stage: int, there: dict[Action, int]) -> Non
         f, b, *parts = (Action(kind, i, chunk) for kind in KINDS)
         has = [action for action in (f, b, *parts) if action in there]
         if has not in ([f, b], [f, *parts]):
-            inside = f" in chunk {chunk}" if schedule.chunks > 1 else ""
             done = " and ".join(map(str, has)) or "no action"
-            rule = f"micro-batch {i}{inside} has {done}; a stage does"
+            rule = f"micro-batch {i} has {done}; a stage does"
             rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
             _wrong(schedule, stage, rule, "each of them once")
 
