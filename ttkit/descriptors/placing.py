@@ -27,7 +27,7 @@ Joins = list[tuple[Place, Place, int]]
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 STEPS = 20_000  # of the search, before it tries the grid as it is
-TRAYS_FROM = 32  # chips of a machine whose boards are trays, which pinnings name: a Galaxy
+TRAYS_FROM = 32  # chips of a machine that has trays, which pinnings name: a Galaxy
 LARGEST = 1024  # chips in one process; the largest Galaxy clusters have that many
 
 
@@ -102,7 +102,7 @@ def _no_mapping(mesh: MeshInstance) -> str:
 def _search(machine: System, shape: Place, joins: Joins) -> dict[Place, int] | None:
     """A chip for each place, so that all joins are cables; None where there is none."""
     cables: Cables = machine.neighbours
-    # boards in PCIe order; on a board the remote chip, the one without the connector, comes first
+    # cards in PCIe order; on a card the chip without the PCIe connector comes first
     in_order = [device for chips in machine.boards for device in reversed(chips)]
     order = {device: number for number, device in enumerate(in_order)}
     small = math.prod(shape) < machine.num_devices

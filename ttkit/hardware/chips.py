@@ -146,7 +146,7 @@ _BLACKHOLE_LINK = Link(
     (Latency("line", 679, 813), Latency("mesh", 715, 902)),
     FABRIC_GOLDENS,
 )
-# The latencies are those of the p150: nobody has published a p300's.
+# The latencies are those of the p150: none of a p300 are published.
 _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 15.66, links=2)))
 
 

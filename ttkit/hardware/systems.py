@@ -160,7 +160,7 @@ def use_system(system: str | System | Any | None) -> System:
     if isinstance(system, str):
         system = system_named(system)
     elif system is not None and not isinstance(system, System):
-        from ttkit.descriptors import system_of  # brings protobuf
+        from ttkit.descriptors import system_of  # imports protobuf
 
         system = system_of(system)
     _chosen[:] = [] if system is None else [system]
@@ -176,7 +176,7 @@ def current_system() -> System:
     path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
     if not path:
         return current_machine()
-    from ttkit.descriptors import seen_through  # brings protobuf
+    from ttkit.descriptors import seen_through  # imports protobuf
 
     return seen_through(path, current_machine())
 
@@ -217,7 +217,7 @@ def outside_fabric(chip: int) -> str:
 def narrow(system: System, visible: str) -> System:
     """Return the part of `system` that `TT_VISIBLE_DEVICES=visible` leaves.
 
-    The numbers are PCIe devices, one for each card; a card brings all of its chips. Ids are
+    The numbers are PCIe devices, one for each card, with all of its chips. Ids are
     renumbered from 0: first the chips with a PCIe connector, then the others, each in the order in
     which the cards are named.
 
@@ -254,7 +254,7 @@ def narrow(system: System, visible: str) -> System:
         rule = f"{outside_fabric(min(old))}: these cards are not cabled together into a rectangle"
         fail(asked, rule, "cards that are neighbours")
     ids = tuple(tuple(new_id[device] for device in row) for row in rectangle)
-    # a single column of two-chip cards is seen from its PCIe side
+    # ttnn puts the PCIe side of a single column of two-chip cards first
     if ids[0][0] != 0 and len(columns) == 2:
         ids = tuple(row[::-1] for row in ids)
     height, width = system.shape

@@ -38,7 +38,7 @@ def all_gather(
     """Plan an all-gather: every chip gets the shards of all chips along `axis`.
 
     Args:
-        shard_bytes: what each chip brings.
+        shard_bytes: of the shard of each chip.
         axis: 0 along columns, 1 along rows, None for all chips: along the rows, then, with what
             they have, the columns.
         algorithm: one of `ALGORITHMS`; by default "ring" where the last chip is cabled to the
@@ -71,7 +71,7 @@ def reduce_scatter(
     It is an all-gather run backwards.
 
     Args:
-        shard_bytes: what each chip brings: as many parts as there are chips in a group.
+        shard_bytes: of the shard of each chip: as many parts as there are chips in a group.
         axis, algorithm, links: as for `all_gather`; without an axis the columns come first, then
             the rows.
 

@@ -29,12 +29,12 @@ SMALLEST = 16
 class Cost:
     """The modelled time of a plan: `time_s` in all, `step_times_s` of each step.
 
-    It prints as a card that names its inputs.
+    It prints as a table that names its inputs.
 
     Example:
         >>> from ttkit.plans import all_gather, cost, topology
-        >>> card = cost(all_gather(topology("t3000"), 1 << 20, axis=1))
-        >>> round(card.time_s * 1e6), round(card.bus_bandwidth_gb_per_s, 1)
+        >>> price = cost(all_gather(topology("t3000"), 1 << 20, axis=1))
+        >>> round(price.time_s * 1e6), round(price.bus_bandwidth_gb_per_s, 1)
         (137, 23.0)
     """
 

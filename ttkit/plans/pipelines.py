@@ -1,4 +1,4 @@
-"""The pipeline schedules that are known by name, with what their papers say about them.
+"""The pipeline schedules that have a name, with the formulas of their papers.
 
 In all formulas p is the number of stages, m of micro-batches, v of chunks a stage; F, B, I and W
 are the times of a forward, a backward and its two parts. Each schedule takes m (F + B) of work on a

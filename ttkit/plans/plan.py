@@ -1,7 +1,7 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered part of the data. What a chip holds of it says whose contributions are in it,
-so that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
+A chunk is a numbered part of the data. A chip holds it with the contributions of certain chips, so
+that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
 object: it is run on arrays, checked, counted, timed, drawn and graded."""
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plan:
         collective: all_gather, broadcast, point_to_point, reduce_scatter or all_reduce.
         topology: chips and cables.
         steps: the transfers; lists of lists will do.
-        shard_bytes: what each chip brings, in bytes.
+        shard_bytes: the size of the shard of each chip.
         axis: the mesh axis along which chips work together, None for all of them.
         root: the sender: of a broadcast its number in each group, of a point_to_point a device id.
         destination: the receiver of a point_to_point, a device id.

@@ -28,7 +28,7 @@ latest: list[Record] = []  # at most one: each collective takes the place of the
 
 
 def plan_of(what: Record) -> Plan:
-    """Return the plan that a recorded collective stands for."""
+    """Return the plan of a recorded collective."""
     there = topology(what.mesh)
     ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
     if what.collective == "point_to_point":

@@ -111,8 +111,8 @@ class Task(NamedTuple):
 class Schedule:
     """What each stage of a pipeline does, in order.
 
-    The parts of the model are dealt out in turn: with `chunks` > 1, chunk c of stage s is part c *
-    stages + s.
+    The stages have the parts of the model in turn: with `chunks` > 1, chunk c of stage s is part
+    c * stages + s.
 
     Args:
         name: for pictures and messages.
@@ -188,8 +188,8 @@ class Schedule:
         """Return a stage's actions in order, each with what to receive before it and what to send
         after it.
 
-        A stage that waits for each receive, and goes on at once after each send, never hangs in a
-        schedule that validates. Messages may have to wait at their destination: for each source,
+        A stage that waits for each receive, and not after a send, never hangs in a schedule that
+        validates. Messages may have to wait at their destination: for each source,
         and for activations and gradients apart, they are taken in the order in which they were sent
         in all schedules of `ttkit.plans.pipelines`.
 

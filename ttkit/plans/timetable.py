@@ -148,7 +148,7 @@ def check_actions(schedule: Schedule) -> None:
 
 
 def _check_work(schedule: Schedule, stage: int, there: dict[Action, int]) -> None:
-    """Each micro-batch goes forward once and backward once, whole or in two parts."""
+    """Check that each micro-batch goes forward once and backward once, whole or in two parts."""
     for chunk, i in itertools.product(range(schedule.chunks), range(schedule.micro_batches)):
         f, b, *parts = (Action(kind, i, chunk) for kind in KINDS)
         has = [action for action in (f, b, *parts) if action in there]
@@ -160,7 +160,7 @@ def _check_work(schedule: Schedule, stage: int, there: dict[Action, int]) -> Non
 
 
 def _check_waiting(schedule: Schedule) -> None:
-    """Play it; where it stops, say which stages wait for each other."""
+    """Run the schedule without times; where it stops, name the stages that wait for each other."""
     slots = _play(schedule, lambda stage, action: 0)
     stuck = {
         stage: (action, message)

@@ -141,7 +141,7 @@ def _descriptor() -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: str, changed: int) -> Any:
-    from ttkit.descriptors import read_descriptor  # brings protobuf
+    from ttkit.descriptors import read_descriptor  # imports protobuf
 
     return read_descriptor(path)
 
@@ -175,7 +175,7 @@ def check_fabric(fabric: str, asked: str) -> None:
     if not os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
         return
     if binding() is None:
-        from ttkit import descriptors  # brings protobuf
+        from ttkit import descriptors  # imports protobuf
 
         descriptors.check_fabric(fabric, asked)
     elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:

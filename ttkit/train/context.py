@@ -366,6 +366,6 @@ def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
     if not path or not Path(path).is_file():  # opening says what is wrong with it
         return False
-    from ttkit.descriptors import read_descriptor  # brings protobuf
+    from ttkit.descriptors import read_descriptor  # imports protobuf
 
     return len(read_descriptor(path).meshes) > 1

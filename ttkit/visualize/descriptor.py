@@ -58,7 +58,7 @@ def described(descriptor: Any) -> str:
 
 def _chips(mesh: Any) -> dict[tuple[int, int], tuple[int, int]]:
     """Host rank and device id of the chip at each coordinate."""
-    from ttkit.descriptors import chips_of  # brings protobuf
+    from ttkit.descriptors import chips_of  # imports protobuf
 
     return chips_of(mesh)
 
