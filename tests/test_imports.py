@@ -22,12 +22,13 @@ MAY_IMPORT = {
     "lazy": set(),
     "words": set(),
     "hardware": set(),
+    "descriptors": {"hardware"},
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
     "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
-    "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
+    "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
     "train": {"backend", "channel", "cluster", "convert", "hardware", "plans", "roofline"},
     "roofline": {"hardware"},
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
@@ -36,8 +37,19 @@ MAY_IMPORT = {
 # Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use,
 # which no object carries; an engine, a program of its own, starts the real library before MPI; the
 # linter asks training for the check of a training configuration.
-DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
-MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend", "train"}}
+#
+# Descriptors bring protobuf, so the core imports them only where a descriptor is in use:
+# hardware.systems (`use_system(descriptor)`, TT_MESH_GRAPH_DESC_PATH), sim.ranks (the same
+# variable), visualize (a picture of a descriptor, or of its file), train.context (the variable).
+MAY_IMPORT_LATE = {
+    "hardware": {"descriptors"},
+    "plans": {"visualize"},
+    "descriptors": {"visualize"},
+    "sim": {"visualize", "descriptors"},
+    "train": {"visualize", "descriptors"},
+    "visualize": {"sim", "descriptors"},
+    "cluster": {"backend", "train"},
+}
 ON_TOP = {"ttkit", "lessons", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
@@ -166,11 +178,25 @@ def test_import_ttkit_is_light():
     assert done.stdout.split() == []
 
 
-def test_training_needs_no_protobuf():
-    code = (
-        "import sys, ttkit.train.trainer, ttkit.train.config_files; "
-        "print('google.protobuf' in sys.modules)"
-    )
+def test_protobuf_is_imported_by_descriptors_only():
+    importers = {
+        room(path)
+        for path, source in FILES
+        for node, _ in import_statements(ast.parse(source))
+        if "google" in ast.unparse(node)
+    }
+    assert importers == {"descriptors"}
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "ttkit.hardware, ttkit.plans, ttkit.sim.ttnn, ttkit.visualize.descriptor",
+        "ttkit.train.trainer, ttkit.train.config_files",
+    ],
+)
+def test_core_and_training_need_no_protobuf(modules):
+    code = f"import sys, {modules}; print('google.protobuf' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
     )

@@ -1,8 +1,11 @@
-"""Errors in one form: what was asked, the rule with its numbers, what to try."""
+"""Errors and findings in one form: what was asked, the rule with its numbers, what to try."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral
 from types import TracebackType
 from typing import NoReturn
 
@@ -94,3 +97,65 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
     raise error from None  # what NumPy said is in the rule
+
+
+def check_counts(asked: object, **counts: object) -> None:
+    """Fail unless all are whole numbers of at least 1.
+
+    Example:
+        >>> check_counts("a mesh", rows=2, columns=0)
+        Traceback (most recent call last):
+        ttkit.errors.TTKitError: a mesh: columns=0 must be a whole number of at least 1
+    """
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            fail(asked, f"{name}={value!r} must be a whole number of at least 1")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One error or warning about a file.
+
+    Args:
+        severity: "error" where the real tools refuse the file, "warning" where they let it pass.
+        path: the file.
+        line: counted from 1; 0 where the whole file is meant.
+        message: the rule that is broken, in the real tools' words where they have some.
+        cure: what to do.
+        column: counted from 1; 0 where it is not known.
+
+    Example:
+        >>> unknown = "unknown field 'chanels'"
+        >>> print(Finding("warning", "mgd.textproto", 3, unknown, "write channels"))
+        mgd.textproto:3: warning: unknown field 'chanels'
+          try: write channels
+    """
+
+    severity: str
+    path: str
+    line: int
+    message: str
+    cure: str = ""
+    column: int = 0
+
+    @property
+    def place(self) -> str:
+        """File, line and column, as editors make links of."""
+        return ":".join([self.path, *(str(n) for n in (self.line, self.column) if n)])
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.severity}: {self.message}" + (
+            f"\n  try: {self.cure}" if self.cure else ""
+        )
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return the known name closest to `name`, or "" when none is close.
+
+    Example:
+        >>> nearest("mesh_idd", ["rank", "mesh_id"]), nearest("x", ["rank"])
+        ('mesh_id', '')
+    """
+    import difflib  # only for a message: `import ttkit` stays light
+
+    return next(iter(difflib.get_close_matches(str(name)[:60], list(known), 1)), "")

@@ -197,7 +197,7 @@ WRONG = [
     (
         "04.reduce_scatter",
         scattering("dc0 dc1 ab3 ab2", "cb0 bc3", "ba0 ab1 cb1 bc2 dc2 cd3", links=2),
-        "carry 1, each message taking 2",
+        "2 links carry 1 at a time, each over 2",
     ),
     (
         "04.reduce_scatter",

@@ -13,25 +13,23 @@ from ttkit.plans import (
     Transfer,
     all_gather,
     all_reduce,
-    candidates,
     cost,
     crossover,
-    fastest,
     point_to_point,
     topology,
 )
 from ttkit.plans.cost import hop_time_s
 
-# GB/s of one link: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of
+# GB/s of one link, with packets of 4096 bytes: tests/tt_metal/tt_metal/perf_microbenchmark/routing/golden of
 # tenstorrent/tt-metal.
 RATES = [
-    ("t3000", "line", 4096, 1, 11.78), ("t3000", "line", 2048, 1, 8.03), ("t3000", "line multicast", 4096, 1, 11.68),
-    ("t3000", "ring multicast", 4096, 1, 5.75), ("t3000", "ring", 4096, 1, 5.18), ("t3000", "half ring", 4096, 1, 6.09),
-    ("t3000", "mesh multicast", 4096, 1, 7.86), ("t3000", "mesh", 4096, 1, 6.51), ("galaxy", "line", 4096, 1, 11.77),
-    ("galaxy", "line multicast", 4096, 1, 11.66), ("galaxy", "line multicast", 4096, 4, 10.06), ("galaxy", "ring multicast", 4096, 2, 8.34),
-    ("galaxy", "ring multicast", 4096, 4, 6.0), ("galaxy", "ring", 2048, 1, 4.66), ("quietbox_bh", "neighbours", 4096, 1, 33.29),
-    ("quietbox_bh", "neighbours", 2048, 1, 16.6), ("quietbox_bh", "line multicast", 4096, 1, 29.46), ("quietbox_bh", "line", 4096, 1, 28.07),
-    ("p300", "line", 4096, 1, 23.55), ("p300", "line", 4096, 2, 15.66),
+    ("t3000", "line", 1, 11.78), ("t3000", "line multicast", 1, 11.68),
+    ("t3000", "ring multicast", 1, 5.75), ("t3000", "ring", 1, 5.18), ("t3000", "half ring", 1, 6.09),
+    ("t3000", "mesh multicast", 1, 7.86), ("t3000", "mesh", 1, 6.51), ("galaxy", "line", 1, 11.77),
+    ("galaxy", "line multicast", 1, 11.66), ("galaxy", "line multicast", 4, 10.06), ("galaxy", "ring multicast", 2, 8.34),
+    ("galaxy", "ring multicast", 4, 6.0), ("quietbox_bh", "neighbours", 1, 33.29),
+    ("quietbox_bh", "line multicast", 1, 29.46), ("quietbox_bh", "line", 1, 28.07),
+    ("p300", "line", 1, 23.55), ("p300", "line", 2, 15.66),
 ]  # fmt: skip
 # Nanoseconds a hop: 16 bytes, 4096 bytes; the same source.
 LATENCIES = [
@@ -45,11 +43,11 @@ def neighbours(name):
     return there, there.chips[0], there.neighbours(there.chips[0])[0]
 
 
-@pytest.mark.parametrize(("system", "traffic", "packet", "links", "published"), RATES, ids=str)
-def test_a_long_message_runs_at_the_published_rate(system, traffic, packet, links, published):
+@pytest.mark.parametrize(("system", "traffic", "links", "published"), RATES, ids=str)
+def test_a_long_message_runs_at_the_published_rate(system, traffic, links, published):
     there, a, b = neighbours(system)
     size = 1 << 28
-    seconds = cost(point_to_point(there, size, a, b, links=links), traffic, packet).time_s
+    seconds = cost(point_to_point(there, size, a, b, links=links), traffic).time_s
     assert size / links / seconds / 1e9 == pytest.approx(published, rel=0.05)
 
 
@@ -89,8 +87,7 @@ def test_bandwidths_are_those_of_nccls_tests():
     there = topology("galaxy_torus")
     size = 1 << 20
     card = cost(all_gather(there, size, axis=1))
-    assert card.algorithm_bandwidth_gb_per_s == pytest.approx(4 * size / card.time_s / 1e9)
-    assert card.bus_bandwidth_gb_per_s == pytest.approx(card.algorithm_bandwidth_gb_per_s * 3 / 4)
+    assert card.bus_bandwidth_gb_per_s == pytest.approx(4 * size / card.time_s / 1e9 * 3 / 4)
     card = cost(all_reduce(there, size, axis=0))
     assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9 * 2 * 7 / 8)
 
@@ -118,17 +115,6 @@ def test_messages_that_share_a_link_share_its_rate():
     assert cost(three).time_s == pytest.approx(1.5 * cost(one).time_s, rel=1e-2)
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1])
-@pytest.mark.parametrize("name", ["t3000", "galaxy", "galaxy_torus"])
-def test_the_fastest_is_the_fastest(name, axis):
-    there = topology(name)
-    for size in (64, 1 << 14, 1 << 24):
-        best = cost(fastest("all_reduce", there, size, axis)).time_s
-        assert best == min(
-            cost(plan).time_s for plan in candidates("all_reduce", there, size, axis)
-        )
-
-
 def test_the_cross_over_is_where_the_times_cross():
     there = topology("t3000")
     tree, line = (lambda n, a=a: all_reduce(there, n, 1, algorithm=a) for a in ("tree", "line"))
@@ -140,4 +126,4 @@ def test_the_cross_over_is_where_the_times_cross():
 
 def test_what_was_not_measured_is_not_made_up():
     with pytest.raises(TTKitError, match="not measured"):
-        cost(all_gather(topology("n300"), 64), "ring multicast", 2048)
+        cost(all_gather(topology("galaxy"), 64), "ring")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from ttkit.errors import TTKitError
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.plans.timetable import timetable
 
 STAGES, MICRO_BATCHES, CHUNKS = range(2, 17), range(1, 65), range(1, 5)
 BUILDERS = {"one at a time": one_at_a_time, "GPipe": gpipe, "1F1B": one_f_one_b, "ZB-H1": zb_h1}
@@ -31,7 +33,7 @@ def check_formulas(p, m, times=TIMES):
     built = {name: build(p, m) for name, build in BUILDERS.items()}
     for f, b, w in times:
         i, work = b - w, m * (f + b)
-        found = {name: schedule.timeline(f, b, w) for name, schedule in built.items()}
+        found = {name: timetable(schedule, f, b, w) for name, schedule in built.items()}
         assert found["one at a time"].time_s == p * work
         assert found["GPipe"].time_s == found["1F1B"].time_s == work + (p - 1) * (f + b)
         # the paper's from m = p on
@@ -46,8 +48,6 @@ def check_formulas(p, m, times=TIMES):
         peaks["1F1B"] == tuple(min(m, p - s) for s in range(p))
         and peaks["ZB-H1"] == (min(m, p),) * p
     )
-    # where W needs nothing of what a forward leaves
-    assert built["ZB-H1"].peak_activations(1, 0) == peaks["1F1B"]
 
 
 def check_interleaved(p, m, v):
@@ -58,8 +58,8 @@ def check_interleaved(p, m, v):
         found = schedule.timeline(v, 2 * v)
         assert found.time_s == 3 * (v * m + p - 1)
         assert found.bubble_fraction == pytest.approx((p - 1) / (v * m + p - 1))
-    assert schedule.peak_activations(v) == tuple(
-        min(m * v, 2 * (p - 1 - s) + (v - 1) * length + 1) for s in range(p)
+    assert schedule.peak_activations() == tuple(
+        min(m * v, 2 * (p - 1 - s) + (v - 1) * length + 1) / v for s in range(p)
     )
     if length == p and m > p:  # what Korthikanti et al. say of the first stage, in micro-batches
         assert schedule.peak_activations()[0] == pytest.approx(p * (1 + (p - 1) / (p * v)))
@@ -102,10 +102,10 @@ def test_one_chunk_is_no_interleaving_but_runs_as_long():
 @pytest.mark.parametrize(
     ("p", "m", "phrase"),
     [
-        (4, 13, "12 or 15 micro-batches"),
-        (3, 7, "6 or 8"),
+        (4, 13, "12 or 16 micro-batches"),
+        (3, 7, "6 or 9"),
         (2, 63, "62 or 64"),
-        (16, 33, "32 or 34"),
+        (16, 33, "32 or 48"),
     ],
 )
 def test_micro_batches_that_fill_no_rounds(p, m, phrase):
@@ -232,7 +232,7 @@ def test_torch_has_the_same_actions_for_all_shapes(torch, p):
 
 # ---------------------------------------------------------------- run by stages that know nothing
 # of each other
-NAMED = BUILDERS | {
+NAMED = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "two chunks": lambda p, m: interleaved(p, m * p, 2),
     "three chunks": lambda p, m: interleaved(p, m * p, 3),
 }

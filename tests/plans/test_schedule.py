@@ -17,10 +17,8 @@ from ttkit.plans import (
     interleaved,
     one_at_a_time,
     one_f_one_b,
-    topology,
     zb_h1,
 )
-from ttkit.plans.cost import hop_time_s
 
 
 def by_hand(*rows, micro_batches=2, chunks=1):
@@ -51,28 +49,31 @@ RIGHT = "F0 B0 F1 B1"
 WRONG = {
     "a forward left out": (
         lambda: without(ONE, 2, "F5"),
-        ["stage 2", "F5 (forward of micro-batch 5) is missing"],
+        ["stage 2", "micro-batch 5 has B5; a stage does F5 and B5"],
     ),
     "a backward left out": (
         lambda: without(ONE, 0, "B7"),
-        ["stage 0", "B7 (backward of micro-batch 7) is missing", "I7 and W7"],
+        ["stage 0", "micro-batch 7 has F7;", "I7 and W7"],
     ),
     "a micro-batch left out": (
         lambda: without(ONE, 3, "F2", "B2"),
-        ["stage 3", "F2", "is missing"],
+        ["stage 3", "micro-batch 2 has no action"],
     ),
-    "a stage without actions": (lambda: by_hand(RIGHT, ""), ["stage 1", "F0", "is missing"]),
+    "a stage without actions": (
+        lambda: by_hand(RIGHT, ""),
+        ["stage 1", "micro-batch 0 has no action", "F0 and B0"],
+    ),
     "a weight gradient left out": (
         lambda: without(ZERO, 1, "W3"),
-        ["stage 1", "W3 (weight gradient of micro-batch 3) is missing, though I3 is there"],
+        ["stage 1", "micro-batch 3 has F3 and I3;", "I3 and W3"],
     ),
     "an input gradient left out": (
         lambda: without(ZERO, 1, "I3"),
-        ["stage 1", "I3 (input gradient of micro-batch 3) is missing, though W3 is there"],
+        ["stage 1", "micro-batch 3 has F3 and W3;", "I3 and W3"],
     ),
     "a chunk left out": (
         lambda: by_hand(RIGHT, RIGHT, chunks=2),
-        ["stage 0", "1F0 (forward of micro-batch 0 in chunk 1) is missing"],
+        ["stage 0", "micro-batch 0 has no action", "1F0 and 1B0"],
     ),
     "a forward twice": (
         lambda: by_hand(RIGHT, "F0 F0 B0 F1 B1"),
@@ -88,7 +89,7 @@ WRONG = {
     ),
     "a whole backward and its part": (
         lambda: by_hand(RIGHT, "F0 B0 W0 F1 B1"),
-        ["stage 1", "W0", "is done twice: B0 holds it already"],
+        ["stage 1", "micro-batch 0 has F0 and B0 and W0"],
     ),
     "a backward before its forward": (
         lambda: swapped(ONE, 3, "F0", "B0"),
@@ -104,11 +105,11 @@ WRONG = {
     ),
     "forward through the chunks the wrong way": (
         lambda: swapped(CHUNKED, 0, "F1", "1F1"),
-        ["stage 0", "1F1", "needs F1", "through the chunks in order"],
+        ["a deadlock", "stage 0 at 1F1 waits for the activations of micro-batch 1 from stage 1"],
     ),
     "backward through the chunks the wrong way": (
         lambda: swapped(CHUNKED, 1, "B0", "1B0"),
-        ["stage 1", "B0", "needs 1B0", "from the last to the first"],
+        ["a deadlock", "stage 1 at B0 waits for the gradients of micro-batch 0 from stage 0"],
     ),
     "a micro-batch that is not there": (
         lambda: by_hand(RIGHT, RIGHT + " F2 B2"),
@@ -178,14 +179,7 @@ def test_a_wrong_schedule_is_refused_with_stage_and_action(name):
             lambda: one_f_one_b(4, 8).validate(memory_limit=(4, 3, 2, 0)),
             ["stage 3", "action 1, F0"],
         ),
-        (
-            lambda: one_f_one_b(4, 8).validate(3500, activation_bytes=1000),
-            ["stage 0", "F3", "4,000 bytes", "3,500"],
-        ),
-        (
-            lambda: zb_h1(4, 8).validate(memory_limit=3, kept_for_weights=0),
-            ["stage 0", "F3", "4 micro-batches"],
-        ),
+        (lambda: zb_h1(4, 8).validate(memory_limit=3), ["stage 0", "F3", "4 micro-batches"]),
         (
             lambda: interleaved(4, 8, 2).validate(memory_limit=5),
             ["stage 0", "holds the activations of 5.5 micro-batches"],
@@ -204,9 +198,6 @@ def test_memory_that_is_enough():
         one_f_one_b(4, 8).validate(memory_limit=4).validate(memory_limit=(4, 3, 2, 1)) is not None
     )
     zb_h1(4, 8).validate(memory_limit=4)
-    zb_h1(4, 8).validate(
-        memory_limit=(40, 30.5, 21, 11.5), activation_bytes=10, kept_for_weights=0.5
-    )
     interleaved(4, 8, 3).validate(memory_limit=5)
 
 
@@ -216,7 +207,7 @@ def test_memory_that_is_enough():
         (lambda: Schedule("mine", 0, 1, []), "stages=0 must be a whole number"),
         (lambda: Schedule("mine", 1, 1.5, ["F0 B0"]), "micro_batches=1.5 must be a whole number"),
         (lambda: Schedule("mine", 1, 1, ["F0 B0"], chunks=0), "chunks=0"),
-        (lambda: Schedule("mine", 2, 2, [RIGHT]), "2 lists, one for each stage, this is 1 of them"),
+        (lambda: Schedule("mine", 2, 2, [RIGHT]), r"2 lists, one for each stage, this is \['F0 B0"),
         (lambda: Schedule("mine", 2, 2, RIGHT), "2 lists, one for each stage, this is 'F0 B0"),
         (lambda: Schedule("mine", 2, 2, None), "this is None"),
         (lambda: Schedule("mine", 1, 1, [7]), r"this is \[7\]"),
@@ -237,10 +228,6 @@ def test_memory_that_is_enough():
         ),
         (lambda: ONE.timeline(backward_s="2"), "backward_s='2'"),
         (lambda: ONE.timeline(forward_s=float("inf")), "forward_s=inf"),
-        (lambda: ONE.timeline(1, 2, weight_s=3), "weight_s=3 .* cannot be longer"),
-        (lambda: ONE.timeline(transfer_s=-1), "transfer_s=-1"),
-        (lambda: ONE.peak_activations([1]), "activation_bytes"),
-        (lambda: ONE.peak_activations(1, 2), "kept_for_weights=2 .* cannot be more"),
         (lambda: ONE.validate(memory_limit=[1]), "memory_limit"),
     ],
 )
@@ -305,7 +292,7 @@ def comes_to_its_end(schedule, pick):
 @given(right_schedules(), st.randoms(use_true_random=False))
 def test_a_right_schedule_never_hangs(schedule, pick):
     assert comes_to_its_end(schedule.validate(), pick)
-    table = schedule.timeline(6, 18, 6, transfer_s=5)  # so that a third of each is whole
+    table = schedule.timeline(6, 18)  # so that a third of each is whole
     assert [tuple(slot.action for slot in row) for row in table.slots] == list(schedule.actions)
     for row in table.slots:
         assert all(one.end_s <= other.start_s for one, other in itertools.pairwise(row))
@@ -313,7 +300,7 @@ def test_a_right_schedule_never_hangs(schedule, pick):
     assert table.time_s >= work and table.bubbles == pytest.approx(
         [1 - work / table.time_s] * schedule.stages
     )
-    assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held(7, 3))
+    assert all(held[-1] == pytest.approx(0) and min(held) > -1e-9 for held in schedule.held())
 
 
 @settings(max_examples=300)
@@ -334,27 +321,6 @@ def test_a_swap_is_refused_where_and_only_where_it_stops(schedule, pick):
 
 
 # ---------------------------------------------------------------- times
-def test_transfers_are_waited_for_between_stages_only():
-    def times(schedule):
-        return [
-            [(str(slot.action), slot.start_s, slot.end_s) for slot in row]
-            for row in schedule.timeline(1, 2, transfer_s=10).slots
-        ]
-
-    assert times(by_hand("F0 B0", "F0 B0", micro_batches=1)) == [
-        [("F0", 0, 1), ("B0", 24, 26)],
-        [("F0", 11, 12), ("B0", 12, 14)],
-    ]
-    assert times(by_hand("F0 1F0 1B0 B0", micro_batches=1, chunks=2)) == [
-        [("F0", 0, 0.5), ("1F0", 0.5, 1), ("1B0", 1, 2), ("B0", 2, 3)]
-    ]
-
-
-def test_sending_keeps_nobody():
-    table = gpipe(2, 4).timeline(1, 2, transfer_s=100)
-    assert [slot.start_s for slot in table.slots[0][:4]] == [0, 1, 2, 3]
-
-
 def test_stages_of_different_length():
     table = one_at_a_time(3, 2).timeline(forward_s=(1, 2, 3), backward_s=(2, 4, 6))
     assert table.time_s == 2 * 18 and table.bubbles == pytest.approx(
@@ -363,15 +329,6 @@ def test_stages_of_different_length():
     assert table.bubble_fraction == pytest.approx(2 / 3)
     # the longest stage is hardly idle
     assert one_f_one_b(3, 64).timeline((6, 7, 5), (12, 14, 10)).bubbles[1] < 0.05
-
-
-def test_the_longer_the_link_the_longer_the_step():
-    link = topology("t3000").link
-    times = [
-        one_f_one_b(4, 8).timeline(1e-3, 2e-3, transfer_s=hop_time_s(link, size)).time_s
-        for size in (0, 1 << 10, 1 << 20, 1 << 24)
-    ]
-    assert times == sorted(times) and times[0] == pytest.approx(33e-3) and times[-1] > times[0]
 
 
 def test_nothing_takes_no_time():

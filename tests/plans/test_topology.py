@@ -27,17 +27,6 @@ def test_routes_are_shortest(name):
             assert all(mesh.joined(x, y) for x, y in itertools.pairwise(route))
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_snake_visits_every_chip_over_cables_and_closes_where_it_can(name):
-    mesh = topology(name)
-    line = mesh.snake()
-    assert sorted(line) == sorted(mesh.chips)
-    assert all(mesh.joined(a, b) for a, b in itertools.pairwise(line))
-    rows, columns = mesh.shape
-    if min(rows, columns) > 1 and rows * columns % 2 == 0 and rows * columns > 2:
-        assert mesh.joined(line[-1], line[0])
-
-
 def test_kinds_of_axes():
     assert [topology("galaxy").kind(a) for a in (0, 1)] == [LINE, LINE]
     assert [topology("galaxy_torus").kind(a) for a in (0, 1)] == [RING, RING]

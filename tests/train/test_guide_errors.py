@@ -147,4 +147,4 @@ def test_boards_that_are_not_cabled(context, monkeypatch):
     ttkit.use_system("t3000")
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,3")
     wrong, cure = said(context.open_device, [2, 2])
-    assert PHRASE.format(0) in wrong and cure == "boards that are neighbours"
+    assert PHRASE.format(0) in wrong and cure == "cards that are neighbours"

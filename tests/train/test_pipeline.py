@@ -239,7 +239,7 @@ def test_a_schedule_of_another_size_is_refused():
         for schedule, words in (
             (one_f_one_b(2, 3), "gradient_accumulation_steps 4"),
             (zb_h1(2, 4), "splits"),
-            (Schedule("mine", 2, 4, ["F0", "F0"]), "missing"),
+            (Schedule("mine", 2, 4, ["F0", "F0"]), "a stage does F0 and B0"),
         ):
             with pytest.raises(TTKitError, match=words):
                 PipelineTrainer(Run().settings(), schedule=schedule, meshes=meshes, text=TEXT)

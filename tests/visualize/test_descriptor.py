@@ -11,8 +11,8 @@ from ttkit.cluster import (
     Connection,
     MeshGraphDescriptor,
     MeshInstance,
-    descriptor_for,
     descriptor_path,
+    read_descriptor,
 )
 from ttkit.visualize.descriptor import described, draw_descriptor, instance_picture
 from ttkit.visualize.drawing import tone
@@ -88,7 +88,7 @@ def test_large_meshes_are_boxes(dims, pictures):
 
 
 def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):
-    descriptor = descriptor_for(8, "older")
+    descriptor = read_descriptor(descriptor_path(8, "older"))
     assert descriptor._repr_html_().count("<svg") == 1
     ttkit.visualize_descriptor(descriptor_path(8, "older"))
     out = capsys.readouterr().out

@@ -16,7 +16,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.chips import WORMHOLE
-from ttkit.plans import all_gather, all_reduce, all_to_all, broadcast, reduce_scatter, topology
+from ttkit.plans import all_gather, all_reduce, broadcast, reduce_scatter, topology
 from ttkit.visualize.drawing import CLASS, DARK, INK, LIGHT, PALETTE, Drawing, tone, width_of, wrap
 from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
 from ttkit.visualize.moments import step_pictures
@@ -27,8 +27,8 @@ from ttkit.visualize.tensor import draw_tensor
 
 SVG = "{http://www.w3.org/2000/svg}"
 MESHES = [
-    ("n150", (1, 1)), ("n300", (1, 2)), ("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("t3000", (8, 1)), ("quietbox_bh", (2, 2)),
-    ("galaxy", (8, 4)), ("galaxy", (4, 8)), ("galaxy", (1, 32)), ("galaxy", (1, 16)), ("galaxy_torus", (8, 4)), ("galaxy_torus", (4, 8)),
+    *((name, system.shape) for name, system in SYSTEMS.items()),
+    ("t3000", (4, 2)), ("t3000", (1, 8)), ("t3000", (8, 1)), ("galaxy", (4, 8)), ("galaxy", (1, 32)), ("galaxy", (1, 16)), ("galaxy_torus", (4, 8)),
 ]  # fmt: skip
 
 
@@ -137,8 +137,8 @@ def test_tensors(name, shape, tensor_shape, dims):
 PLANS = [
     all_gather(topology("n300"), 4096), all_gather(topology("t3000"), 5000, 1), reduce_scatter(topology("t3000"), 1 << 20),
     all_reduce(topology("t3000"), 4096, algorithm="tree"),
-    all_to_all(topology("t3000"), 1 << 30), broadcast(topology("t3000"), 1 << 20, axis=1, waves=4), all_gather(topology("galaxy_torus"), 1000 << 10),
-    reduce_scatter(topology("galaxy_torus"), 32 << 12), all_reduce(topology("galaxy"), 32 << 12, 0), all_to_all(topology("galaxy"), 32 << 12),
+    broadcast(topology("t3000"), 1 << 20, axis=1), all_gather(topology("galaxy_torus"), 1000 << 10),
+    reduce_scatter(topology("galaxy_torus"), 32 << 12), all_reduce(topology("galaxy"), 32 << 12, 0),
 ]  # fmt: skip
 
 

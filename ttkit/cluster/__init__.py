@@ -19,9 +19,8 @@ _NAMES = {
     "cluster.doctor": "examine",
     "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
     "cluster.lint": "lint_path",
-    "hardware.descriptor": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_for "
-    "descriptor_path read_descriptor",
-    "hardware.findings": "Finding",
-    "hardware.mgd_write": "write_descriptor",
+    "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_path "
+    "descriptor_text read_descriptor",
+    "errors": "Finding",
 }
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES, below="ttkit")

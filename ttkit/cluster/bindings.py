@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ttkit.cluster.documents import Document, Where, fail_with, find_file, read_yaml
-from ttkit.errors import TTKitError, fail
-from ttkit.hardware.findings import Finding
+from ttkit.errors import Finding, TTKitError, fail
 from ttkit.words import counted
 
 MAPPING_KEY = "subcontext_id_to_rank_bindings"

@@ -11,9 +11,9 @@ from typing import Any
 
 from ttkit.cluster import ssh
 from ttkit.cluster.bindings import Bindings
+from ttkit.descriptors import read_descriptor
 from ttkit.errors import TTKitError
 from ttkit.hardware import current_system
-from ttkit.hardware.descriptor import read_descriptor
 
 SHOWN = 3  # files that differ
 CHIPS_OF_A_DEVICE = 2  # at most: an n300 or p300 shows one PCIe device and has two chips

@@ -297,10 +297,9 @@ def convert(words: Sequence[str]) -> int:
     parser.add_argument("--to", choices=("textproto", *forms), default="textproto")
     asked = parser.parse_args(words)
     if asked.to == "textproto":
-        from ttkit.hardware.descriptor import read_descriptor
-        from ttkit.hardware.mgd_write import text_of
+        from ttkit.descriptors import descriptor_text, read_descriptor
 
-        text = text_of(read_descriptor(asked.file))
+        text = descriptor_text(read_descriptor(asked.file))
     elif "rankfile" in asked.file.name:
         text = forms[asked.to](hosts_of_rankfile(read_rankfile(asked.file)))
     else:

@@ -22,8 +22,7 @@ from ttkit.cluster.checks import Heard, Line, lines, needs_of
 from ttkit.cluster.command import find_mpirun
 from ttkit.cluster.lint import as_text
 from ttkit.cluster.sync import EXCLUDED
-from ttkit.errors import fail
-from ttkit.hardware.findings import Finding
+from ttkit.errors import Finding, fail
 
 ANSWER_S = 15.0  # for a host that ssh has reached; measured: 0.7 s
 # The probe comes over standard input, its length first, and the questions behind it.

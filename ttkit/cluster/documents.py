@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ttkit.errors import fail
-from ttkit.hardware.findings import Finding, nearest
+from ttkit.errors import Finding, fail, nearest
 
 # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
 MAX_BYTES = 1 << 18

@@ -22,9 +22,8 @@ from ttkit.cluster.bindings import (
 from ttkit.cluster.config import BINDINGS, find_config
 from ttkit.cluster.documents import Document, did_you_mean, read_text, read_yaml
 from ttkit.cluster.hosts import Host, RankSlot, read_hosts, read_rankfile
-from ttkit.errors import TTKitError
-from ttkit.hardware.descriptor import MeshGraphDescriptor, load_text
-from ttkit.hardware.findings import Finding
+from ttkit.descriptors import MeshGraphDescriptor, load_text
+from ttkit.errors import Finding, TTKitError
 from ttkit.words import counted
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from ttkit.cluster import ssh
 from ttkit.cluster.bindings import Bindings, RankBinding, plain_ranks, read_bindings, read_mapping
 from ttkit.cluster.config import find_config, place_words, placement
 from ttkit.cluster.hosts import read_hosts
+from ttkit.descriptors import placed, read_descriptor
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import current_system
-from ttkit.hardware.descriptor import read_descriptor
-from ttkit.hardware.placing import placed
 from ttkit.hardware.systems import current_machine, narrow
 
 

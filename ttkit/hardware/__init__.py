@@ -1,11 +1,10 @@
-"""Chips, boards, systems and their links: the bottom room, which knows nothing of the others."""
+"""Chips, cards, systems and their links: facts with their sources."""
 
-from ttkit.hardware.chips import BLACKHOLE, CHIPS, WORMHOLE, Chip, Fact, Link
+from ttkit.hardware.chips import BLACKHOLE, WORMHOLE, Chip, Fact, Link
 from ttkit.hardware.systems import SYSTEMS, System, current_machine, current_system, use_system
 
 __all__ = [
     "BLACKHOLE",
-    "CHIPS",
     "SYSTEMS",
     "WORMHOLE",
     "Chip",

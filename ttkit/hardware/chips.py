@@ -1,4 +1,4 @@
-"""Chips and ethernet links: every constant is a `Fact`, a number with its unit and its source."""
+"""Chips and ethernet links; every constant is a `Fact`, a number with its unit and its source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRESS = "press coverage of Hot Chips 2024 (secondary)"
 
 
 class Fact(NamedTuple):
-    """A number with its unit and where it comes from.
+    """A number with its unit and its source.
 
     Example:
         >>> WORMHOLE.dram_bandwidth.value, WORMHOLE.dram_bandwidth.unit
@@ -27,7 +27,7 @@ class Fact(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """What one link carried in Tenstorrent's fabric benchmark, in one pattern of traffic."""
+    """The measured rate of one link in Tenstorrent's fabric benchmark, for a pattern of traffic."""
 
     traffic: str
     gb_per_s: float
@@ -36,7 +36,7 @@ class Rate(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """How long a packet took for one hop in that benchmark, in nanoseconds."""
+    """The time of a packet for one hop in that benchmark, in nanoseconds."""
 
     traffic: str
     smallest_ns: float  # 16 bytes
@@ -48,8 +48,6 @@ class Latency(NamedTuple):
 CYCLES_PER_TILE = {
     "LoFi": Fact(16, "cycles", GEMM_REPORT),
     "HiFi2": Fact(32, "cycles", GEMM_REPORT),
-}
-CYCLES_PER_TILE |= {
     "HiFi3": Fact(48, "cycles", GEMM_REPORT),
     "HiFi4": Fact(64, "cycles", GEMM_REPORT),
 }
@@ -59,28 +57,18 @@ CYCLES_PER_TILE |= {
 class Link:
     """One ethernet link between two chips, each way.
 
-    `rates` and `latencies` hold what was measured: the first of each is a message along a line of
+    `rates` and `latencies` hold measured figures: the first of each is a message along a line of
     chips."""
 
-    raw: Fact  # what the wires carry
+    raw: Fact  # of the cable
     rates: tuple[Rate, ...]
     latencies: tuple[Latency, ...]
     source: str
 
-    @property
-    def bandwidth(self) -> Fact:
-        """Measured along a line, 4 KiB packets, one link in use."""
-        return Fact(self.rates[0].gb_per_s, "GB/s", self.source)
-
-    @property
-    def hop_latency(self) -> Fact:
-        """Measured along a line: one hop of a 16-byte packet."""
-        return Fact(self.latencies[0].smallest_ns * 1e-9, "s", self.source)
-
 
 @dataclass(frozen=True)
 class Chip:
-    """One accelerator chip as a board carries it: name, memory, matrix engine, links.
+    """One accelerator chip as it is on its card: name, memory, matrix engine, links.
 
     Example:
         >>> WORMHOLE.dram_bytes // 2**30
@@ -104,7 +92,7 @@ class Chip:
         return int(self.dram.value * 10**9)
 
     def peak_flops(self, fidelity: str) -> float:
-        """What the matrix engines of all cores can do, in flop/s.
+        """Return the peak of the matrix engines of all cores, in flop/s.
 
         Args:
             fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4".
@@ -158,48 +146,36 @@ _BLACKHOLE_LINK = Link(
     (Latency("line", 679, 813), Latency("mesh", 715, 902)),
     FABRIC_GOLDENS,
 )
-# The latencies are those of the p150: nobody has published a p300's.
+# The latencies are those of the p150: none of a p300 are published.
 _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 15.66, links=2)))
 
 
-def _wormhole(name: str, cores: int, core_grid: tuple[int, int], link: Link) -> Chip:
-    page = WORMHOLE_PAGE
-    return Chip(
-        name=name,
-        arch="WORMHOLE_B0",
-        cores=Fact(cores, "cores", page),
-        clock=Fact(1.0e9, "Hz", page),
-        flop_per_cycle=_ENGINE,
-        sram_per_core=Fact(1536 * 1024, "bytes", page),
-        dram=Fact(12, "GB", page),
-        dram_bandwidth=Fact(288, "GB/s", page),
-        core_grid=core_grid,
-        link=link,
-    )
-
-
-def _blackhole(name: str, cores: int, link: Link) -> Chip:
-    page = BLACKHOLE_PAGE
-    return Chip(
-        name=name,
-        arch="BLACKHOLE",
-        cores=Fact(cores, "cores", page),
-        clock=Fact(1.35e9, "Hz", page),
-        flop_per_cycle=_ENGINE,
-        sram_per_core=Fact(1536 * 1024, "bytes", page),
-        dram=Fact(32, "GB", page),
-        dram_bandwidth=Fact(512, "GB/s", page),
-        core_grid=(13, 10),
-        link=link,
-    )
-
-
-WORMHOLE = _wormhole("n300 chip", 64, (8, 8), _T3000_LINK)
-WORMHOLE_N150 = _wormhole("n150 chip", 72, (8, 9), _T3000_LINK)
-WORMHOLE_GALAXY = _wormhole("Galaxy chip", 72, (8, 9), _GALAXY_LINK)
-BLACKHOLE = _blackhole("p150 chip", 140, _BLACKHOLE_LINK)
-BLACKHOLE_P300 = _blackhole("p300 chip", 140, _P300_LINK)
-CHIPS = {
-    chip.name: chip
-    for chip in (WORMHOLE, WORMHOLE_N150, WORMHOLE_GALAXY, BLACKHOLE, BLACKHOLE_P300)
-}
+WORMHOLE = Chip(
+    name="n300 chip",
+    arch="WORMHOLE_B0",
+    cores=Fact(64, "cores", WORMHOLE_PAGE),
+    clock=Fact(1.0e9, "Hz", WORMHOLE_PAGE),
+    flop_per_cycle=_ENGINE,
+    sram_per_core=Fact(1536 * 1024, "bytes", WORMHOLE_PAGE),
+    dram=Fact(12, "GB", WORMHOLE_PAGE),
+    dram_bandwidth=Fact(288, "GB/s", WORMHOLE_PAGE),
+    core_grid=(8, 8),
+    link=_T3000_LINK,
+)
+WORMHOLE_N150 = replace(
+    WORMHOLE, name="n150 chip", cores=Fact(72, "cores", WORMHOLE_PAGE), core_grid=(8, 9)
+)
+WORMHOLE_GALAXY = replace(WORMHOLE_N150, name="Galaxy chip", link=_GALAXY_LINK)
+BLACKHOLE = Chip(
+    name="p150 chip",
+    arch="BLACKHOLE",
+    cores=Fact(140, "cores", BLACKHOLE_PAGE),
+    clock=Fact(1.35e9, "Hz", BLACKHOLE_PAGE),
+    flop_per_cycle=_ENGINE,
+    sram_per_core=Fact(1536 * 1024, "bytes", BLACKHOLE_PAGE),
+    dram=Fact(32, "GB", BLACKHOLE_PAGE),
+    dram_bandwidth=Fact(512, "GB/s", BLACKHOLE_PAGE),
+    core_grid=(13, 10),
+    link=_BLACKHOLE_LINK,
+)
+BLACKHOLE_P300 = replace(BLACKHOLE, name="p300 chip", link=_P300_LINK)

@@ -1,8 +1,7 @@
-"""Which chips of a machine a mesh gets when it is opened."""
+"""The chips of a machine that a mesh gets when it is opened."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 
@@ -11,21 +10,19 @@ from ttkit.hardware.systems import Coordinate, System
 
 
 def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Iterator[Coordinate]:
-    """The chips of a line through a grid: around its rim from `start`; back and forth over all
-    rows where the rim is too short.
+    """Yield the chips of a line through a grid: around its rim from `start`, or back and forth over
+    all rows where the rim is too short.
     """
     rows, columns = shape
-    if rows == 1 or columns == 1:
-        rim = list(itertools.product(range(rows), range(columns)))
-    else:
-        rim = [(0, c) for c in range(columns)] + [(r, columns - 1) for r in range(1, rows)]
-        rim += [(rows - 1, c) for c in range(columns - 2, -1, -1)] + [
-            (r, 0) for r in range(rows - 2, 0, -1)
-        ]
+    grid = [[(r, c) for c in range(columns)] for r in range(rows)]
+    rim = [place for row in grid for place in row]
+    if min(shape) > 1:
+        inner = grid[1:-1]
+        rim = (
+            grid[0] + [row[-1] for row in inner] + grid[-1][::-1] + [row[0] for row in inner[::-1]]
+        )
     if length > len(rim) or start not in rim:
-        rim = [
-            (r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)
-        ]
+        rim = [place for r, row in enumerate(grid) for place in (row[::-1] if r % 2 else row)]
     first = rim.index(start)  # type: ignore[arg-type]
     return (rim[(first + i) % len(rim)] for i in range(length))
 
@@ -33,7 +30,7 @@ def line_coordinates(shape: Coordinate, start: Coordinate, length: int) -> Itera
 def device_order(
     system: System, shape: Coordinate, start: Coordinate, asked: object
 ) -> Iterator[Coordinate]:
-    """Coordinates in the system of the chips of a mesh of `shape`, in row-major order.
+    """Yield the coordinates in the system of the chips of a mesh of `shape`, in row-major order.
 
     A shape that fits at `start` takes that rectangle, else it is turned; one row or one column goes
     around the rim.
@@ -46,35 +43,24 @@ def device_order(
         >>> list(device_order(SYSTEMS["t3000"], (4, 2), (0, 0), "open 4x2"))[:4]
         [(0, 0), (1, 0), (0, 1), (1, 1)]
     """
-    size, whole, wanted, corner = (
-        math.prod(shape),
-        f"MeshShape({list(system.shape)})",
-        f"MeshShape({list(shape)})",
-        f"MeshCoordinate({list(start)})",
-    )
+    size, whole = math.prod(shape), f"MeshShape({list(system.shape)})"
+    wanted, corner = f"MeshShape({list(shape)})", f"MeshCoordinate({list(start)})"
     if size == 0:
-        fail(
-            asked,
-            f"Requested mesh shape {wanted} has zero devices (mesh_size=0). "
-            "MeshShape must have at least one device.",
-        )
+        rule = f"Requested mesh shape {wanted} has zero devices (mesh_size=0). "
+        fail(asked, f"{rule}MeshShape must have at least one device.")
     if size > system.num_devices:
         rule = (
-            f"Requested mesh shape {wanted} requires {size} devices, "
-            f"but only {system.num_devices} devices are available"
+            f"Requested mesh shape {wanted} requires {size} devices, but only "
+            f"{system.num_devices} devices are available in the system mesh {whole}."
         )
-        rule += f" in the system mesh {whole}."
         fail(asked, rule, "a smaller shape, or another system: ttkit.use_system(...)")
-    for what, given, printed in (
-        ("Requested mesh shape", shape, wanted),
-        ("Provided offset", start, corner),
+    for what, given in (
+        (f"Requested mesh shape dimensions mismatch: {wanted}", shape),
+        (f"Provided offset dimensions mismatch: {corner}", start),
     ):
         if len(given) != len(system.shape):
-            fail(
-                asked,
-                f"{what} dimensions mismatch: {printed} must have {len(system.shape)} dimensions, "
-                f"as the system mesh {whole}",
-            )
+            rule = f"{what} must have {len(system.shape)} dimensions, as the system mesh {whole}"
+            fail(asked, rule)
     if max(shape) == size:
         if any(o >= n for o, n in zip(start, system.shape, strict=True)):
             fail(asked, f"Offset {corner} is out of bounds for the system mesh shape {whole}")
@@ -92,3 +78,19 @@ def device_order(
             f"offset {corner}"
         )
         fail(asked, rule, "an offset of (0, 0), or a smaller shape")
+
+
+def opens_transposed(dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """Return a warning for a shape that fits on a mesh of `dims` only when it is turned, else "".
+
+    Example:
+        >>> opens_transposed((8, 4), (4, 8)).split(":")[0], opens_transposed((8, 4), (8, 4))
+        ('4x8 is opened as the transpose of the 8x4', '')
+    """
+    asked, whole = ("x".join(map(str, size)) for size in (shape, dims))
+    fits, turned = (
+        all(n <= m for n, m in zip(shape, size, strict=True)) for size in (dims, dims[::-1])
+    )
+    rule = f"{asked} is opened as the transpose of the {whole}"
+    may = "a collective along an axis may find no route and hang"
+    return f"{rule}: {may}" if turned and not fits else ""

@@ -5,12 +5,11 @@ and micro-batches.
 from ttkit.plans.collectives import (
     all_gather,
     all_reduce,
-    all_to_all,
     broadcast,
     point_to_point,
     reduce_scatter,
 )
-from ttkit.plans.cost import Cost, candidates, cost, crossover, fastest
+from ttkit.plans.cost import Cost, cost, crossover
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.plans.plan import Plan, Step, Transfer
 from ttkit.plans.schedule import Action, Schedule
@@ -30,12 +29,9 @@ __all__ = [
     "Transfer",
     "all_gather",
     "all_reduce",
-    "all_to_all",
     "broadcast",
-    "candidates",
     "cost",
     "crossover",
-    "fastest",
     "gpipe",
     "interleaved",
     "one_at_a_time",

@@ -1,4 +1,4 @@
-"""The pipeline schedules that are known by name, with what their papers say about them.
+"""The pipeline schedules that have a name, with the formulas of their papers.
 
 In all formulas p is the number of stages, m of micro-batches, v of chunks a stage; F, B, I and W
 are the times of a forward, a backward and its two parts. Each schedule takes m (F + B) of work on a
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ttkit.errors import fail
-from ttkit.plans.schedule import Action, Schedule, check_counts
+from ttkit.errors import check_counts, fail
+from ttkit.plans.schedule import Action, Schedule
 
 Order = list[Action]
 
 
 def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
-    """Each micro-batch forward and backward through all stages before the next begins; what
-    ttml's pipeline training does.
+    """Each micro-batch forward and backward through all stages before the next begins.
 
     The bubble is (p - 1) / p of the time, however many micro-batches there are; a stage holds the
-    activations of one. ttml knows no other schedule (tt-train,
+    activations of one. It is the only schedule of ttml's pipeline training (tt-train,
     examples/multihost/pipeline_parallel_training).
 
     Example:
@@ -28,12 +27,7 @@ def one_at_a_time(stages: int, micro_batches: int) -> Schedule:
         >>> one_at_a_time(4, 8).timeline().bubble_fraction
         0.75
     """
-    return _build(
-        "one at a time",
-        stages,
-        micro_batches,
-        lambda stage: _alternate(*_passes(micro_batches), ahead=0),
-    )
+    return _ahead("one at a time", stages, micro_batches, lambda stage: 0)
 
 
 def gpipe(stages: int, micro_batches: int) -> Schedule:
@@ -47,17 +41,12 @@ def gpipe(stages: int, micro_batches: int) -> Schedule:
         >>> gpipe(2, 2).actions[0]
         (F0, F1, B0, B1)
     """
-    return _build(
-        "GPipe",
-        stages,
-        micro_batches,
-        lambda stage: _alternate(*_passes(micro_batches), ahead=micro_batches),
-    )
+    return _ahead("GPipe", stages, micro_batches, lambda stage: micro_batches)
 
 
 def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
-    """As many forwards as there are stages behind, then a forward and a backward in turn, then
-    the backwards that are left.
+    """As many forwards as there are stages behind, then a forward and a backward in turn, then the
+    backwards that are left.
 
     The bubble is GPipe's, (p - 1) / (m + p - 1) of the time; stage s, from 0, holds the activations
     of min(m, p - s) micro-batches (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN
@@ -68,12 +57,7 @@ def one_f_one_b(stages: int, micro_batches: int) -> Schedule:
         >>> one_f_one_b(2, 3).actions
         ((F0, F1, B0, F2, B1, B2), (F0, B0, F1, B1, F2, B2))
     """
-    return _build(
-        "1F1B",
-        stages,
-        micro_batches,
-        lambda stage: _alternate(*_passes(micro_batches), ahead=stages - 1 - stage),
-    )
+    return _ahead("1F1B", stages, micro_batches, lambda stage: stages - 1 - stage)
 
 
 def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
@@ -97,46 +81,36 @@ def interleaved(stages: int, micro_batches: int, chunks: int) -> Schedule:
     Example:
         >>> interleaved(2, 2, 2).actions[1]
         (F0, F1, 1F0, 1B0, 1F1, 1B1, B0, B1)
-        >>> one_f_one_b(4, 8).timeline().bubble_fraction, interleaved(4, 8, 3).timeline().bubble_fraction
-        (0.27..., 0.11...)
+        >>> [s.timeline().bubble_fraction for s in (one_f_one_b(4, 8), interleaved(4, 8, 3))]
+        [0.27..., 0.11...]
     """
-    check_counts("interleaved(...)", stages=stages, micro_batches=micro_batches, chunks=chunks)
+    asked = f"interleaved({stages}, {micro_batches}, {chunks})"
+    check_counts(asked, stages=stages, micro_batches=micro_batches, chunks=chunks)
     rounds = max(1, micro_batches // stages)
     if micro_batches % rounds:
-        near = [
-            m
-            for m in range(micro_batches + 1, micro_batches + stages + 1)
-            if m % (m // stages) == 0
-        ]
-        rule = (
-            f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages} evenly"
-        )
-        fail(
-            f"interleaved({stages}, {micro_batches}, {chunks})",
-            rule,
-            f"{micro_batches // stages * stages} or {near[0]} micro-batches",
-        )
+        rule = f"{micro_batches} micro-batches do not fill {rounds} rounds of at least {stages}"
+        cure = f"{rounds * stages} or {(rounds + 1) * stages} micro-batches"
+        fail(asked, f"{rule} evenly", cure)
     length = micro_batches // rounds
-
-    def order(stage: int) -> Order:
-        starts = range(0, micro_batches, length)
-        places = [
-            (chunk, start + i) for start in starts for chunk in range(chunks) for i in range(length)
-        ]
-        forwards = [Action("F", i, chunk) for chunk, i in places]
-        backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in places]
-        return _alternate(
-            forwards, backwards, ahead=2 * (stages - 1 - stage) + (chunks - 1) * length
-        )
-
-    return _build("interleaved 1F1B", stages, micro_batches, order, chunks)
+    turns = [
+        (chunk, start + i)
+        for start in range(0, micro_batches, length)
+        for chunk in range(chunks)
+        for i in range(length)
+    ]
+    forwards = [Action("F", i, chunk) for chunk, i in turns]
+    backwards = [Action("B", i, chunks - 1 - chunk) for chunk, i in turns]
+    first = (chunks - 1) * length  # forwards that the last stage does ahead
+    ahead = [2 * (stages - 1 - stage) + first for stage in range(stages)]
+    rows = tuple(tuple(_alternate(forwards, backwards, n)) for n in ahead)
+    return Schedule("interleaved 1F1B", stages, micro_batches, rows, chunks)
 
 
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B with its backwards split: the weights' gradients wait until a stage would have
-    nothing else to do.
+    """1F1B with its backwards split: the weights' gradients wait until a stage would have nothing
+    else to do.
 
-    Stage s puts them off by s micro-batches, so that all stages keep the same number. From m = p on
+    Stage s delays them by s micro-batches, so that all stages keep the same number. From m = p on
     the bubble is (p - 1) (F + I - W), a third of 1F1B's where the three are equal; a stage holds at
     most as much as the first stage of 1F1B, min(m, p) micro-batches (Qi et al. 2023, "Zero Bubble
     Pipeline Parallelism", arXiv 2401.10241, sections 2.1 and 2.3).
@@ -147,31 +121,35 @@ def zb_h1(stages: int, micro_batches: int) -> Schedule:
         >>> zb_h1(4, 8).timeline(forward_s=1, backward_s=2).time_s
         27.0
     """
+    rows = []
+    for stage, row in enumerate(one_f_one_b(stages, micro_batches).actions):
+        order: Order = []
+        for action in row:
+            order.append(action._replace(kind="I") if action.kind == "B" else action)
+            if action.kind == "B" and action.micro_batch >= stage:
+                order.append(Action("W", action.micro_batch - stage))
+        late = range(max(0, micro_batches - stage), micro_batches)
+        rows.append((*order, *(Action("W", i) for i in late)))
+    return Schedule("ZB-H1", stages, micro_batches, tuple(rows))
 
-    def order(stage: int) -> Order:
-        found: Order = []
-        for action in _alternate(*_passes(micro_batches, "I"), ahead=stages - 1 - stage):
-            found.append(action)
-            if action.kind == "I" and action.micro_batch >= stage:
-                found.append(Action("W", action.micro_batch - stage))
-        return found + [Action("W", i) for i in range(max(0, micro_batches - stage), micro_batches)]
 
-    return _build("ZB-H1", stages, micro_batches, order)
+# The names that a training configuration may use.
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "one_at_a_time": one_at_a_time,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "zb_h1": zb_h1,
+}
 
 
-def _build(
-    name: str, stages: int, micro_batches: int, order: Callable[[int], Order], chunks: int = 1
-) -> Schedule:
+def _ahead(name: str, stages: int, micro_batches: int, ahead: Callable[[int], int]) -> Schedule:
+    """Each stage does so many forwards ahead of the first backward."""
     check_counts(f"a schedule {name!r}", stages=stages, micro_batches=micro_batches)
-    return Schedule(
-        name, stages, micro_batches, tuple(tuple(order(stage)) for stage in range(stages)), chunks
-    )
-
-
-def _passes(micro_batches: int, backward: str = "B") -> tuple[Order, Order]:
-    return [Action("F", i) for i in range(micro_batches)], [
-        Action(backward, i) for i in range(micro_batches)
-    ]
+    forwards = [Action("F", i) for i in range(micro_batches)]
+    backwards = [Action("B", i) for i in range(micro_batches)]
+    rows = [_alternate(forwards, backwards, ahead(stage)) for stage in range(stages)]
+    return Schedule(name, stages, micro_batches, tuple(map(tuple, rows)))
 
 
 def _alternate(forwards: Order, backwards: Order, ahead: int) -> Order:

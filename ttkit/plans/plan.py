@@ -1,13 +1,14 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
-A chunk is a numbered piece of the data. What a chip holds of it says whose contributions are in it,
-so that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
-object: it is run on arrays, checked, counted, priced, drawn and graded."""
+A chunk is a numbered part of the data. A chip holds it with the contributions of certain chips, so
+that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
+object: it is run on arrays, checked, counted, timed, drawn and graded."""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import check_counts, fail
 from ttkit.plans.topology import Topology
 
-Chunks = int | tuple[int, ...]
+Array = np.ndarray
 Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
 
-GATHERS = ("all_gather", "broadcast", "point_to_point", "all_to_all")
+GATHERS = ("all_gather", "broadcast", "point_to_point")
 REDUCES = ("reduce_scatter", "all_reduce")
 
 
@@ -38,7 +39,7 @@ class Transfer:
 
     source: int
     destination: int
-    chunk: Chunks
+    chunk: int | tuple[int, ...]
     bytes: int | None = None
     reduce: bool = False
 
@@ -63,36 +64,27 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """A collective on a topology, step by step; built by the functions of `ttkit.plans`, or
-    written by hand.
+    """A collective on a topology, step by step.
 
-    A chip's shard is `shard_bytes` long. The chunks are numbered so:
-
-    - all_gather, broadcast, point_to_point: chunk k is the shard of the chip at place k of the mesh
-      (row by row);
-    - reduce_scatter, all_reduce: each shard is cut into as many parts as there are chips in a
-      group, and chunk k is the part of the chip at place k;
-    - all_to_all: with n chips in a group, chunk k * n + j is what the chip at place k has for the
-      j-th chip of its group.
-
-    With `pieces` > 1 each of those is cut again, and chunk k's pieces have the numbers k * pieces
-    to (k + 1) * pieces - 1. A message goes over `links` of the cables between two chips at once, an
-    equal part over each.
+    Chunk k belongs to the chip at place k of the mesh, row by row. It is that chip's shard. For
+    reduce_scatter and all_reduce each shard is cut into as many parts as a group has chips, and
+    chunk k is the chip's part of the sum. A message goes over `links` of the cables between two
+    chips at once, an equal part over each.
 
     Args:
-        collective: one of the six names above.
+        collective: all_gather, broadcast, point_to_point, reduce_scatter or all_reduce.
         topology: chips and cables.
         steps: the transfers; lists of lists will do.
-        shard_bytes: what each chip brings, in bytes.
+        shard_bytes: the size of the shard of each chip.
         axis: the mesh axis along which chips work together, None for all of them.
-        root: the sender of a broadcast (one chip for each group, the chip's place in its group) or
-        of a point_to_point (a device id). destination: the receiver of a point_to_point (a device
-        id). algorithm: a name for pictures and tables.
+        root: the sender: of a broadcast its number in each group, of a point_to_point a device id.
+        destination: the receiver of a point_to_point, a device id.
+        algorithm: a name for pictures and tables.
 
     Example:
         >>> from ttkit.plans import topology
-        >>> n300 = topology("n300")
-        >>> plan = Plan("all_gather", n300, [[Transfer(0, 1, chunk=0), Transfer(1, 0, chunk=1)]], shard_bytes=1024)
+        >>> there_and_back = [Transfer(0, 1, chunk=0), Transfer(1, 0, chunk=1)]
+        >>> plan = Plan("all_gather", topology("n300"), [there_and_back], shard_bytes=1024)
         >>> plan.validate().bytes_per_link
         {(0, 1): 1024, (1, 0): 1024}
     """
@@ -102,7 +94,6 @@ class Plan:
     steps: tuple[Step, ...]
     shard_bytes: int
     axis: int | None = None
-    pieces: int = 1
     links: int = 1
     root: int | None = None
     destination: int | None = None
@@ -110,74 +101,48 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.collective not in GATHERS + REDUCES:
-            fail(
-                f"a plan for {self.collective!r}",
-                f"the collectives are {', '.join(GATHERS + REDUCES)}",
-            )
+            rule = f"the collectives are {', '.join(GATHERS + REDUCES)}"
+            fail(f"a plan for {self.collective!r}", rule)
         self._check_numbers()
-        steps = tuple(
-            step if isinstance(step, Step) else Step(tuple(self._transfers(i, step)))
-            for i, step in enumerate(self.steps, 1)
-        )
-        if any(t.bytes is None for step in steps for t in step):
-            steps = tuple(
-                Step(
-                    tuple(
-                        t if t.bytes is not None else replace(t, bytes=self._size(t)) for t in step
-                    )
-                )
-                for step in steps
-            )
+        steps = tuple(self._step(number, step) for number, step in enumerate(self.steps, 1))
         object.__setattr__(self, "steps", steps)
 
     def _check_numbers(self) -> None:
-        asked = f"a plan for {self.collective} on {self.topology!r}"
-        for name in ("shard_bytes", "pieces", "links"):
-            if not isinstance(getattr(self, name), (int, np.integer)) or getattr(self, name) < 1:
-                fail(asked, f"{name}={getattr(self, name)!r} must be a whole number of at least 1")
-        if self.links > max(1, self.topology.links):
-            fail(
-                asked,
-                f"a message over {self.links} links; two chips are joined by {self.topology.links}",
-                f"links=1 to {self.topology.links}",
-            )
+        asked, topology = f"a plan for {self.collective} on {self.topology!r}", self.topology
+        check_counts(asked, shard_bytes=self.shard_bytes, links=self.links)
+        if self.links > max(1, topology.links):
+            rule = f"a message over {self.links} links; two chips are joined by {topology.links}"
+            fail(asked, rule, f"links=1 to {topology.links}")
         if self.collective == "broadcast" and self.root not in range(self.group_size):
-            fail(
-                asked,
-                f"root={self.root!r} must be the sender's number in its group, "
-                f"0 to {self.group_size - 1}",
-                "root=0",
-            )
-        ends = (
-            {"root": self.root, "destination": self.destination}
-            if self.collective == "point_to_point"
-            else {}
-        )
-        for name, chip in ends.items():
-            if chip not in self.topology.chips:
-                fail(
-                    asked,
-                    f"{name}={chip!r} must be the id of a chip: {list(self.topology.chips)}",
-                    f"{name}={self.topology.chips[0]}",
-                )
+            rule = f"root={self.root!r} must be the sender's number in its group"
+            fail(asked, f"{rule}, 0 to {self.group_size - 1}", "root=0")
+        for name in ("root", "destination") if self.collective == "point_to_point" else ():
+            chip = getattr(self, name)
+            if chip not in topology.chips:
+                rule = f"{name}={chip!r} must be the id of a chip: {list(topology.chips)}"
+                fail(asked, rule, f"{name}={topology.chips[0]}")
 
-    def _transfers(self, number: int, step: Any) -> list[Transfer]:
-        transfers = list(step) if isinstance(step, Iterable) else [step]
-        if not isinstance(step, Iterable) or not all(isinstance(t, Transfer) for t in transfers):
-            fail(
-                f"step {number} of a plan for {self.collective}",
-                f"a step is a list of Transfer, this is {step!r}",
-                "steps=[[Transfer(...), ...], ...]",
-            )
-        return transfers
+    def _step(self, number: int, step: Any) -> Step:
+        """A step of transfers that all have their size."""
+        if not isinstance(step, Step):
+            transfers = tuple(step) if isinstance(step, Iterable) else (None,)
+            if not all(isinstance(t, Transfer) for t in transfers):
+                asked = f"step {number} of a plan for {self.collective}"
+                rule = f"a step is a list of Transfer, this is {step!r}"
+                fail(asked, rule, "steps=[[Transfer(...), ...], ...]")
+            step = Step(transfers)
+        if all(t.bytes is not None for t in step):
+            return step
+        known = range(len(self.sizes))  # `validate` reports an unknown chunk
+        sizes = (sum(self.sizes[c] for c in t.chunks if c in known) for t in step)
+        sized = (replace(t, bytes=n if t.bytes is None else t.bytes) for t, n in zip(step, sizes))
+        return Step(tuple(sized))
 
     def __repr__(self) -> str:
         along = "" if self.axis is None else f" along axis {self.axis}"
         rows, columns = self.topology.shape
-        return (
-            f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: "
-            f"{self.algorithm}, {len(self.steps)} steps)"
-        )
+        how = f"{self.algorithm}, {len(self.steps)} steps"
+        return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
     def _repr_html_(self) -> str:
         from ttkit.visualize import plan_html
@@ -191,7 +156,7 @@ class Plan:
         return self.topology.groups(self.axis)
 
     @functools.cached_property
-    def seat(self) -> dict[int, tuple[tuple[int, ...], int]]:
+    def group_of(self) -> dict[int, tuple[tuple[int, ...], int]]:
         """For each chip its group and its number in the group."""
         return {chip: (group, i) for group in self.groups for i, chip in enumerate(group)}
 
@@ -201,85 +166,44 @@ class Plan:
         return len(self.groups[0])
 
     @functools.cached_property
-    def parts(self) -> int:
-        """Into how many parts a shard is cut before it is cut into pieces."""
-        return (
-            1
-            if self.collective in ("all_gather", "broadcast", "point_to_point")
-            else self.group_size
-        )
-
-    def chunk(self, chip: int, part: int = 0, piece: int = 0) -> int:
-        """The number of a chunk: that of a chip (by id); for all_to_all the part of it that is
-        for the group's chip `part`.
-        """
-        owner = self.topology.place[chip]
-        return (
-            (owner * self.parts + part) if self.collective == "all_to_all" else owner
-        ) * self.pieces + piece
-
-    def chunks_of(self, chip: int, part: int = 0) -> tuple[int, ...]:
-        """All pieces of a chunk, by number."""
-        first = self.chunk(chip, part)
-        return tuple(range(first, first + self.pieces))
-
-    @functools.cached_property
     def sizes(self) -> list[int]:
         """The bytes of every chunk, by number."""
-        parts = _cut(self.shard_bytes, self.parts)
-        if self.collective == "all_to_all":
-            each = [size for _ in self.topology.chips for size in parts]
-        else:
-            each = [
-                parts[self.seat[chip][1] if self.parts > 1 else 0] for chip in self.topology.chips
-            ]
-        return [size for whole in each for size in _cut(whole, self.pieces)]
-
-    def _size(self, transfer: Transfer) -> int:
-        known = range(len(self.sizes))
-        # an unknown chunk is reported by `validate`
-        return sum(self.sizes[c] for c in transfer.chunks if c in known)
-
-    def before(self, piece: Callable[[int, int], Any]) -> Holdings:
-        """What every chip holds at the start: {chip: {chunk: piece(chip, chunk)}}."""
-        return {chip: {c: piece(chip, c) for c in chunks} for chip, chunks in self._starts()}
+        if self.collective not in REDUCES:
+            return [self.shard_bytes] * len(self.topology.chips)
+        # as equal as can be, the longer parts first
+        size, rest = divmod(self.shard_bytes, self.group_size)
+        return [size + (self.group_of[chip][1] < rest) for chip in self.topology.chips]
 
     @functools.cached_property
-    def _whole(self) -> dict[tuple[int, ...], list[int]]:
-        """The chunks of all chips of a group; kept, because on a big mesh each of many chips
-        holds all of many chunks.
-        """
-        return {group: [c for chip in group for c in self.chunks_of(chip)] for group in self.groups}
+    def _chunks(self) -> dict[tuple[int, ...], list[int]]:
+        """The chunks of all chips of a group; kept, because each of many chips may hold them."""
+        return {group: [self.topology.place[chip] for chip in group] for group in self.groups}
+
+    def before(self, part: Callable[[int, int], Any]) -> Holdings:
+        """Return what every chip holds at the start: {chip: {chunk: part(chip, chunk)}}."""
+        return {chip: {c: part(chip, c) for c in chunks} for chip, chunks in self._starts()}
 
     def _starts(self) -> Iterator[tuple[int, Iterable[int]]]:
         for group in self.groups:
-            for i, chip in enumerate(group):
+            for number, (chip, own) in enumerate(zip(group, self._chunks[group], strict=True)):
                 if self.collective in REDUCES:
-                    yield chip, self._whole[group]
-                elif self.collective == "all_to_all":
-                    yield (
-                        chip,
-                        [c for part in range(len(group)) for c in self.chunks_of(chip, part)],
-                    )
-                elif self.collective == "broadcast":
-                    yield chip, self.chunks_of(chip) if i == self.root else ()
-                elif self.collective == "point_to_point":
-                    yield chip, self.chunks_of(chip) if chip == self.root else ()
+                    yield chip, self._chunks[group]
+                elif self.collective == "all_gather":
+                    yield chip, [own]
                 else:
-                    yield chip, self.chunks_of(chip)
+                    sender = number if self.collective == "broadcast" else chip
+                    yield chip, [own] if sender == self.root else []
 
     def goal(self, chip: int) -> list[int]:
-        """The chunks that a chip must hold, whole, after the last step."""
-        group, number = self.seat[chip]
+        """Return the chunks that a chip must hold, whole, after the last step."""
+        group, number = self.group_of[chip]
         if self.collective in ("all_gather", "all_reduce"):
-            return self._whole[group]
+            return self._chunks[group]
         if self.collective == "reduce_scatter":
-            return list(self.chunks_of(chip))
-        if self.collective == "all_to_all":
-            return [c for other in group for c in self.chunks_of(other, number)]
+            return self._chunks[group][number : number + 1]
         if self.collective == "broadcast":
-            return list(self.chunks_of(group[self.root or 0]))
-        return list(self.chunks_of(self.root)) if chip == self.destination else []  # type: ignore[arg-type]
+            return [self._chunks[group][self.root or 0]]
+        return [self.topology.place[self.root or 0]] if chip == self.destination else []
 
     # ------------------------------------------------------------ reading the steps
     def _play(self, held: Holdings, add: Callable[[Any, Any], Any]) -> Iterator[Holdings]:
@@ -291,52 +215,87 @@ class Plan:
             yield held
 
     def states(self) -> Iterator[dict[int, dict[int, frozenset[int]]]]:
-        """For each moment, before the first step and after every one: {chip: {chunk: the chips
-        whose contributions are in it}}.
-        """
+        """Yield, before the first step and after each, {chip: {chunk: contributing chips}}."""
         held = self.before(lambda chip, c: frozenset([chip]))
         for state in itertools.chain([held], self._play(held, frozenset.union)):
             yield {chip: dict(chunks) for chip, chunks in state.items()}
 
     def validate(self) -> Plan:
-        """This plan, if it does what it is for.
+        """Return this plan if it does what it is for.
 
         Raises:
             TTKitError: a cable that is not there, a chunk that is not held, a part that is added
-            twice or lost, more
-                messages than links, or a chip without its result; the message names chip, chunk and
-                step.
+                twice or lost, more messages than links, or a chip without its result; the message
+                names chip, chunk and step.
         """
         from ttkit.plans.validate import validate
 
         validate(self)
         return self
 
-    def run(self, shards: Sequence[np.ndarray], dim: int = 0) -> list[np.ndarray]:
+    def run(self, shards: Sequence[Array], dim: int = 0) -> list[Array]:
         """Move real data, chunk by chunk.
 
         Args:
             shards: one array for each chip, in the order of the mesh, all of one shape.
-            dim: where shards are joined or cut.
+            dim: the dimension along which shards are joined or cut.
 
         Returns:
             One array for each chip: joined along `dim` (all_gather), its part of the sum
-            (reduce_scatter), the sum (all_reduce), the root's shard (broadcast), the source's shard
-            at the destination and its own elsewhere (point_to_point), or the parts for it, joined
-            (all_to_all).
+            (reduce_scatter), the sum (all_reduce), the root's shard (broadcast), or the source's
+            shard at the destination and its own elsewhere (point_to_point).
 
         Raises:
-            TTKitError: as `validate`; a wrong number of shards; a dimension that cannot be cut
-            evenly.
+            TTKitError: as `validate`; other shards, or a dimension that cannot be cut evenly.
 
         Example:
             >>> from ttkit.plans import all_reduce, topology
-            >>> [out.tolist() for out in all_reduce(topology("n300"), 8).run([np.array([1, 2]), np.array([10, 20])])]
+            >>> plan = all_reduce(topology("n300"), 8)
+            >>> [out.tolist() for out in plan.run([np.array([1, 2]), np.array([10, 20])])]
             [[11, 22], [11, 22]]
         """
-        from ttkit.plans.run import run
+        chips, arrays = self.validate().topology.chips, [np.asarray(shard) for shard in shards]
+        self._check_shards(arrays, dim)
+        parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
+        # a chunk's number among the parts of a shard
+        number = [self.group_of[chip][1] if self.collective in REDUCES else 0 for chip in chips]
+        held = self.before(lambda chip, c: parts[chip][number[c]])
+        for _ in self._play(held, operator.add):
+            pass
+        return [self._result(chip, held[chip], own, dim) for chip, own in zip(chips, arrays)]
 
-        return run(self.validate(), shards, dim)
+    def _check_shards(self, arrays: list[Array], dim: int) -> None:
+        asked, chips = f"{self!r}.run of {len(arrays)} shards, dim={dim}", self.topology.chips
+        shapes = [list(array.shape) for array in arrays]
+        if len(arrays) != len(chips) or any(shape != shapes[0] for shape in shapes):
+            rule = f"there must be {len(chips)} shards of one shape, in the order of the mesh"
+            fail(asked, f"{rule}; these have {shapes}")
+        ndim = len(shapes[0])
+        if not -ndim <= dim < ndim:
+            rule = f"shards of shape {shapes[0]} have no dimension {dim}"
+            fail(asked, rule, f"a dim from {-ndim} to {ndim - 1}")
+        n, size = self.group_size, shapes[0][dim]
+        if self.collective == "reduce_scatter" and size % n:
+            rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
+            fail(asked, rule, "another dim, or pad first")
+
+    def _parts(self, array: Array, dim: int) -> list[Array]:
+        """A shard as flat chunks."""
+        if self.collective == "reduce_scatter":
+            return [part.ravel() for part in np.split(array, self.group_size, dim)]
+        # the sum of an all_reduce has the shard's shape, so it may be cut anywhere
+        return np.array_split(array.ravel(), self.group_size if self.collective in REDUCES else 1)
+
+    def _result(self, chip: int, held: dict[int, Array], own: Array, dim: int) -> Array:
+        goal = self.goal(chip)
+        if not goal:
+            return own.copy()
+        if self.collective == "all_gather":
+            return np.concatenate([held[c].reshape(own.shape) for c in goal], dim)
+        shape = list(own.shape)
+        if self.collective == "reduce_scatter":
+            shape[dim] //= self.group_size
+        return np.concatenate([held[c] for c in goal]).reshape(shape)
 
     # ------------------------------------------------------------ counting
     @property
@@ -346,9 +305,7 @@ class Plan:
 
     @functools.cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
-        """Bytes from each chip to each of its neighbours: {(source, destination): bytes}, over
-        `links` cables together.
-        """
+        """Bytes over the cables of each pair, one way: {(source, destination): bytes}."""
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes or 0
@@ -374,31 +331,17 @@ class Plan:
 
     @functools.cached_property
     def peak_extra_bytes(self) -> int:
-        """The most that any chip holds beside its own shard: what it has gathered, and the parts
-        that arrive to be added.
-        """
-        held = self.before(lambda chip, c: True)
-        own = {chip: sum(self.sizes[c] for c in chunks) for chip, chunks in held.items()}
-        now, peak = dict(own), 0
-        for step, _ in zip(self.steps, self._arrivals(held, now), strict=True):
+        """The most that any chip holds beside its own shard, chunks to be added included."""
+        held = {chip: set(chunks) for chip, chunks in self._starts()}
+        extra, peak = dict.fromkeys(held, 0), 0
+        for step in self.steps:
             landing: Counter[int] = Counter()
             for t in step:
+                there = held[t.destination]
+                if not there.issuperset(t.chunks):
+                    extra[t.destination] += sum(self.sizes[c] for c in set(t.chunks) - there)
+                    there.update(t.chunks)
                 if t.reduce:
                     landing[t.destination] += t.bytes or 0
-            peak = max([peak] + [now[chip] - own[chip] + landing[chip] for chip in now])
+            peak = max([peak] + [extra[chip] + landing[chip] for chip in extra])
         return peak
-
-    def _arrivals(self, held: Holdings, now: dict[int, int]) -> Iterator[None]:
-        for step in self.steps:
-            for t in step:
-                for c in t.chunks:
-                    if c not in held[t.destination]:
-                        held[t.destination][c] = True
-                        now[t.destination] += self.sizes[c]
-            yield
-
-
-def _cut(total: int, parts: int) -> list[int]:
-    """Sizes of `parts` pieces of `total`, as equal as can be, the longer ones first."""
-    size, rest = divmod(total, parts)
-    return [size + (i < rest) for i in range(parts)]

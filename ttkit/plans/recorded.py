@@ -1,7 +1,8 @@
-"""Which collective ran last: written down in passing, made into a plan when somebody asks."""
+"""The collective that ran last: recorded when it runs, made into a plan on request."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
@@ -11,7 +12,7 @@ from ttkit.plans.topology import topology
 
 
 class Record(NamedTuple):
-    """What a collective was asked to do; enough to plan it, and cheap to keep."""
+    """The arguments of a collective: enough to plan it, and cheap to keep."""
 
     collective: str
     mesh: Any
@@ -27,31 +28,22 @@ latest: list[Record] = []  # at most one: each collective takes the place of the
 
 
 def plan_of(what: Record) -> Plan:
-    """The plan that a recorded collective stands for."""
+    """Return the plan of a recorded collective."""
     there = topology(what.mesh)
-    if what.collective == "broadcast":
-        (sender,) = what.ends
-        root = (
-            sender[what.axis]
-            if what.axis is not None
-            else there.place[what.mesh.id_at(tuple(sender))]
-        )
-        return collectives.broadcast(
-            there, what.shard_bytes, root, what.axis, algorithm=what.algorithm, links=what.links
-        )
+    ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
     if what.collective == "point_to_point":
-        source, destination = (what.mesh.id_at(tuple(end)) for end in what.ends)
-        return collectives.point_to_point(
-            there, what.shard_bytes, source, destination, links=what.links
-        )
-    return getattr(collectives, what.collective)(
-        there, what.shard_bytes, what.axis, algorithm=what.algorithm, links=what.links
-    )  # type: ignore[no-any-return]
+        return collectives.point_to_point(there, what.shard_bytes, *ends, links=what.links)
+    how: dict[str, Any] = {"algorithm": what.algorithm, "links": what.links}
+    if what.collective == "broadcast":
+        how["root"] = there.place[ends[0]] if what.axis is None else what.ends[0][what.axis]
+    build: Callable[..., Plan] = getattr(collectives, what.collective)
+    return build(there, what.shard_bytes, axis=what.axis, **how)
 
 
 def last_plan() -> Plan:
-    """The plan of the collective that ran last on the simulator: a ring where caller or fabric
-    ask for one and cables close it, else a line.
+    """Return the plan of the collective that ran last on the simulator.
+
+    It is a ring where the caller or the fabric asks for one and cables close it, else a line.
 
     Raises:
         TTKitError: none has run yet.

@@ -8,6 +8,7 @@ executed."""
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,25 +17,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ttkit.errors import fail
+from ttkit.errors import check_counts, fail
 from ttkit.words import counted
 
 if TYPE_CHECKING:
     from ttkit.plans.timetable import Timetable
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
+# what an action changes in the micro-batches whose activations its stage holds
+_HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
 _WRITTEN = re.compile(r"(\d*)([FBIW])(\d+)")
 Each = float | Sequence[float]  # one number for all stages, or one for each
 
 
 class Action(NamedTuple):
-    """One thing that a stage does with one micro-batch; written as kind and micro-batch, F3, and
-    with the chunk in front from the second one on: 1F3.
+    """One thing that a stage does with one micro-batch.
+
+    It is written as kind and micro-batch, F3, with the chunk in front from the second one on: 1F3.
 
     Args:
         kind: "F" forward, "B" the whole backward; or that in two parts, "I" the gradient of the
-        input, which the stage
-            before waits for, and "W" the gradients of the weights, which nobody waits for.
+            input, which the stage before waits for, and "W" the gradients of the weights, which no
+            stage waits for.
         micro_batch: its number, from 0.
         chunk: which of the stage's parts of the model, from 0.
 
@@ -49,19 +53,18 @@ class Action(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Action:
-        """The action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
+        """Return the action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
 
         Raises:
             TTKitError: it names none.
         """
         found = _WRITTEN.fullmatch(text)
         if not found:
-            fail(
-                f"the action {text!r}",
+            rule = (
                 f"an action is a chunk's number, one of {', '.join(KINDS)}, "
-                "and a micro-batch's number",
-                "'F3', or '1F3' for the second chunk of a stage",
+                "and a micro-batch's number"
             )
+            fail(f"the action {text!r}", rule, "'F3', or '1F3' for the second chunk of a stage")
         chunk, kind, micro_batch = found.groups()
         return cls(kind, int(micro_batch), int(chunk or 0))
 
@@ -82,8 +85,9 @@ class Place(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one action makes and another waits for: "activations" go to the next part of the
-    model, "gradients" to the one before.
+    """What one action makes and another waits for.
+
+    "activations" go to the next part of the model, "gradients" to the one before.
     """
 
     what: str
@@ -93,9 +97,7 @@ class Message(NamedTuple):
 
 
 class Task(NamedTuple):
-    """An action with the message to receive before it and the one to send after it;
-
-    None where there is none.
+    """An action with the message to receive before it and the one to send after it, or None.
 
     A forward that receives nothing takes its input from the data, one that sends nothing computes
     the loss."""
@@ -107,11 +109,10 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each stage of a pipeline does, in order; built by the functions of
-    `ttkit.plans.pipelines`, or written by hand.
+    """What each stage of a pipeline does, in order.
 
-    The parts of the model are dealt out in turn: with `chunks` > 1, chunk c of stage s is part c *
-    stages + s.
+    The stages have the parts of the model in turn: with `chunks` > 1, chunk c of stage s is part
+    c * stages + s.
 
     Args:
         name: for pictures and messages.
@@ -143,38 +144,26 @@ class Schedule:
             micro_batches=self.micro_batches,
             chunks=self.chunks,
         )
-        given: Any = self.actions
-        rows = None if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        rows: Any = self.actions
         if (
-            rows is None
+            isinstance(rows, str)
+            or not isinstance(rows, Sequence)
             or len(rows) != self.stages
             or not all(isinstance(row, Iterable) for row in rows)
         ):
-            have = (
-                repr(self.actions)
-                if rows is None
-                else f"{len(rows)} of them"
-                if len(rows) != self.stages
-                else repr(rows)
+            rule = (
+                f"actions are {counted(self.stages, 'list')}, one for each stage, this is {rows!r}"
             )
-            fail(
-                repr(self),
-                f"actions are {counted(self.stages, 'list')}, one for each stage, this is {have}",
-                'actions=["F0 B0", ...]',
-            )
-        object.__setattr__(
-            self, "actions", tuple(tuple(self._read(stage, row)) for stage, row in enumerate(rows))
-        )
+            fail(repr(self), rule, 'actions=["F0 B0", ...]')
+        read = (tuple(self._read(stage, row)) for stage, row in enumerate(rows))
+        object.__setattr__(self, "actions", tuple(read))
 
     def _read(self, stage: int, row: Iterable[Action | str]) -> Iterator[Action]:
         for entry in row.split() if isinstance(row, str) else row:
             action = Action.read(entry) if isinstance(entry, str) else entry
             if not isinstance(action, Action) or action.kind not in KINDS:
-                fail(
-                    f"stage {stage} of {self!r}",
-                    f"{action!r} is no action",
-                    'Action("F", 0), or "F0"',
-                )
+                rule = f"{action!r} is no action"
+                fail(f"stage {stage} of {self!r}", rule, 'Action("F", 0), or "F0"')
             yield action
 
     @property
@@ -196,11 +185,11 @@ class Schedule:
 
     # ------------------------------------------------------------ what goes where
     def tasks(self, stage: int) -> tuple[Task, ...]:
-        """A stage's actions in order, each with what to receive before it and what to send after
-        it.
+        """Return a stage's actions in order, each with what to receive before it and what to send
+        after it.
 
-        A stage that waits for each receive, and goes on at once after each send, never hangs in a
-        schedule that validates. Messages may have to wait at their destination: for each source,
+        A stage that waits for each receive, and not after a send, never hangs in a schedule that
+        validates. Messages may have to wait at their destination: for each source,
         and for activations and gradients apart, they are taken in the order in which they were sent
         in all schedules of `ttkit.plans.pipelines`.
 
@@ -209,184 +198,121 @@ class Schedule:
 
         Example:
             >>> from ttkit.plans import one_f_one_b
-            >>> for task in one_f_one_b(2, 1).tasks(1):
-            ...     print(task.action, "receives", task.receive and task.receive.what, "and sends", task.send and task.send.what)
-            F0 receives activations and sends None
-            B0 receives None and sends gradients
+            >>> for action, receive, send in one_f_one_b(2, 1).tasks(1):
+            ...     print(action, receive and receive.what, send and send.what)
+            F0 activations None
+            B0 None gradients
         """
         if stage not in range(self.stages):
-            fail(
-                f"stage {stage!r} of {self!r}",
-                f"the stages have the numbers 0 to {self.stages - 1}",
-            )
+            rule = f"the stages have the numbers 0 to {self.stages - 1}"
+            fail(f"stage {stage!r} of {self!r}", rule)
         return self._tasks[stage]
 
     @functools.cached_property
     def _tasks(self) -> tuple[tuple[Task, ...], ...]:
         return tuple(
-            tuple(Task(action, *self._messages(stage, action)) for action in row)
+            tuple(self._task(stage, action) for action in row)
             for stage, row in enumerate(self.actions)
         )
 
-    def _messages(self, stage: int, action: Action) -> tuple[Message | None, Message | None]:
-        if action.kind == "W":
-            return None, None
+    def _task(self, stage: int, action: Action) -> Task:
         here, last = action.chunk * self.stages + stage, self.chunks * self.stages - 1
-        if action.kind == "F":
-            return self._message("activations", action, here - 1, here), self._message(
-                "activations", action, here, here + 1
-            ) if here < last else None
-        return self._message(
-            "gradients", action, here + 1, here
-        ) if here < last else None, self._message("gradients", action, here, here - 1)
 
-    def _message(self, what: str, action: Action, source: int, destination: int) -> Message | None:
-        """From one part of the model to another, by their numbers; None before the first part."""
-        if min(source, destination) < 0:
-            return None
-        ends = (Place(part % self.stages, part // self.stages) for part in (source, destination))
-        return Message(what, action.micro_batch, *ends)
+        def message(what: str, source: int, destination: int) -> Message | None:
+            """From one part of the model to another, by their numbers."""
+            if (
+                action.kind == "W"
+                or min(source, destination) < 0
+                or max(source, destination) > last
+            ):
+                return None
+            ends = (
+                Place(part % self.stages, part // self.stages) for part in (source, destination)
+            )
+            return Message(what, action.micro_batch, *ends)
+
+        if action.kind == "F":
+            what, before, after = "activations", here - 1, here + 1
+        else:
+            what, before, after = "gradients", here + 1, here - 1
+        return Task(action, message(what, before, here), message(what, here, after))
 
     # ------------------------------------------------------------ checked, timed, counted
-    def validate(
-        self,
-        memory_limit: Each | None = None,
-        activation_bytes: Each = 1,
-        kept_for_weights: Each | None = None,
-    ) -> Schedule:
-        """This schedule, if it can run and does the work of a training step.
+    def validate(self, memory_limit: Each | None = None) -> Schedule:
+        """Return this schedule if it can run and does the work of a training step.
 
         Args:
-            memory_limit: what a stage may hold at most, in micro-batches, or in bytes where
-            `activation_bytes` is given;
-                one number, or one for each stage.
-            activation_bytes, kept_for_weights: as for `peak_activations`.
+            memory_limit: of how many micro-batches a stage may hold activations; one number, or one
+                for each stage.
 
         Raises:
             TTKitError: an action that is missing, comes twice, is not of this pipeline or comes
-            before one that it needs;
-                stages that wait for each other; more memory than the limit. The message names the
-                stage and the action.
+                before one that it needs; stages that wait for each other; more memory than the
+                limit. The message names the stage and the action.
         """
-        from ttkit.plans.check_schedule import check_memory
+        from ttkit.plans.timetable import check_memory
 
         if self._runs and memory_limit is not None:
-            check_memory(self, memory_limit, activation_bytes, kept_for_weights)
+            check_memory(self, memory_limit)
         return self
 
     @functools.cached_property
     def _runs(self) -> bool:
         """True, or an error; a schedule never changes, so once is enough."""
-        from ttkit.plans.check_schedule import check_actions
+        from ttkit.plans.timetable import check_actions
 
         check_actions(self)
         return True
 
-    def timeline(
-        self,
-        forward_s: Each = 1,
-        backward_s: Each = 2,
-        weight_s: Each | None = None,
-        transfer_s: float = 0,
-    ) -> Timetable:
-        """When each action starts and ends, if a stage does one at a time and starts each as
-        soon as its inputs are there.
+    def timeline(self, forward_s: Each = 1, backward_s: Each = 2) -> Timetable:
+        """Return when each action starts and ends, if a stage does one at a time and starts each
+        as soon as its inputs are there.
 
-        The defaults count in forwards, a backward being twice as long.
+        The defaults count in forwards, a backward being twice as long. Each part of a backward that
+        is split takes half of it.
 
         Args:
             forward_s, backward_s: seconds for a micro-batch through a stage, all its chunks
-            together. weight_s: how much of the backward is the weight gradients' part, W; by
-            default half of it. transfer_s: seconds from the end of an action to the moment when
-            another stage has what it sends; sending keeps
-                no stage from its next action. `ttkit.plans.cost.hop_time_s(link, nbytes)` gives it
-                for bytes over a link.
+                together.
 
         Raises:
-            TTKitError: as `validate`; a time that is negative, not one a stage, or longer for W
-            than for the whole backward.
+            TTKitError: as `validate`; a time that is negative, or not one a stage.
 
         Example:
-            >>> from ttkit.plans import gpipe, one_f_one_b, topology, zb_h1
-            >>> from ttkit.plans.cost import hop_time_s
+            >>> from ttkit.plans import gpipe, one_f_one_b, zb_h1
             >>> [schedule(4, 8).timeline().time_s for schedule in (gpipe, one_f_one_b, zb_h1)]
             [33, 33, 27.0]
-            >>> late = one_f_one_b(4, 8).timeline(0.01, 0.02, transfer_s=hop_time_s(topology("t3000").link, 1 << 20))
-            >>> round(late.time_s, 4), round(late.bubble_fraction, 3)
-            (0.3314, 0.276)
         """
         from ttkit.plans.timetable import timetable
 
-        return timetable(self.validate(), forward_s, backward_s, weight_s, transfer_s)
+        return timetable(self.validate(), forward_s, backward_s)
 
-    def peak_activations(
-        self, activation_bytes: Each = 1, kept_for_weights: Each | None = None
-    ) -> tuple[float, ...]:
-        """The most that each stage holds at once, in micro-batches; in bytes where the bytes of
-        a micro-batch are given.
+    def peak_activations(self) -> tuple[float, ...]:
+        """Return the most that each stage holds at once, in activations of micro-batches.
 
-        A forward leaves activations on its stage. A backward frees them; where it is split, I
-        leaves what W still needs.
-
-        Args:
-            activation_bytes: what a micro-batch leaves on a stage, all its chunks together.
-            kept_for_weights: how much of that W needs; by default all of it.
-
-        Raises:
-            TTKitError: not one number a stage.
+        A forward leaves activations on its stage. A backward frees them; where it is split, W does.
 
         Example:
             >>> from ttkit.plans import gpipe, one_f_one_b
-            >>> gpipe(4, 8).peak_activations(), one_f_one_b(4, 8).peak_activations(activation_bytes=1 << 20)
-            ((8.0, 8.0, 8.0, 8.0), (4194304.0, 3145728.0, 2097152.0, 1048576.0))
+            >>> gpipe(4, 8).peak_activations(), one_f_one_b(4, 8).peak_activations()
+            ((8.0, 8.0, 8.0, 8.0), (4.0, 3.0, 2.0, 1.0))
         """
-        return tuple(
-            max(held, default=0.0) for held in self.held(activation_bytes, kept_for_weights)
-        )
+        return tuple(max(held, default=0.0) for held in self.held())
 
-    def held(
-        self, activation_bytes: Each = 1, kept_for_weights: Each | None = None
-    ) -> list[list[float]]:
-        """What each stage holds after each of its actions, in the same units."""
-        whole = each(self, "activation_bytes", activation_bytes)
-        kept = (
-            whole if kept_for_weights is None else each(self, "kept_for_weights", kept_for_weights)
-        )
-        if any(part > all_of_it for part, all_of_it in zip(kept, whole, strict=True)):
-            fail(
-                f"kept_for_weights={kept_for_weights!r} for {self!r}",
-                f"it is a part of activation_bytes={activation_bytes!r}, so it cannot be more",
-            )
-        found = []
-        for row, all_of_it, rest in zip(self.actions, whole, kept, strict=True):
-            changes = {"F": all_of_it, "B": -all_of_it, "I": rest - all_of_it, "W": -rest}
-            total: float = 0
-            found.append([(total := total + changes[action.kind]) / self.chunks for action in row])
-        return found
-
-
-def check_counts(asked: str, **counts: int) -> None:
-    """Raise unless all are whole numbers of at least 1."""
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            fail(asked, f"{name}={value!r} must be a whole number of at least 1")
+    def held(self) -> list[list[float]]:
+        """Return what each stage holds after each of its actions, in the same units."""
+        counts = ([_HOLDS[action.kind] for action in row] for row in self.actions)
+        return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
 
 
 def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
-    """One number for each stage, from such or from one for all."""
+    """Return one number for each stage, from such or from one for all."""
     numbers = (int, float, np.number)
-    values = (
-        (value,) * schedule.stages
-        if isinstance(value, numbers)
-        else tuple(value)
-        if isinstance(value, Iterable)
-        else ()
-    )
+    given = [value] * schedule.stages if isinstance(value, numbers) else value
+    values = tuple(given) if isinstance(given, Iterable) else ()
     if len(values) != schedule.stages or not all(
         isinstance(v, numbers) and math.isfinite(v) and v >= 0 for v in values
     ):
-        fail(
-            f"{name}={value!r} for {schedule!r}",
-            f"it must be a number of at least 0, or {schedule.stages} of them, one for each stage",
-        )
+        rule = f"it must be a number of at least 0, or {schedule.stages} of them"
+        fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
     return values

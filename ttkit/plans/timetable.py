@@ -1,15 +1,16 @@
-"""When the actions of a pipeline schedule start and end."""
+"""When the actions of a pipeline schedule start and end, and whether they can."""
 
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ttkit.errors import fail
-from ttkit.plans.schedule import Action, Each, Message, Schedule, each
+from ttkit.plans.schedule import KINDS, Action, Each, Message, Schedule, each
+from ttkit.words import counted
 
 
 class Slot(NamedTuple):
@@ -43,7 +44,7 @@ class Timetable:
 
     @functools.cached_property
     def bubbles(self) -> tuple[float, ...]:
-        """For each stage the part of the time in which it does nothing: 0 to 1."""
+        """For each stage the fraction of the time in which it does nothing: 0 to 1."""
         time = self.time_s
         work = (sum(slot.end_s - slot.start_s for slot in row) for row in self.slots)
         # sums of fractions may pass the whole
@@ -51,7 +52,7 @@ class Timetable:
 
     @property
     def bubble_fraction(self) -> float:
-        """The part of all stages' time in which they do nothing: 0 to 1.
+        """The fraction of all stages' time in which they do nothing: 0 to 1.
 
         It is a part of the whole time, as in GPipe's paper; Narayanan et al. and Qi et al. divide
         by the time of the work alone."""
@@ -69,43 +70,25 @@ def timetable(
     forward_s: Each = 1,
     backward_s: Each = 2,
     weight_s: Each | None = None,
-    transfer_s: float = 0,
 ) -> Timetable:
-    """What `Schedule.timeline` gives; of a schedule that does not work, as far as it comes."""
-    forward, backward = (
-        each(schedule, "forward_s", forward_s),
-        each(schedule, "backward_s", backward_s),
-    )
-    weight = (
-        tuple(time / 2 for time in backward)
-        if weight_s is None
-        else each(schedule, "weight_s", weight_s)
-    )
-    if any(part > time for part, time in zip(weight, backward, strict=True)):
-        fail(
-            f"weight_s={weight_s!r} for {schedule!r}",
-            f"it is a part of backward_s={backward_s!r}, so it cannot be longer",
-            "weight_s=None takes half",
-        )
-    if not 0 <= transfer_s < math.inf:
-        fail(
-            f"transfer_s={transfer_s!r} for {schedule!r}",
-            "it must be a number of seconds of at least 0",
-        )
-    kinds = [
-        {"F": f, "B": b, "I": b - w, "W": w}
-        for f, b, w in zip(forward, backward, weight, strict=True)
-    ]
-    parts = schedule.chunks
+    """Return what `Schedule.timeline` gives; of a schedule that does not work, as far as it comes.
+
+    Args:
+        weight_s: seconds of the backward that are W's; half of it by default.
+    """
+    forward = each(schedule, "forward_s", forward_s)
+    backward = each(schedule, "backward_s", backward_s)
+    weight = [time / 2 for time in backward] if weight_s is None else weight_s
+    weight = each(schedule, "weight_s", weight)
+    parts, times = schedule.chunks, zip(forward, backward, weight, strict=True)
+    kinds = [{"F": f, "B": b, "I": b - w, "W": w} for f, b, w in times]
     if parts > 1:
         kinds = [{kind: time / parts for kind, time in times.items()} for times in kinds]
-    return Timetable(
-        schedule, run(schedule, lambda stage, action: kinds[stage][action.kind], transfer_s)
-    )
+    return Timetable(schedule, _play(schedule, lambda stage, action: kinds[stage][action.kind]))
 
 
-def run(
-    schedule: Schedule, duration: Callable[[int, Action], float], transfer_s: float = 0
+def _play(
+    schedule: Schedule, duration: Callable[[int, Action], float]
 ) -> tuple[tuple[Slot, ...], ...]:
     """Each stage's actions with their times, as far as they come: a stage stops at an action
     whose input never arrives.
@@ -129,6 +112,92 @@ def run(
                 row.append(Slot(action, start, end))
                 done.add((stage, action))
                 if send is not None:
-                    arrives[send] = end + (transfer_s if send.destination.stage != stage else 0)
+                    arrives[send] = end
                 moved = True
     return tuple(map(tuple, slots))
+
+
+# ---------------------------------------------------------------- what a schedule must keep to
+def check_actions(schedule: Schedule) -> None:
+    """Raise at the first thing that is wrong, naming stage and action."""
+    for stage, row in enumerate(schedule.actions):
+        numbers: dict[Action, int] = {}
+        for number, action in enumerate(row, 1):
+            for what, value, count in (
+                ("micro-batch", action.micro_batch, schedule.micro_batches),
+                ("chunk", action.chunk, schedule.chunks),
+            ):
+                if value not in range(count):
+                    rule = f"action {number}, {action}, is for {what} {value!r}"
+                    there = "is only one" if count == 1 else f"are only {count}"
+                    _wrong(schedule, stage, f"{rule}, but there {there}, counted from 0")
+            if action in numbers:
+                rule = f"{_named(schedule, action)} comes twice, as action {numbers[action]} and as"
+                _wrong(schedule, stage, f"{rule} action {number}", "leave one out")
+            numbers[action] = number
+        _check_work(schedule, stage, numbers)
+        for action, number in numbers.items():
+            needed = action.after
+            if needed and numbers[needed] > number:
+                rule = (
+                    f"{_named(schedule, action)} is action {number}, but needs "
+                    f"{_named(schedule, needed)}, which is action {numbers[needed]}"
+                )
+                _wrong(schedule, stage, rule, f"{needed} before {action}")
+    _check_waiting(schedule)
+
+
+def _check_work(schedule: Schedule, stage: int, there: dict[Action, int]) -> None:
+    """Check that each micro-batch goes forward once and backward once, whole or in two parts."""
+    for chunk, i in itertools.product(range(schedule.chunks), range(schedule.micro_batches)):
+        f, b, *parts = (Action(kind, i, chunk) for kind in KINDS)
+        has = [action for action in (f, b, *parts) if action in there]
+        if has not in ([f, b], [f, *parts]):
+            done = " and ".join(map(str, has)) or "no action"
+            rule = f"micro-batch {i} has {done}; a stage does"
+            rule += f" {f} and {b}, or {f}, {parts[0]} and {parts[1]}"
+            _wrong(schedule, stage, rule, "each of them once")
+
+
+def _check_waiting(schedule: Schedule) -> None:
+    """Run the schedule without times; where it stops, name the stages that wait for each other."""
+    slots = _play(schedule, lambda stage, action: 0)
+    stuck = {
+        stage: (action, message)
+        for stage, row in enumerate(slots)
+        for action, message, _ in schedule.tasks(stage)[len(row) : len(row) + 1]
+        if message  # the order on each stage is right, so each stuck stage waits for a message
+    }
+    if not stuck:
+        return
+    way = [min(stuck)]
+    while way.count(way[-1]) < 2:  # every stage that is stuck waits for one that is stuck
+        way.append(stuck[way[-1]][1].source.stage)
+    circle = way[way.index(way[-1]) : -1]
+    waits = [
+        f"stage {stage} at {action} waits for the {message.what} of micro-batch "
+        f"{message.micro_batch} from stage {message.source.stage}"
+        for stage, (action, message) in ((stage, stuck[stage]) for stage in circle)
+    ]
+    cure = "on one of these stages, what another waits for before what it waits at"
+    _wrong(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
+
+
+def check_memory(schedule: Schedule, limit: Each) -> None:
+    """Raise at the first action after which a stage holds more than its limit."""
+    limits = each(schedule, "memory_limit", limit)
+    for stage, (held, most) in enumerate(zip(schedule.held(), limits, strict=True)):
+        for number, (action, now) in enumerate(zip(schedule.actions[stage], held, strict=True), 1):
+            if now > most * (1 + 1e-9):  # sums of fractions
+                has = f"the activations of {counted(now, 'micro-batch')}"
+                rule = f"after action {number}, {action}, it holds {has}; the memory is for"
+                _wrong(schedule, stage, f"{rule} {most:.4g}", f"a backward before {action}")
+
+
+def _named(schedule: Schedule, action: Action) -> str:
+    chunk = f" in chunk {action.chunk}" if schedule.chunks > 1 else ""
+    return f"{action} ({KINDS[action.kind]} of micro-batch {action.micro_batch}{chunk})"
+
+
+def _wrong(schedule: Schedule, stage: int, rule: str, cure: str = "") -> NoReturn:
+    fail(f"stage {stage} of {schedule!r}", rule, cure)

@@ -1,4 +1,4 @@
-"""Which chips of a mesh are joined, by how many links, and the way from one chip to another."""
+"""The chips of a mesh, the cables between them, and routes from one chip to another."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 from ttkit.errors import fail
 from ttkit.hardware import SYSTEMS, Link, System
 from ttkit.hardware.device_order import device_order
-from ttkit.hardware.systems import system_named, winding
+from ttkit.hardware.systems import system_named
 
 LINE, RING = "LINE", "RING"
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The chips of a mesh and the cables between them; get one from `topology(mesh)` or
-    `topology("t3000")`.
+    """The chips of a mesh and the cables between them; `topology` makes one.
 
     Args:
         name: the system, for pictures and messages.
@@ -25,7 +24,7 @@ class Topology:
         shape: rows and columns.
         cables: for each chip the chips that it is cabled to.
         links: ethernet links between two chips that are cabled, each of them both ways.
-        link: what one of those links does, with sources.
+        link: the rates and latencies of one link, with sources.
 
     Example:
         >>> t3000 = topology("t3000")
@@ -45,22 +44,22 @@ class Topology:
 
     @functools.cached_property
     def place(self) -> dict[int, int]:
-        """The place of each chip in the mesh, counted row by row: {id: place}."""
+        """The place of each chip in the mesh, row by row: {id: place}."""
         return {chip: i for i, chip in enumerate(self.chips)}
 
     @functools.cached_property
     def pairs(self) -> frozenset[tuple[int, int]]:
-        """Every (chip, chip) that a cable joins, once for each way."""
+        """Every (chip, chip) that a cable joins, in both orders."""
         return frozenset(
             (a, b) for a, ends in zip(self.chips, self.cables, strict=True) for b in ends
         )
 
     def coordinate(self, chip: int) -> tuple[int, int]:
-        """Row and column of a chip."""
+        """Return row and column of a chip."""
         return divmod(self.place[chip], self.shape[1])
 
     def neighbours(self, chip: int) -> tuple[int, ...]:
-        """The chips that a cable joins to this one, by id."""
+        """Return the chips that a cable joins to this one, by id."""
         if chip not in self.place:
             fail(
                 f"chip {chip} of {self!r}",
@@ -70,12 +69,12 @@ class Topology:
         return self.cables[self.place[chip]]
 
     def joined(self, a: int, b: int) -> bool:
-        """True where a cable joins two chips."""
+        """Return True where a cable joins two chips."""
         return (a, b) in self.pairs
 
     def groups(self, axis: int | None = None) -> list[tuple[int, ...]]:
-        """The lines of chips that work together along a mesh axis: 0 for each column, 1 for each
-        row, None for all chips in one.
+        """Return the lines of chips along a mesh axis: 0 for each column, 1 for each row, None for
+        all chips in one.
         """
         rows, columns = self.shape
         if axis is None:
@@ -93,18 +92,18 @@ class Topology:
         )
 
     def kind(self, axis: int) -> str:
-        """RING where a cable leads from the last chip of each line along `axis` back to its
-        first, else LINE.
+        """Return RING where a cable joins the last chip of each line along `axis` to its first,
+        else LINE.
         """
         return RING if all(self.closes(line) for line in self.groups(axis)) else LINE
 
     def closes(self, line: tuple[int, ...]) -> bool:
-        """True where a line of three or more chips has a cable from its end to its start."""
+        """Return True where a cable joins the ends of a line of three or more chips."""
         return len(line) > 2 and self.joined(line[-1], line[0])
 
     def route(self, source: int, destination: int) -> tuple[int, ...]:
-        """A shortest way over cables, both ends included; along the row first where there is a
-        choice.
+        """Return a shortest way over cables, both ends included; along the row first where there
+        is a choice.
 
         Raises:
             TTKitError: no such chip, or no way.
@@ -112,24 +111,15 @@ class Topology:
         far = self._distances(destination)
         self.neighbours(source)  # refuses a chip that is not there
         if source not in far:
-            fail(
-                f"route from chip {source} to chip {destination} on {self!r}",
-                "no cables lead there",
-                "chips of one mesh",
-            )
+            asked = f"route from chip {source} to chip {destination} on {self!r}"
+            fail(asked, "no cables lead there", "chips of one mesh")
         way = [source]
         while way[-1] != destination:
             here = way[-1]
+            row = self.coordinate(here)[0]
             nearer = [b for b in self.neighbours(here) if far[b] == far[here] - 1]
-            way.append(
-                min(
-                    nearer,
-                    key=lambda b: (
-                        self.coordinate(b)[0] != self.coordinate(here)[0],
-                        self.place[b],
-                    ),
-                )
-            )
+            along_row_first = [(self.coordinate(b)[0] != row, self.place[b], b) for b in nearer]
+            way.append(min(along_row_first)[-1])
         return tuple(way)
 
     def _distances(self, chip: int) -> dict[int, int]:
@@ -141,32 +131,22 @@ class Topology:
                     front.append(b)
         return far
 
-    def snake(self) -> tuple[int, ...]:
-        """All chips as one line over cables: a closed one where the mesh allows, else back and
-        forth, row by row.
-
-        Example:
-            >>> topology("t3000").snake()
-            (4, 0, 2, 6, 7, 3, 1, 5)
-        """
-        columns = self.shape[1]
-        grid = [self.chips[first : first + columns] for first in range(0, len(self.chips), columns)]
-        return tuple(winding(grid, ring=True) or winding(grid, ring=False) or ())
-
 
 def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
-    """The topology of an open mesh of the simulator, of a `System`, or of a system's name.
+    """Return the topology of an open mesh of the simulator, a `System`, or a system's name.
 
     Args:
         mesh_shape: of the mesh that would be opened on a system; the whole system unless given.
 
     Raises:
-        TTKitError: a mesh of a card, which does not tell its cables: give the system's name. No
-        such mesh can be opened.
+        TTKitError: a mesh of a card, whose cables are not known: give the system's name; a mesh
+            that cannot be opened.
 
     Example:
-        >>> topology("galaxy").shape, topology("galaxy_torus").kind(0), topology("t3000", (1, 4)).chips
-        ((8, 4), 'RING', (4, 0, 2, 6))
+        >>> topology("galaxy").shape, topology("galaxy_torus").kind(0)
+        ((8, 4), 'RING')
+        >>> topology("t3000", (1, 4)).chips
+        (4, 0, 2, 6)
     """
     if isinstance(of, Topology):
         return of
@@ -174,40 +154,22 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         of = system_named(of)
     if isinstance(of, System):
         system, shape = of, mesh_shape or of.shape
-        chips = [
-            of.ids[r][c]
-            for r, c in device_order(of, shape, (0, 0), f"topology({of.name!r}, {shape})")
-        ]
+        asked = f"topology({of.name!r}, {shape})"
+        chips = [of.ids[r][c] for r, c in device_order(of, shape, (0, 0), asked)]
     elif isinstance(getattr(of, "system", None), System):
+        if len(tuple(of.shape)) != 2:
+            rule = f"a mesh has rows and columns, this one has shape {list(of.shape)}"
+            fail(f"topology({of!r})", rule, "mesh.reshape(ttnn.MeshShape(rows, columns))")
         system, chips, shape = of.system, of.chips, tuple(of.shape)
     else:
-        fail(
-            f"topology({of!r})",
-            "which chips are cabled is known of systems and of simulated meshes only",
-            f"a name: {', '.join(SYSTEMS)}",
-        )
-    if len(shape) != 2:
-        fail(
-            f"topology({of!r})",
-            f"a mesh has rows and columns, this one has shape {list(shape)}",
-            "mesh.reshape(ttnn.MeshShape(rows, columns))",
-        )
+        rule = "cables are known of systems and of simulated meshes only"
+        fail(f"topology({of!r})", rule, f"a name: {', '.join(SYSTEMS)}")
     return _known(system, tuple(chips), shape)
 
 
 @functools.lru_cache(maxsize=64)
 def _known(system: System, chips: tuple[int, ...], shape: tuple[int, int]) -> Topology:
     there = set(chips)
-    ends: dict[int, set[int]] = {chip: set() for chip in chips}
-    for a, b in system.links():
-        if a in there and b in there:
-            ends[a].add(b)
-            ends[b].add(a)
-    return Topology(
-        system.name,
-        chips,
-        shape,
-        tuple(tuple(sorted(ends[chip])) for chip in chips),
-        system.links_per_pair,
-        system.chip.link,
-    )
+    cables = tuple(tuple(sorted(system.neighbours[chip] & there)) for chip in chips)
+    links, link = system.links_per_pair, system.chip.link
+    return Topology(system.name, chips, shape, cables, links, link)

@@ -119,8 +119,7 @@ def local_block(mesh_id: int, host_rank: int) -> Block | None:
         rule += " single host systems."
         fail(f"TT_MESH_ID={mesh_id}", rule, "mesh_host_rank in rank_bindings.yaml")
     mesh.part_of(host_rank)  # refuses a host rank that is not there
-    wraps = tuple(kind == "RING" for kind in mesh.dim_types)
-    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, wraps)  # type: ignore[arg-type]
+    return Block(mesh.device_dims, mesh.host_dims, host_rank, mesh.channels, mesh.rings)
 
 
 def owner_in(mesh_id: int, coordinate: Coordinate) -> int:
@@ -142,7 +141,7 @@ def _descriptor() -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _read(path: str, changed: int) -> Any:
-    from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
+    from ttkit.descriptors import read_descriptor  # imports protobuf
 
     return read_descriptor(path)
 
@@ -158,7 +157,7 @@ def machine() -> System:
     block = local_block(*given)
     if block is not None:
         return shared(current_machine(), block)
-    from ttkit.hardware.placing import placed
+    from ttkit.descriptors import placed
 
     return placed(current_machine(), descriptor.mesh(given[0]), bool(descriptor.pinnings))
 
@@ -176,9 +175,9 @@ def check_fabric(fabric: str, asked: str) -> None:
     if not os.environ.get("TT_MESH_GRAPH_DESC_PATH"):
         return
     if binding() is None:
-        from ttkit.hardware import fitting  # brings protobuf
+        from ttkit import descriptors  # imports protobuf
 
-        fitting.check_fabric(fabric, asked)
+        descriptors.check_fabric(fabric, asked)
     elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:
         rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
         fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")

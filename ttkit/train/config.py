@@ -31,6 +31,7 @@ from typing_extensions import TypedDict
 
 from ttkit.cluster.documents import Where, did_you_mean
 from ttkit.errors import fail
+from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.axes import STRATEGIES, parallel_axes
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -225,7 +226,7 @@ class PipelineParallelConfig(Section):
 
     num_blocks: StrictInt = Field(default=6, ge=1, le=10_000)
     blocks_per_rank: dict[Natural, Count] = Field(default_factory=dict)
-    schedule: Literal["one_at_a_time", "gpipe", "1f1b", "interleaved", "zb_h1"] = "1f1b"
+    schedule: Literal[tuple(SCHEDULES)] = "1f1b"  # type: ignore[valid-type]
     chunks_per_rank: Count = 1  # above 1 for the interleaved schedule
 
 

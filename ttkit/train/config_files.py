@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ttkit.cluster.documents import Document, Where, did_you_mean, fail_with, find_file, read_yaml
-from ttkit.errors import TTKitError, fail
-from ttkit.hardware.findings import Finding
+from ttkit.errors import Finding, TTKitError, fail
 from ttkit.train.axes import check_divisible
 from ttkit.train.config import (
     IN_A_FILE,

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ttkit import backend
 from ttkit.errors import fail
+from ttkit.hardware.device_order import opens_transposed
 from ttkit.train import autograd
 from ttkit.train.axes import STRATEGIES, parallel_axes
 from ttkit.train.sockets import DistributedContext, SocketManager, SocketType
@@ -233,8 +234,6 @@ class AutoContext:
                 f"{rule}The two must match: ttml hangs or crashes here, or in a collective later.",
                 cure,
             )
-        from ttkit.hardware.fitting import opens_transposed  # brings protobuf
-
         turned = opens_transposed(whole, shape)
         if turned and 1 not in shape:  # a line opens around the rim
             warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
@@ -367,6 +366,6 @@ def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
     if not path or not Path(path).is_file():  # opening says what is wrong with it
         return False
-    from ttkit.hardware.descriptor import read_descriptor  # brings protobuf
+    from ttkit.descriptors import read_descriptor  # imports protobuf
 
     return len(read_descriptor(path).meshes) > 1

@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Action, Message, Place, Schedule, Task
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
@@ -34,13 +34,6 @@ from ttkit.train.stage import COPY, TABLE, Stage, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer, mean_over_groups, open_layout
 from ttkit.train.wires import AHEAD, FabricWire, MPIWire, Wire, lines_of
 
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "one_at_a_time": one_at_a_time,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "interleaved": interleaved,
-    "zb_h1": zb_h1,
-}
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
+from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.roofline import default_fidelity, roofline
@@ -368,8 +369,6 @@ class TrainingPlan:
     # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
         """What to know before the run is started."""
-        from ttkit.hardware.fitting import opens_transposed  # brings protobuf
-
         shape = tuple(self.settings.device_config.mesh_shape)
         turned = opens_transposed(self.system.shape, shape)
         if turned and 1 not in shape:

@@ -173,7 +173,7 @@ def visualize_descriptor(descriptor: Any) -> None:
     from ttkit.visualize.descriptor import described
 
     if isinstance(descriptor, (str, os.PathLike)):
-        from ttkit.hardware.descriptor import read_descriptor
+        from ttkit.descriptors import read_descriptor
 
         descriptor = read_descriptor(descriptor)
     _has(descriptor, ("meshes", "connections"), "visualize_descriptor", "a mesh graph descriptor")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ttkit.hardware.placing import chips_of, mesh_links
+from ttkit.hardware.systems import grid_links
 from ttkit.visualize.drawing import INK, Drawing, tone, width_of
 from ttkit.visualize.mesh import CHIP_H, LONGEST, MeshDrawing, MeshPicture, Wire
 from ttkit.words import counted
@@ -38,7 +38,7 @@ def described(descriptor: Any) -> str:
         lines.append(heading(mesh))
         if mesh.num_devices > LARGEST or descriptor.total_devices > 4 * LARGEST:
             continue
-        chips = chips_of(mesh)
+        chips = _chips(mesh)
         for r in range(mesh.device_dims[0]):
             row = [chips[r, c] for c in range(mesh.device_dims[1])]
             lines.append(
@@ -54,6 +54,13 @@ def described(descriptor: Any) -> str:
             f"{connection.channels} links, {connection.policy}"
         )
     return "\n".join(lines)
+
+
+def _chips(mesh: Any) -> dict[tuple[int, int], tuple[int, int]]:
+    """Host rank and device id of the chip at each coordinate."""
+    from ttkit.descriptors import chips_of  # imports protobuf
+
+    return chips_of(mesh)
 
 
 def draw_descriptor(descriptor: Any) -> Iterator[Drawing]:
@@ -82,14 +89,14 @@ def instance_picture(mesh: Any) -> MeshPicture:
             mesh.channels if mesh.channels <= 4 else 1,
             abs(a[0] - b[0]) + abs(a[1] - b[1]) == 1,
         )
-        for a, b, _ in mesh_links(mesh.device_dims, mesh.dim_types)
+        for a, b, _ in grid_links(mesh.device_dims, mesh.rings)
     ]
     parts = [mesh.part_of(rank) for rank in range(mesh.num_hosts)] if mesh.num_hosts > 1 else []
     hosts = tuple(
         tuple((r + i, c + k) for i in range(h) for k in range(w)) for (r, c), (h, w) in parts
     )
     fold = LONGEST if 1 in (rows, columns) and rows * columns > LONGEST else 0
-    devices = tuple(device for _, device in chips_of(mesh).values())
+    devices = tuple(device for _, device in _chips(mesh).values())
     return MeshPicture(
         heading(mesh), rows, columns, devices, tuple(wires), () if fold else hosts, True, (), fold
     )
@@ -100,7 +107,7 @@ def draw_instance(mesh: Any, others: tuple[int, ...] = ()) -> Drawing:
 
     `others` are meshes like it.
     """
-    picture, hosts = instance_picture(mesh), [host for host, _ in chips_of(mesh).values()]
+    picture, hosts = instance_picture(mesh), [host for host, _ in _chips(mesh).values()]
     links = (
         f"a line is {mesh.channels if mesh.channels > 4 else 'one'} ethernet "
         f"link{'s' * (mesh.channels > 4)}"

@@ -188,11 +188,6 @@ def _arrows(
         yield Arrow(source, destination, tuple(transfers), wrong)
 
 
-def owner(plan: Plan, chunk: int) -> int:
-    """The place in the mesh of the chip that a chunk is named after, which gives it its colour."""
-    return chunk // plan.pieces // (plan.parts if plan.collective == "all_to_all" else 1)
-
-
 def title_of(plan: Plan) -> str:
     """The plan in the title of a picture."""
     rows, columns = plan.topology.shape

@@ -14,7 +14,6 @@ from ttkit.visualize.mesh import MeshDrawing
 from ttkit.visualize.moments import (
     Arrow,
     StepPicture,
-    owner,
     size_text,
     step_pictures,
     step_text,
@@ -219,9 +218,7 @@ def _draw_boxes(frame: MeshDrawing, picture: StepPicture, style: Style) -> None:
             full = tall * min(1, one.parts / one.of)  # a bad plan may add what is not asked for
             if one.parts < one.of:
                 paper.append((x + g, y + g, w - 2 * g, tall))
-            fills.setdefault(tone(owner(picture.plan, chunk)), []).append(
-                (x + g, y + g + tall - full, w - 2 * g, full)
-            )
+            fills.setdefault(tone(chunk), []).append((x + g, y + g + tall - full, w - 2 * g, full))
             if one.new:
                 rims.append((x, y, w, h))
             numbers.append((x + w / 2, y + h / 2 + 3.5, one))
@@ -291,7 +288,7 @@ def _draw_label(frame: MeshDrawing, picture: StepPicture, arrow: Arrow, style: S
 
 def _badge(drawing: Drawing, picture: StepPicture, arrow: Arrow, x: float, y: float) -> None:
     """The colours of what an arrow carries; a plus where it is added."""
-    tones = list(dict.fromkeys(tone(owner(picture.plan, c)) for c in arrow.chunks))[:8]
+    tones = list(dict.fromkeys(tone(c) for c in arrow.chunks))[:8]
     w = max(10.0, 3.0 * len(tones))
     if arrow.reduce:
         w = max(w, 2 * PLUS + 1)

@@ -31,7 +31,7 @@ def chosen(plan: Plan) -> list[int]:
 
     Example:
         >>> from ttkit.plans import all_gather, topology
-        >>> chosen(all_gather(topology("galaxy"), 1024, algorithm="snake"))
+        >>> chosen(all_gather(topology("galaxy_torus", (1, 32)), 1024))
         [0, 1, 2, 5, 8, 11, 15, 16]
     """
     last = len(plan.steps)

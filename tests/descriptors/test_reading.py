@@ -1,6 +1,4 @@
-"""Reading, checking and writing descriptors: lines and cures, warnings, MGD 1.0, the automatic
-choice.
-"""
+"""Reading, checking and writing descriptors: lines and cures, warnings, the automatic choice."""
 
 import itertools
 
@@ -14,13 +12,11 @@ from ttkit.cluster import (
     MeshGraphDescriptor,
     MeshInstance,
     check_descriptor,
-    descriptor_for,
     descriptor_path,
+    descriptor_text,
     read_descriptor,
-    write_descriptor,
 )
-from ttkit.hardware.descriptor import load_text
-from ttkit.hardware.mgd_write import text_of
+from ttkit.descriptors import load_text
 
 GOOD = """# two meshes, joined
 mesh_descriptors {
@@ -146,7 +142,7 @@ LINE = (
 )
 def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
     path = written(GOOD.replace(old, new, 1))
-    (finding,) = check_descriptor(path, "t3000")
+    (finding,) = check_descriptor(path)
     assert (
         (finding.severity, finding.line) == ("error", line)
         and message in finding.message
@@ -169,44 +165,18 @@ def test_each_error_has_line_and_cure(written, old, new, line, message, cure):
         ("channels {\n", "chanels { count: 1 }\n  channels {\n", 7, "unknown field 'chanels'"),
         ("count: 2", "count: 2 polcy: RELAXED", 8, "unknown field 'polcy'"),
         ("dims: [ 2, 4 ]", "dims: [ 2, 4 ] dim_types: [ LINE ]", 5, "taken as LINE"),
-        ("arch: WORMHOLE_B0", "arch: BLACKHOLE", 4, "arch BLACKHOLE, but this machine (t3000) is WORMHOLE_B0"),
-        ("dims: [ 2, 4 ]", "dims: [ 4, 4 ]", 5, "one host has 4x4 = 16 chips of mesh 0, but this machine (t3000) has 8"),
-        ("count: 2", "count: 4", 8, "4 links between two chips, but this machine (t3000) has 2"),
         ("graph_descriptors {", 'mesh_descriptors { name: "M1" arch: WORMHOLE_B0 device_topology { dims: [ 1, ' '1 ] } host_topology { dims: [ 1, 1 ] }\n'
-         "channels { count: 1 } }\ngraph_descriptors {", 11, "mesh descriptor M1 is not used"),
-        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "graph G0 has no links"),
+         "channels { count: 1 } }\ngraph_descriptors {", 11, "no instance uses the mesh descriptor (Mesh: M1)"),
+        (GOOD[GOOD.index("  connections") : GOOD.index("}\ntop")], "", 11, "no link joins mesh 0, 1 to another mesh (Graph: G0)"),
         ("    channels { count: 1", "    directional: true\n    channels { count: 1", 16, "binds no links"),
         ('mesh_id: 1 device_id', 'mesh_id: 0 device_id', 16, "a connection of a mesh with itself"),
     ],
 )  # fmt: skip
 def test_what_the_library_lets_pass_is_warned_about(written, old, new, line, message):
-    assert not check_descriptor(written(GOOD), "t3000")
-    findings = check_descriptor(written(GOOD.replace(old, new, 1)), "t3000")
+    assert not check_descriptor(written(GOOD))
+    findings = check_descriptor(written(GOOD.replace(old, new, 1)))
     assert [f.severity for f in findings] == ["warning"] * len(findings)
     assert any(f.line == line and message in f.message and f.cure for f in findings), findings
-
-
-@pytest.mark.parametrize(
-    "dims, shape, severity, message",
-    [
-        ((2, 4), (2, 4), None, ""),
-        ((2, 4), (4, 2), "warning", "transpose"),
-        ((2, 4), (1, 8), "warning", "snake"),
-        ((2, 4), (8, 1), "warning", "snake"),
-        ((2, 4), (2, 2), "warning", "leaves chips"),
-        ((1, 8), (1, 8), None, ""),
-        ((1, 8), (8, 1), None, ""),
-        ((1, 8), (2, 4), "error", "not rotatable"),
-        ((2, 2), (2, 4), "error", "requires 8 devices, but only 4"),
-        ((2, 4), (0, 4), "error", "not a mesh shape"),
-    ],
-)
-def test_shapes_that_will_be_opened(written, dims, shape, severity, message):
-    findings = check_descriptor(
-        written(LINE.replace("2, 4", f"{dims[0]}, {dims[1]}")), "t3000", shape
-    )
-    assert [f.severity for f in findings] == ([severity] if severity else [])
-    assert not findings or (message in findings[0].message and findings[0].line == 5)
 
 
 def test_ids_of_connections_and_parts(written):
@@ -269,7 +239,7 @@ def descriptors(draw):
 @settings(deadline=None)
 @given(descriptors())
 def test_what_is_written_is_read(descriptor):
-    loaded = load_text(text_of(descriptor), "mgd.textproto")
+    loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
     assert loaded.descriptor == descriptor and not [
         f for f in loaded.findings if f.severity == "error"
     ]
@@ -280,106 +250,30 @@ def test_what_is_written_is_read(descriptor):
         assert all(mesh.host_of(corner) == rank for rank, (corner, _) in enumerate(parts))
 
 
-def test_nothing_is_written_that_cannot_be_read(tmp_path):
-    wrong = MeshGraphDescriptor(
-        (MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), ("LINE", "LINE"), (1, 3), 2, "STRICT"),)
-    )
-    with pytest.raises(ttkit.TTKitError, match="must be divisible by host topology dimensions"):
-        write_descriptor(wrong, tmp_path / "mgd.textproto")
-    assert not (tmp_path / "mgd.textproto").exists()
+def test_a_descriptor_by_hand_that_breaks_a_rule_cannot_be_read():
+    lines = ("LINE", "LINE")
+    wrong = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 3), 2, "STRICT")
+    dangling = (Connection((0, 7), 1, "STRICT"),)
+    right = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 1), 2, "STRICT")
+    for descriptor, message in (
+        (MeshGraphDescriptor((wrong,)), "must be divisible by host topology dimensions"),
+        (MeshGraphDescriptor((right,), dangling), "Mesh instance id 7 not found"),
+        (MeshGraphDescriptor((right, right)), "Graph instance id 0 already exists"),
+    ):
+        loaded = load_text(descriptor_text(descriptor), "mgd.textproto")
+        assert loaded.descriptor is None and message in loaded.findings[0].message
 
 
 def test_the_automatic_choice():
     shapes = {
-        g: {n: d.meshes[0].device_dims for n in range(40) if (d := descriptor_for(n, g))}
+        g: {
+            n: read_descriptor(path).meshes[0].device_dims
+            for n in range(40)
+            if (path := descriptor_path(n, g))
+        }
         for g in ("newest", "older")
     }
     assert shapes == {"newest": {8: (2, 4), 32: (8, 4)}, "older": {8: (1, 8), 32: (1, 32)}}
-    assert all(
-        not check_descriptor(descriptor_path(n, g), {8: "t3000", 32: "galaxy"}[n])
-        for n in (8, 32)
-        for g in shapes
-    )
+    assert all(not check_descriptor(descriptor_path(n, g)) for n in (8, 32) for g in shapes)
     with pytest.raises(ttkit.TTKitError, match="no such generation"):
-        descriptor_for(8, "oldest")
-
-
-OLD = """ChipSpec: {
-  arch: wormhole_b0,
-  ethernet_ports: { N: 2, E: 2, S: 2, W: 2 }
-}
-Board: [
-  { name: lbox, type: Mesh, topology: [1, 8] }
-]
-Mesh: [
-  { id: 0, board: lbox, device_topology: [1, 8], host_topology: [1, 1] },
-  { id: 1, board: lbox, device_topology: [1, 8], host_topology: [1, 1] },
-]
-RelaxedGraph: [
-  [M0, M1, 2],
-]
-"""
-
-
-def test_mgd_1_is_imported_and_converted(written, tmp_path):
-    descriptor = read_descriptor(written(OLD, "mgd.yaml"))
-    mesh = MeshInstance(0, "M0", "WORMHOLE_B0", (1, 8), ("LINE", "LINE"), (1, 1), 2, "STRICT")
-    assert descriptor.meshes[0] == mesh and [m.mesh_id for m in descriptor.meshes] == [0, 1]
-    assert descriptor.connections == (Connection((0, 1), 2, "RELAXED"),)
-    assert read_descriptor(write_descriptor(descriptor, tmp_path / "new.textproto")) == descriptor
-    ports = (
-        "Graph: [[[0, E0], [1, W0]], [[1, W0], [0, E0]], [[0, E1], [1, W1]], [[1, W1], [0, E1]]]\n"
-    )
-    strict = read_descriptor(written(OLD[: OLD.index("Relaxed")] + ports, "mgd.yaml"))
-    assert strict.connections == (Connection((0, 1), 2, "STRICT"),)
-
-
-@pytest.mark.parametrize(
-    "old, new, line, severity, message, cure",
-    [
-        (
-            "arch: wormhole_b0",
-            "arch: grayskull",
-            2,
-            "error",
-            "no architecture is called 'grayskull'",
-            "wormhole_b0",
-        ),
-        (
-            "board: lbox",
-            "board: lbx",
-            9,
-            "error",
-            "no board has the name 'lbx'; known: lbox",
-            "to Board",
-        ),
-        (
-            "[M0, M1, 2]",
-            "[M0, M7, 2]",
-            12,
-            "error",
-            "Mesh instance id 7 not found",
-            "one of [0, 1]",
-        ),
-        ("[M0, M1, 2]", "[M0, M1]", 13, "error", "a row of RelaxedGraph must be a list of 3", "["),
-        ("id: 0", "id: zero", 9, "error", "id must be a whole number, not 'zero'", "0, 1, 2"),
-        ("Mesh: [", "Meshes: [", 1, "error", "there is no Mesh", "add Mesh"),
-        (
-            "host_topology",
-            "host_topolgy",
-            9,
-            "warning",
-            "unknown key 'host_topolgy' in a mesh",
-            "write host_topology",
-        ),
-        ("N: 2", "N: 1", 3, "warning", "different numbers of ports", "the same number"),
-        ("Board: [", "Board: ]", 5, "error", "not YAML", "bracket"),
-        ("type: Mesh", "type: Ring", 6, "error", "no board has the type 'RING'", "Mesh or Torus"),
-    ],
-)
-def test_findings_in_mgd_1(written, old, new, line, severity, message, cure):
-    findings = check_descriptor(written(OLD.replace(old, new, 1), "mgd.yaml"), "t3000")
-    assert any(
-        (f.line, f.severity) == (line, severity) and message in f.message and cure in f.cure
-        for f in findings
-    ), findings
+        descriptor_path(8, "oldest")

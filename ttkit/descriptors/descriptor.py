@@ -1,0 +1,161 @@
+"""What a mesh graph descriptor holds: meshes of chips, the hosts that share them, their links."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ttkit.errors import fail
+
+Coordinate = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MeshInstance:
+    """One mesh: a grid of chips, row-major, divided into equal blocks, one for each host.
+
+    Args:
+        device_dims: rows and columns of chips.
+        dim_types: "LINE" or "RING" (a cable joins the last chip to the first) for each dimension.
+        host_dims: rows and columns of hosts.
+        channels: ethernet links between two neighbours.
+        policy: "STRICT" asks for all of them, "RELAXED" takes fewer.
+
+    Example:
+        >>> lines = ("LINE", "LINE")
+        >>> mesh = MeshInstance(0, "M0", "WORMHOLE_B0", (2, 4), lines, (1, 2), 2, "STRICT")
+        >>> mesh.num_devices, mesh.num_hosts, mesh.host_of((0, 3)), mesh.part_of(1)
+        (8, 2, 1, ((0, 2), (2, 2)))
+    """
+
+    mesh_id: int
+    name: str
+    arch: str
+    device_dims: tuple[int, int]
+    dim_types: tuple[str, str]
+    host_dims: tuple[int, int]
+    channels: int
+    policy: str
+    # a file without a policy is STRICT, but the library then maps like RELAXED
+    policy_given: bool = True
+
+    @property
+    def num_devices(self) -> int:
+        """The number of chips."""
+        return math.prod(self.device_dims)
+
+    @property
+    def num_hosts(self) -> int:
+        """The number of hosts that share the mesh."""
+        return math.prod(self.host_dims)
+
+    @property
+    def size_text(self) -> str:
+        """Rows x columns."""
+        return "x".join(map(str, self.device_dims))
+
+    @property
+    def rings(self) -> tuple[bool, bool]:
+        """For each dimension, True where it is a ring."""
+        return self.dim_types[0] == "RING", self.dim_types[1] == "RING"
+
+    @property
+    def host_shape(self) -> tuple[int, int]:
+        """Rows and columns of chips of one host."""
+        return self.device_dims[0] // self.host_dims[0], self.device_dims[1] // self.host_dims[1]
+
+    def host_of(self, coordinate: Coordinate) -> int:
+        """Return the host rank of the chip at a (row, column)."""
+        (rows, columns), (row, column) = self.host_shape, coordinate
+        return row // rows * self.host_dims[1] + column // columns
+
+    def part_of(self, host_rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return corner and shape of the block that a host rank drives."""
+        if not 0 <= host_rank < self.num_hosts:
+            rule = (
+                f"Invalid TT_MESH_HOST_RANK: Local mesh binding host_rank {host_rank} not "
+                "found in mesh graph descriptor"
+            )
+            asked = f"host rank {host_rank} of mesh {self.mesh_id}"
+            fail(asked, rule, f"a rank of 0 to {self.num_hosts - 1}")
+        row, column = divmod(host_rank, self.host_dims[1])
+        return (row * self.host_shape[0], column * self.host_shape[1]), self.host_shape
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Links between two meshes.
+
+    Args:
+        meshes: ids of the two meshes.
+        channels, policy: as of a mesh.
+        devices: the chips at the ends, None where any chip may be.
+    """
+
+    meshes: tuple[int, int]
+    channels: int
+    policy: str
+    devices: tuple[int | None, int | None] = (None, None)
+    assign_z_direction: bool = False
+
+
+@dataclass(frozen=True)
+class MeshGraphDescriptor:
+    """The content of a descriptor file; `read_descriptor` makes one.
+
+    Args:
+        pinnings: chips that must be on certain trays of the machine, as protobuf's text.
+        name: of the file, without its ending.
+
+    Example:
+        >>> from ttkit.descriptors import descriptor_path, read_descriptor
+        >>> descriptor = read_descriptor(descriptor_path(8))
+        >>> descriptor.total_devices, descriptor.total_hosts, descriptor.meshes[0].device_dims
+        (8, 1, (2, 4))
+    """
+
+    meshes: tuple[MeshInstance, ...]
+    connections: tuple[Connection, ...] = ()
+    pinnings: tuple[str, ...] = ()
+    name: str = field(default="descriptor", compare=False)
+
+    @property
+    def total_devices(self) -> int:
+        """The number of chips of all meshes."""
+        return sum(mesh.num_devices for mesh in self.meshes)
+
+    @property
+    def total_hosts(self) -> int:
+        """The number of hosts of all meshes: the ranks of a full launch."""
+        return sum(mesh.num_hosts for mesh in self.meshes)
+
+    def mesh(self, mesh_id: int) -> MeshInstance:
+        """Return the mesh with that id.
+
+        Raises:
+            TTKitError: there is none.
+        """
+        ids = [mesh.mesh_id for mesh in self.meshes]
+        if mesh_id not in ids:
+            rule = (
+                f"Invalid TT_MESH_ID: Local mesh binding mesh_id {mesh_id} not found in mesh "
+                "graph descriptor"
+            )
+            fail(f"mesh {mesh_id} of {self!r}", rule, f"one of {', '.join(map(str, ids))}")
+        return self.meshes[ids.index(mesh_id)]
+
+    def __repr__(self) -> str:
+        sizes = Counter(mesh.size_text for mesh in self.meshes).most_common(4)
+        what = f"{len(self.meshes)} meshes: {', '.join(f'{n} of {size}' for size, n in sizes)}"
+        if len(self.meshes) == 1:
+            what = self.meshes[0].size_text
+        return (
+            f"MeshGraphDescriptor({self.name}: {what}, {self.total_devices} devices, "
+            f"{self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
+        )
+
+    def _repr_html_(self) -> str:
+        from ttkit.visualize import descriptor_html
+
+        return descriptor_html(self)

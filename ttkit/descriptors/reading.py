@@ -1,0 +1,264 @@
+"""Descriptor files: read them, check them, write them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from ttkit.descriptors import rules, textproto
+from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
+from ttkit.errors import Finding, fail
+
+LONGEST = 1 << 18  # bytes of a file; the largest one of the wheel has 12,000
+OURS = Path(__file__).parent / "files"
+# Which file ttml's enable_fabric takes for a number of devices; for other numbers it takes none.
+CHOSEN = {"newest": {8: "t3000", 32: "galaxy"}, "older": {8: "t3000_1x8", 32: "galaxy_1x32"}}
+
+
+class Loaded(NamedTuple):
+    """A file that was read: the descriptor, unless there are errors among the findings."""
+
+    descriptor: MeshGraphDescriptor | None
+    findings: tuple[Finding, ...]
+    report: bool = False  # the real library prints these errors as a report
+
+
+def read_text(path: str | os.PathLike[str], asked: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        TTKitError: there is no such file, or it cannot be a descriptor.
+    """
+    file, cure = Path(path), "the path of a .textproto file"
+    if not os.path.exists(file):
+        unset = "; TT_METAL_HOME is not set, for a path that starts with it"
+        existing = (
+            f"an existing file; the working directory is {Path.cwd()}"
+            f"{'' if os.environ.get('TT_METAL_HOME') else unset}; "
+            "for 8 or 32 devices ttkit.cluster.descriptor_path(n) is one"
+        )
+        fail(asked, f"Custom mesh graph descriptor file not found: {path}", existing)
+    if not file.is_file():
+        fail(asked, "that is not a file", cure)
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(LONGEST + 1)
+    except OSError as error:
+        fail(asked, f"it cannot be read: {error.strerror}", "its permissions")
+    if len(content) > LONGEST:
+        fail(asked, f"it has more than {LONGEST} bytes: that is no descriptor", cure)
+    # protobuf's own reader accepts a byte-order mark too
+    return content.decode("utf-8-sig", "replace")
+
+
+def load_text(text: str, path: str) -> Loaded:
+    """Read and check the text of a file; the path's ending tells whether it is YAML."""
+    if Path(path).suffix.lower() in (".yaml", ".yml"):
+        from ttkit.descriptors.old_yaml import old_descriptor  # imports pydantic
+
+        old, findings = old_descriptor(text, path)
+        if old is None:
+            return Loaded(None, tuple(findings))
+        new = load_text(descriptor_text(old), f"{Path(path).stem}.textproto")
+        # lines of the text that was made mean nothing in this file
+        findings += [replace(finding, path=path, line=0) for finding in new.findings]
+        return new._replace(findings=tuple(findings))
+    findings = []
+
+    def note(severity: str, line: int, message: str, cure: str) -> None:
+        findings.append(Finding(severity, path, line, message, cure))
+
+    marks = textproto.marks_of(text)
+    try:
+        message = textproto.parse(text)
+    except textproto.Unreadable as error:
+        line, what, cure = error.args
+        note("error", line, f"Failed to parse MeshGraphDescriptor textproto: {what}", cure)
+        return Loaded(None, tuple(findings))
+    for line, name, near in marks.unknown:
+        what = f"unknown field '{name[:60]}': the real library skips it without a message"
+        note("warning", line, what, f"write {near}, or remove it" if near else "remove it")
+    report, broken = rules.check(message)
+    for _, what, where, cure in broken:
+        note("error", marks.line(where), what, cure)
+    if broken:
+        return Loaded(None, tuple(findings), report)
+    name = Path(path).stem.removesuffix("_mesh_graph_descriptor").removesuffix("_graph_descriptor")
+    descriptor = _from_message(message, name)
+    joined = {mesh for connection in descriptor.connections for mesh in connection.meshes}
+    for doubtful, what, where, cure in rules.doubts(message, joined):
+        if doubtful:
+            note("warning", marks.line(where), what, cure)
+    return Loaded(descriptor, tuple(findings))
+
+
+def read_descriptor(path: str | os.PathLike[str]) -> MeshGraphDescriptor:
+    """Return the descriptor in a file: MGD 2.0 (.textproto), or MGD 1.0 (.yaml), converted.
+
+    Raises:
+        TTKitError: no such file, not readable, or refused by the real library: its messages, each
+            with file, line and cure.
+
+    Example:
+        >>> read_descriptor(descriptor_path(32))
+        MeshGraphDescriptor(galaxy: 8x4, 32 devices, 1 host)
+    """
+    asked = f"read_descriptor({os.fspath(path)!r})"
+    loaded = load_text(read_text(path, asked), os.fspath(path))
+    return loaded.descriptor or refuse(asked, loaded)
+
+
+def refuse(asked: str, loaded: Loaded) -> NoReturn:
+    """Fail with the errors of a file: the real library's messages, then place and cure of each."""
+    errors = [finding for finding in loaded.findings if finding.severity == "error"]
+    if loaded.report:
+        rule = rules.REPORT + "".join(f"\n  - {finding.message}" for finding in errors)
+    else:
+        rule = "; ".join(finding.message for finding in errors)
+    cures = [f"{finding.place}: {finding.cure or finding.message}" for finding in errors]
+    fail(asked, rule, "\n       ".join(cures))
+
+
+def check_descriptor(path: str | os.PathLike[str]) -> list[Finding]:
+    """Return what is wrong or doubtful in a descriptor file, in the order of its lines.
+
+    Errors are what the real library refuses. Warnings are what it accepts and a reader should know:
+    unknown fields, graphs without links.
+
+    Raises:
+        TTKitError: no such file, or it cannot be read.
+
+    Example:
+        >>> check_descriptor(descriptor_path(8))
+        []
+    """
+    asked = f"check_descriptor({os.fspath(path)!r})"
+    loaded = load_text(read_text(path, asked), os.fspath(path))
+    return sorted(loaded.findings, key=lambda finding: finding.line)
+
+
+def descriptor_path(num_devices: int, generation: str = "newest") -> Path | None:
+    """Return the file that is chosen for a number of devices where TT_MESH_GRAPH_DESC_PATH is not
+    set; None for other numbers than 8 and 32.
+
+    Args:
+        num_devices: of the whole machine.
+        generation: "newest" (grids: 2x4, 8x4) or "older" (lines: 1x8, 1x32), as ttml's
+            `enable_fabric` of that time.
+
+    Raises:
+        TTKitError: no such generation.
+
+    Example:
+        >>> descriptor_path(8, "older").name, descriptor_path(16)
+        ('t3000_1x8.textproto', None)
+    """
+    if generation not in CHOSEN:
+        asked = f"descriptor_path({num_devices!r}, {generation!r})"
+        fail(asked, "no such generation", f"one of {', '.join(CHOSEN)}")
+    name = CHOSEN[generation].get(num_devices)
+    return OURS / f"{name}.textproto" if name else None
+
+
+# ---------------------------------------------------------------- from a message
+def _from_message(message: Any, name: str) -> MeshGraphDescriptor:
+    """Return the descriptor of a message that passed the rules."""
+    templates = {template.name: template for template in message.mesh_descriptors}
+    nodes = [node.mesh for _, node in rules.instances(message)]
+    meshes = [_instance(node.mesh_id, templates[node.mesh_descriptor]) for node in nodes]
+    connections = [] if message.top_level_instance.HasField("mesh") else _connections(message)
+    pinnings = map(textproto.text_of, message.pinnings)
+    return MeshGraphDescriptor(tuple(meshes), tuple(connections), tuple(pinnings), name)
+
+
+def _instance(mesh_id: int, template: Any) -> MeshInstance:
+    topology, channels = template.device_topology, template.channels
+    types = ["RING" if kind == 2 else "LINE" for kind in topology.dim_types] + ["LINE", "LINE"]
+    return MeshInstance(
+        mesh_id,
+        template.name,
+        rules.ARCHITECTURES[template.arch],
+        tuple(topology.dims),
+        (types[0], types[1]),
+        tuple(template.host_topology.dims),
+        channels.count,
+        _policy(channels),
+        channels.policy != 0,
+    )
+
+
+def _policy(channels: Any) -> str:
+    return "RELAXED" if channels.policy == 2 else "STRICT"
+
+
+def _connections(message: Any) -> Iterator[Connection]:
+    """The connections of the one graph, those of its topology first."""
+    graph = message.graph_descriptors[0]
+    ids = [node.mesh.mesh_id for node in graph.instances]
+    topology = graph.graph_topology
+    pairs: list[tuple[int, int]] = []
+    if topology.layout_type == rules.ALL_TO_ALL:
+        pairs = list(itertools.combinations(ids, 2))
+    elif graph.HasField("graph_topology"):  # two meshes have one pair, not two
+        pairs = list(zip(ids, ids[1:] + ids[:1]))[: len(ids) if len(ids) > 2 else len(ids) - 1]
+    for pair in pairs:
+        channels, z = topology.channels, topology.assign_z_direction
+        yield Connection(pair, channels.count, _policy(channels), assign_z_direction=z)
+    for connection in graph.connections:
+        a, b = (node.mesh for node in connection.nodes)
+        chips = [end.device_id if end.HasField("device_id") else None for end in (a, b)]
+        channels, z = connection.channels, connection.assign_z_direction
+        ends, devices = (a.mesh_id, b.mesh_id), (chips[0], chips[1])
+        yield Connection(ends, channels.count, _policy(channels), devices, z)
+
+
+# ---------------------------------------------------------------- to text
+def descriptor_text(descriptor: MeshGraphDescriptor) -> str:
+    """Return a descriptor as the text of MGD 2.0; reading it gives an equal descriptor.
+
+    Example:
+        >>> print(descriptor_text(read_descriptor(descriptor_path(8))).splitlines()[-1])
+        top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }
+    """
+    names = {mesh.mesh_id: json.dumps(mesh.name) for mesh in descriptor.meshes}
+
+    def node(mesh_id: int, device: int | None = None) -> str:
+        chip = "" if device is None else f" device_id: {device}"
+        # an id without a mesh is for the rules to refuse
+        name = names.get(mesh_id, '""')
+        return f"mesh {{ mesh_descriptor: {name} mesh_id: {mesh_id}{chip} }}"
+
+    parts = list(dict.fromkeys(map(_mesh_text, descriptor.meshes)))
+    if len(descriptor.meshes) == 1 and not descriptor.connections:
+        top = node(descriptor.meshes[0].mesh_id)
+    else:
+        lines = ["graph_descriptors {", '  name: "G0"', '  type: "FABRIC"']
+        lines += [f"  instances {{ {node(mesh.mesh_id)} }}" for mesh in descriptor.meshes]
+        for connection in descriptor.connections:
+            ends = map(node, connection.meshes, connection.devices)
+            lines += ["  connections {", *(f"    nodes {{ {end} }}" for end in ends)]
+            channels = f"count: {connection.channels} policy: {connection.policy}"
+            lines += [f"    channels {{ {channels} }}"]
+            lines += ["    assign_z_direction: true"] * connection.assign_z_direction + ["  }"]
+        parts.append("\n".join([*lines, "}\n"]))
+        top = 'graph { graph_descriptor: "G0" graph_id: 0 }'
+    parts += [f"pinnings {{ {text} }}\n" for text in descriptor.pinnings]
+    return "\n".join([*parts, f"top_level_instance {{ {top} }}\n"])
+
+
+def _mesh_text(mesh: MeshInstance) -> str:
+    rows, columns = mesh.device_dims
+    types, hosts = ", ".join(mesh.dim_types), ", ".join(map(str, mesh.host_dims))
+    return f"""mesh_descriptors {{
+  name: {json.dumps(mesh.name)}
+  arch: {mesh.arch}
+  device_topology {{ dims: [ {rows}, {columns} ] dim_types: [ {types} ] }}
+  host_topology {{ dims: [ {hosts} ] }}
+  channels {{ count: {mesh.channels}{f" policy: {mesh.policy}" if mesh.policy_given else ""} }}
+}}
+"""

@@ -1,0 +1,161 @@
+"""Protobuf's text format read into messages, with the line of every field.
+
+The only module that imports protobuf. The messages (MGD 2.0) are a FileDescriptorProto in
+`mgd_schema.json`, which needs no protoc; names and numbers are those of the descriptor inside
+libtt_metal.so of ttnn 0.81.1. The package has another name, because the real library may register
+its own in the same process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from ttkit.errors import nearest
+
+SCHEMA = Path(__file__).with_name("mgd_schema.json")
+PACKAGE = "ttkit.mgd."
+DEEPEST = 50  # no descriptor nests deeper than ten
+_TOKEN = re.compile(
+    r"(?P<skip>[^\S\n]+|\#[^\n]*)|(?P<line>\n)"
+    r"""|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[\w.+-]+)|(?P<mark>.)"""
+)
+
+
+@cache
+def _pool() -> Any:
+    """The pool that holds the schema."""
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(descriptor_pb2.FileDescriptorProto(**json.loads(SCHEMA.read_text())))
+    return pool
+
+
+@cache
+def descriptor_class() -> Any:
+    """Return the message class of a whole descriptor.
+
+    Example:
+        >>> descriptor_class()(mesh_descriptors=[{"name": "M0"}]).mesh_descriptors[0].name
+        'M0'
+    """
+    kind = _pool().FindMessageTypeByName(f"{PACKAGE}MeshGraphDescriptor")
+    return message_factory.GetMessageClass(kind)
+
+
+@dataclass
+class Marks:
+    """The line of each field by its path, and the fields that the schema does not have.
+
+    A path is field names, with the number of the message after a repeated one:
+    "mesh_descriptors 0 channels count".
+    """
+
+    lines: dict[str, int] = field(default_factory=dict)
+    # line, field, the nearest known field or ""
+    unknown: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def line(self, path: str) -> int:
+        """Return the line of the field at `path`, or of the nearest message around it."""
+        while path and path not in self.lines:
+            path = path.rpartition(" ")[0]
+        return self.lines.get(path, 1)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    line = 1
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        if kind == "line":
+            line += 1
+        elif kind != "skip":
+            yield kind, match[0], line
+
+
+def marks_of(text: str) -> Marks:
+    """Find the line of every field of a text, which need not be valid.
+
+    Example:
+        >>> marks = marks_of('mesh_descriptors {\\n  name: "M0"\\n  chanels { count: 2 }\\n}')
+        >>> marks.line("mesh_descriptors 0 name"), marks.unknown
+        (2, [(3, 'chanels', 'channels')])
+    """
+    marks = Marks()
+    # for each open message: its fields (none where it is unknown), its path, its fields so far
+    stack: list[tuple[Any, str, Counter[str]]] = [
+        (descriptor_class().DESCRIPTOR.fields_by_name, "", Counter())
+    ]
+    name, in_list = "", False  # the field whose value comes next
+    for kind, token, line in _tokens(text):
+        fields, path, seen = stack[-1]
+        if token in ("{", "<"):
+            known = fields.get(name)
+            inside = known.message_type if known else None
+            here = f"{path} {name}".strip()
+            if known and not known.has_presence:  # repeated
+                here = f"{here} {seen[name]}"
+            seen[name] += 1
+            marks.lines.setdefault(here, line)
+            stack.append((inside.fields_by_name if inside else {}, here, Counter()))
+            if len(stack) > DEEPEST:  # the parser refuses it
+                break
+            name, in_list = "", False
+        elif token in ("}", ">"):
+            if len(stack) > 1:
+                stack.pop()
+            name, in_list = "", False
+        elif token == "[":
+            in_list = True
+        elif token == "]":
+            name, in_list = "", False
+        elif kind == "word" and not name:
+            name = token
+            marks.lines.setdefault(f"{path} {name}".strip(), line)
+            if fields and name not in fields:
+                marks.unknown.append((line, name, nearest(name, fields)))
+        elif kind in ("word", "text") and not in_list:
+            name = ""
+    return marks
+
+
+class Unreadable(Exception):
+    """A text that is not in protobuf's text format; its args: line, what is wrong, what to try."""
+
+
+def parse(text: str) -> Any:
+    """Return the message of a text; unknown fields are skipped, as the real library does.
+
+    Raises:
+        Unreadable: it is not in protobuf's text format.
+    """
+    try:
+        return text_format.Parse(text, descriptor_class()(), allow_unknown_field=True)
+    except text_format.ParseError as error:
+        what = str(error).split(" : ", 1)[-1].replace(PACKAGE, "")
+        raise Unreadable(error.GetLine() or 1, what, _cure(what)) from None
+    # for example a text that is not UTF-8 inside a string, or a thousand open braces
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(1, str(error)[:200], "plain text in quotes, closed braces") from None
+
+
+def _cure(what: str) -> str:
+    enum = re.search(r'Enum type "([\w.]+)" has no value (?:named|with number) (\w+)', what)
+    if enum:
+        values = _pool().FindEnumTypeByName(PACKAGE + enum[1]).values_by_name
+        valid = [value for value in values if not value.startswith("INVALID")]
+        return f"write {nearest(enum[2].upper(), valid) or ' or '.join(valid)}"
+    if "multiple times" in what or "already" in what:
+        return "keep one of the two"
+    return "look for a missing quote, colon or brace on this line or the one above"
+
+
+def text_of(message: Any) -> str:
+    """Return a message as text on one line."""
+    return text_format.MessageToString(message, as_one_line=True)  # type: ignore[no-any-return]
