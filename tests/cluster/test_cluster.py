@@ -546,18 +546,6 @@ def test_a_program_that_is_no_mpirun(two):
     assert set(family()) == before
 
 
-def test_a_taken_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with (
-            takes(10),
-            pytest.raises(TTKitError, match=rf"port {port} cannot be used: Address already in use"),
-        ):
-            ttkit.Cluster(2, ports=[port]).start()
-
-
 def write_config(folder, **environment):
     (folder / "rank_bindings.yaml").write_text(
         "rank_bindings:\n  - {rank: 0, mesh_id: 0, mesh_host_rank: 0}\n  - {rank: 1, mesh_id: 0, "

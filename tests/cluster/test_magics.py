@@ -126,10 +126,10 @@ def test_output_is_in_rank_order_and_the_same_every_time(notebook):
         assert notebook.run(PRINTS) == first
 
 
-def test_some_ranks_or_one_line(notebook):
-    assert notebook.run("%%px --targets 1\nprint('only', rank)")[0] == "[rank 1] only 1\n"
+def test_one_line(notebook):
     assert notebook.run("%px rank + 1")[0] == "[rank 0] 1\n[rank 1] 2\n"
-    assert "the ranks are 0 to 1" in notebook.run("%%px --targets 7\nprint()")[3]
+    assert notebook.run("%%px --local\nprint('here')")[0].count("here") == 3
+    assert "the only option is --local" in notebook.run("%%px --loca\nprint()")[3]
 
 
 def test_a_failing_cell_names_rank_and_line(notebook):

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from ttkit.cluster.launch.output import Output, why_ended
-from ttkit.cluster.supervisor import Ended
+from ttkit.cluster.processes import Ended
 
 
 def test_no_ssh():

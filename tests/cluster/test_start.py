@@ -12,10 +12,10 @@ from collections import namedtuple
 import pytest
 
 import ttkit
-from ttkit.cluster import supervisor
+from ttkit.cluster import processes as room
 from ttkit.cluster.engines import start
 from ttkit.cluster.engines.start import equal_cards, ranks_of
-from ttkit.cluster.supervisor import Supervised
+from ttkit.cluster.processes import Supervised
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def test_no_room(free, said, tmp_path, monkeypatch):
     for name in free:
         (tmp_path / name).mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr(room, "SHARED_MEMORY", tmp_path / "shm")
     near = lambda path: "shm" if "shm" in pathlib.Path(path).parts else "tmp"  # noqa: E731
     processes = Supervised("cluster")
     try:

@@ -12,7 +12,7 @@ from ttkit.cluster.engines.cluster import NOISE
 from ttkit.cluster.engines.engine import Report, report_file
 from ttkit.cluster.engines.status import Live, Reports, Row, Status
 from ttkit.cluster.launch.output import why_ended
-from ttkit.cluster.supervisor import Ended
+from ttkit.cluster.processes import Ended
 
 
 def rows(state="idle", last_error=""):

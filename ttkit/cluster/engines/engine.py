@@ -138,9 +138,10 @@ def _own_folder(rank: str) -> Path:
 
 
 def rank_and_pid() -> tuple[int, int]:
-    """Return this engine's rank, as MPI has it, and its process id."""
+    """Return this engine's rank, as MPI has it, and its process id; print a line."""
     from mpi4py import MPI
 
+    print()
     return MPI.COMM_WORLD.rank, os.getpid()
 
 
@@ -175,10 +176,14 @@ def main() -> None:
     # signal.
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
     output = os.dup(1)  # the kernel will take 1 for what cells print
-    write = {
-        True: lambda text: write_whole(report_file(folder, int(rank)), text, "report"),
-        False: lambda text: os.write(output, f"{MARK}{text}\n".encode()),
-    }[folder == Path(os.environ[FOLDER])]
+    elsewhere = folder != Path(os.environ[FOLDER])
+
+    def write(text: str) -> None:
+        if elsewhere:
+            os.write(output, f"{MARK}{text}\n".encode())
+        else:
+            write_whole(report_file(folder, int(rank)), text, "report")
+
     threading.Thread(target=keep_reporting, args=(write,), name="report", daemon=True).start()
     _initialize_mpi()
     from ipyparallel.engine import app

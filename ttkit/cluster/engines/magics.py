@@ -9,13 +9,15 @@ from ipykernel.compiler import get_file_name
 from IPython.core.display_functions import publish_display_data
 from IPython.core.getipython import get_ipython
 from IPython.core.magic import no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ttkit.cluster.engines import results
 from ttkit.errors import TTKitError, fail
 
 if TYPE_CHECKING:
     from ttkit.cluster.engines.cluster import Cluster
+
+
+LOCAL = "--local"
 
 
 class CellError(TTKitError):
@@ -44,27 +46,15 @@ def activate(cluster: Cluster) -> None:
             print(f"{other.name}, started before, is stopped: this one takes its place")
     _started[:] = [each for each in running if each.state != "stopped"] + [cluster]
 
-    @magic_arguments()
-    @argument(
-        "-t",
-        "--targets",
-        default="",
-        help="the ranks to run on, for example 0,2; all of them if not given",
-    )
-    @argument("--local", action="store_true", help="run it in the notebook too, before the ranks")
     def px(line: str, cell: str | None = None) -> None:
-        """Run a cell on every rank."""
-        arguments = parse_argstring(px, line)
-        if arguments.local:
+        """Run a line or a cell on every rank; with --local in the notebook too, before them."""
+        if cell is not None and line.split() not in ([], [LOCAL]):
+            fail(f"%%px {line}", f"the only option is {LOCAL}", f"%%px, or %%px {LOCAL}")
+        if cell is not None and line:
             shell.run_cell(cell)
-        run_cell(_current(), cell or "", arguments.targets)
+        run_cell(_current(), line if cell is None else cell)
 
-    def one_line(line: str) -> None:
-        """Run a line on every rank."""
-        run_cell(_current(), line)
-
-    for each, kind in ((px, "cell"), (one_line, "line")):
-        shell.register_magic_function(no_var_expand(each), kind, "px")
+    shell.register_magic_function(no_var_expand(px), "line_cell", "px")
 
 
 def _current() -> Cluster:
@@ -72,28 +62,16 @@ def _current() -> Cluster:
     return (running or _started)[-1]
 
 
-def _targets(cluster: Cluster, text: str) -> list[int]:
-    try:
-        numbers = text.split(",") if text.strip() else range(cluster.n)
-        ranks = sorted({int(number) for number in numbers})
-    except ValueError:
-        ranks = [-1]
-    if not all(0 <= rank < cluster.n for rank in ranks):
-        fail(f"%%px --targets {text}", f"the ranks are 0 to {cluster.n - 1}", "%%px --targets 0,1")
-    return ranks
-
-
-def run_cell(cluster: Cluster, cell: str, targets: str = "") -> None:
-    """Run a cell on ranks ("0,2", or all of them) and show their output, rank by rank.
+def run_cell(cluster: Cluster, cell: str) -> None:
+    """Run a cell on all ranks and show their output, rank by rank.
 
     Raises:
         CellError: a rank raised, or the cluster failed; what was printed until then is shown.
     """
     cluster.check("%%px")
-    ranks = _targets(cluster, targets)
     cluster.note_source(get_file_name(cell), cell)
     answers = results.ask(
-        cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False), ranks
+        cluster, "%%px", lambda view: view.execute(cell, silent=False, block=False)
     )
     try:
         results.results(cluster, answers, "%%px")

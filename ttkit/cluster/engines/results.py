@@ -117,23 +117,18 @@ def connect(cluster: Cluster, until: float) -> list[int]:
     connected, and the cell that did it would wait forever. So it is sent until it is answered.
     """
     pids: dict[int, int] = {}
-    printed: set[int] = set()
-    while len(printed) < cluster.n:
-        rest = [rank for rank in range(cluster.n) if rank not in printed]
-        unknown = [rank for rank in rest if rank not in pids]
-        answers = ask(cluster, "start", lambda view: view.apply_async(rank_and_pid), unknown)
-        outputs = ask(
-            cluster, "start", lambda view: view.execute("print()", silent=False, block=False), rest
-        )
+    while len(pids) < cluster.n:
+        rest = [rank for rank in range(cluster.n) if rank not in pids]
+        answers = ask(cluster, "start", lambda view: view.apply_async(rank_and_pid), rest)
         again = time.monotonic() + 1.0
-        while time.monotonic() < again and len(printed) < cluster.n:
+        while time.monotonic() < again and len(pids) < cluster.n:
             cluster.still_starting(until)
-            for rank, answer in answers.items():
-                if answer.wait(0.01):
+            for rank in rest:
+                answer = answers[rank]
+                if rank not in pids and answer.wait(0.01) and answer.wait_for_output(0.01):
                     number, pids[rank] = answer.get()
                     if number != rank:
                         fail("start", f"engine {rank} is MPI rank {number}", "cluster.restart()")
-            printed |= {r for r in rest if r in pids and outputs[r].wait_for_output(0.01)}
     return [pids[rank] for rank in range(cluster.n)]
 
 

@@ -30,7 +30,7 @@ from ttkit.cluster.launch.command import (
     mpirun_environment,
     with_plain_path,
 )
-from ttkit.cluster.supervisor import Supervised, python_command
+from ttkit.cluster.processes import Supervised, python_command
 from ttkit.dialect import is_strict
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware import SYSTEMS, current_system
@@ -205,22 +205,6 @@ def check_host(asked: str, ranks: int) -> None:
         fail(asked, rule, f"`ulimit -n {max(1024, needed)}` in the shell, then start Python again")
 
 
-def check_ports(asked: str, address: str, ports: Sequence[int]) -> None:
-    """Check that the ports are free: the controller's own message is a traceback in its log.
-
-    Raises:
-        TTKitError: one is taken.
-    """
-    for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                cure = "other ports, or leave them out: free ones are found"
-                fail(asked, f"port {port} cannot be used: {error.strerror}", cure)
-
-
 def check_space(asked: str, folder: Path, shared: Path | None) -> None:
     """Check that a cluster's folder, and the one for memory that its ranks share, have space.
 
@@ -247,20 +231,17 @@ def commands(
     place: Sequence[str],
     mpirun: str,
     address: str,
-    ports: Sequence[int],
 ) -> dict[str, list[str]]:
     """Return the commands of the controller and of mpirun.
 
     Args:
         place: mpirun's words for hosts; none where all ranks are here.
-        address, ports: of the controller; any free ports if none are given.
+        address: of the controller.
     """
     controller = python_command("engines.engine:controller")
     controller += [f"--ip={address}", f"--profile-dir={processes.folder}", *CONTROLLER_OPTIONS]
     if not place:  # the name of this host may have no address
         controller.append(f"--IPController.location={address}")
-    if ports:
-        controller.append("--IPController.ports=" + ",".join(map(str, ports)))
     engine = [*_for_ttnn(), *python_command("engines.engine:main")]
     if place:  # mpirun's environment does not go to other hosts by itself
         carried = [f"{name}={environment[name]}" for name in CARRIED if name in environment]

@@ -6,8 +6,6 @@ import contextlib
 import html
 import os
 import re
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -246,47 +244,35 @@ class Live:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Show the state of a wait of more than two seconds, until it ends.
+    """Show the state of a wait of more than two seconds on a notebook's page, until it ends.
 
     What is yielded takes the state in words. TTKIT_PROGRESS=0 turns it off.
     """
+    from IPython.display import display
+
     begin = shown = time.monotonic()
-    line: Any = None
-    notebook = in_notebook()
-    if not shows_waits():
-        yield lambda state: None
-        return
-
-    def put(text: str) -> None:
-        nonlocal line
-        if not notebook:
-            cut = text[: shutil.get_terminal_size().columns - 1]  # one line can be taken away
-            print(f"\r\x1b[K{cut}", end="", file=sys.stderr, flush=True)
-            line = True
-        elif line is None:
-            from IPython.display import display
-
-            line = display({"text/plain": text}, raw=True, display_id=True)
-        else:
-            line.update({"text/plain": text}, raw=True)
+    handle: Any = None
 
     def show(state: str) -> None:
-        nonlocal shown
+        nonlocal shown, handle
         now = time.monotonic()
-        if now - begin >= SHOW_AFTER_S and now - shown >= 0.5:
-            shown = now
-            put(f"{what}: {state}, {now - begin:.0f} s")
+        if shows_waits() and now - begin >= SHOW_AFTER_S and now - shown >= 0.5:
+            shown, text = now, {"text/plain": f"{what}: {state}, {now - begin:.0f} s"}
+            if handle is None:
+                handle = display(text, raw=True, display_id=True)
+            else:
+                handle.update(text, raw=True)
 
     try:
         yield show
     finally:
-        if line is not None:
-            put("")
+        if handle is not None:
+            handle.update({"text/plain": ""}, raw=True)
 
 
 def shows_waits() -> bool:
-    """Whether a long wait is shown: on a notebook's page or a terminal."""
-    return shows_progress() and (in_notebook() or sys.stderr.isatty())
+    """Whether a long wait is shown: on a notebook's page."""
+    return shows_progress() and in_notebook()
 
 
 def shows_progress() -> bool:

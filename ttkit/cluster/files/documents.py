@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ MAX_BYTES = 1 << 18
 MAX_NODES = 50_000  # of YAML, with every alias counted as often as it is used
 MAX_DEPTH = 50  # of YAML; a file of these kinds has four levels
 
+DEPTH = 4  # of keys and items whose places are noted
 BINDINGS = "rank_bindings.yaml"
 HOSTS = ("hosts.txt", "hosts.json")
 RANKFILES = ("rankfile.txt", "rankfile")
@@ -37,9 +38,9 @@ class Document:
 
     path: Path
     value: Any
-    lines: Mapping[Where, tuple[int, int]]  # and columns, from 1
-    plain: Mapping[Where, str]
-    twice: tuple[tuple[int, str], ...]
+    lines: dict[Where, tuple[int, int]]  # and columns, from 1
+    plain: dict[Where, str]
+    twice: list[tuple[int, str]]
 
     def at(self, *where: str | int) -> int:
         return self.place(*where)[0]
@@ -80,12 +81,8 @@ class _Loader(yaml.SafeLoader):
         self.depth += 1
         self.nodes += 1
         if self.depth > MAX_DEPTH or self.nodes > MAX_NODES:
-            fail(
-                f"line {self.get_mark().line + 1}",
-                f"it is nested deeper than {MAX_DEPTH} levels or has more than {MAX_NODES:,} "
-                "values",
-                "is it the right file?",
-            )
+            rule = f"it is nested deeper than {MAX_DEPTH} levels or has more than {MAX_NODES:,} "
+            fail(f"line {self.get_mark().line + 1}", rule + "values", "is it the right file?")
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -116,32 +113,22 @@ def read_yaml(path: str | os.PathLike[str], what: str) -> Document:
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
-            return Document(Path(path), None, {}, {}, ())
+            return Document(Path(path), None, {}, {}, [])
         unfolded_size(node, {})
-        twice = tuple(repeated_keys(node))
-        value = loader.construct_document(node)
-        lines: dict[Where, tuple[int, int]] = {}
-        plain: dict[Where, str] = {}
-        _note_places(node, (), lines, plain)
-        return Document(Path(path), value, lines, plain, twice)
+        document = Document(Path(path), None, {}, {}, [])
+        _note(document, node, ())  # before the loader merges `<<` keys in
+        return replace(document, value=loader.construct_document(node))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        fail(
-            f"read {what} {place}",
-            f"malformed YAML: {error.problem or error.context}",
-            "look at that line and the one above it: indentation, colons, quotes",
-        )
+        cure = "look at that line and the one above it: indentation, colons, quotes"
+        fail(f"read {what} {place}", f"malformed YAML: {error.problem or error.context}", cure)
     # SafeLoader lets ValueError, IndexError and others through, for dates and numbers that are none
     except Exception as error:
+        rule, cure = f"malformed YAML: {error}", "put quotes around values that are text"
         if getattr(error, "ours", False):
             rule, _, cure = str(error).partition("\n  try: ")
-            fail(f"read {what} {path}", rule, cure)
-        fail(
-            f"read {what} {path}",
-            f"malformed YAML: {error}",
-            "put quotes around values that are text",
-        )
+        fail(f"read {what} {path}", rule, cure)
     finally:
         if loader:
             loader.dispose()
@@ -155,11 +142,8 @@ def unfolded_size(node: yaml.Node, known: dict[int, int]) -> int:
         for child in _children(node):
             size += unfolded_size(child, known)
             if size >= MAX_NODES:
-                fail(
-                    f"line {node.start_mark.line + 1}",
-                    f"aliases unfold to {MAX_NODES:,} values or more",
-                    "write the values out",
-                )
+                rule = f"aliases unfold to {MAX_NODES:,} values or more"
+                fail(f"line {node.start_mark.line + 1}", rule, "write the values out")
         known[id(node)] = size
     return known[id(node)]
 
@@ -170,40 +154,27 @@ def _children(node: yaml.Node) -> Iterable[yaml.Node]:
     return node.value if isinstance(node, yaml.SequenceNode) else ()
 
 
-def repeated_keys(node: yaml.Node, depth: int = 0) -> Iterable[tuple[int, str]]:
-    """Yield (line, key) of each key that its mapping has twice, before `<<` keys are merged."""
-    seen = set()
-    if isinstance(node, yaml.MappingNode):
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                    yield key.start_mark.line + 1, key.value
-                seen.add(key.value)
-    if depth < 4:
-        for child in _children(node):
-            yield from repeated_keys(child, depth + 1)
+def _note(document: Document, node: yaml.Node, where: Where) -> None:
+    """Note the places of a node and of what is in it, its plain values and repeated keys."""
 
+    def place(node: yaml.Node) -> tuple[int, int]:
+        return node.start_mark.line + 1, node.start_mark.column + 1
 
-def _start(node: yaml.Node) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
-
-
-def _note_places(
-    node: yaml.Node, where: Where, lines: dict[Where, tuple[int, int]], plain: dict[Where, str]
-) -> None:
-    lines.setdefault(where, _start(node))
+    document.lines.setdefault(where, place(node))
     if isinstance(node, yaml.ScalarNode) and node.style is None:
-        plain[where] = node.value
-    if len(where) == 4:
+        document.plain[where] = node.value
+    if len(where) == DEPTH:
         return
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
-            there = (*where, key.value if isinstance(key, yaml.ScalarNode) else "?")
-            lines[there] = _start(key)
-            _note_places(child, there, lines, plain)
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            if (*where, name) in document.lines and name not in ("?", "<<"):
+                document.twice.append((place(key)[0], name))
+            document.lines[(*where, name)] = place(key)
+            _note(document, child, (*where, name))
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
-            _note_places(child, (*where, index), lines, plain)
+            _note(document, child, (*where, index))
 
 
 def read_json(path: str | os.PathLike[str], what: str) -> Any:
@@ -216,17 +187,11 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        fail(
-            f"read {what} {path}:{error.lineno}",
-            f"malformed JSON: {error.msg}",
-            "look at that line and the one above it: commas, quotes, brackets",
-        )
+        cure = "look at that line and the one above it: commas, quotes, brackets"
+        fail(f"read {what} {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
     except (ValueError, RecursionError) as error:
-        fail(
-            f"read {what} {path}",
-            f"malformed JSON: {error}",
-            "a file of this kind has three levels and small numbers",
-        )
+        cure = "a file of this kind has three levels and small numbers"
+        fail(f"read {what} {path}", f"malformed JSON: {error}", cure)
 
 
 def did_you_mean(

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ttkit.cluster.files.documents import BINDINGS, find_config, read_yaml
 from ttkit.cluster.files.hosts import Host, read_hosts, read_rankfile, slots_of
@@ -20,9 +20,6 @@ from ttkit.cluster.files.lint_bindings import (
 from ttkit.errors import TTKitError
 from ttkit.hardware.findings import Finding
 from ttkit.words import counted
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 T = TypeVar("T")
 TWICE = "is twice in one mapping; only the last counts"
@@ -124,26 +121,28 @@ def findings_table(findings: Sequence[Finding]) -> str:
     """Return the findings as a table, errors first, as wide as the terminal."""
     if not findings:
         return "no findings"
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("where", "severity", "finding", "what to do", show_lines=True)
+    rows = []
     for finding in sorted(findings, key=lambda f: (f.severity != "error", f.path, f.line)):
         where = f"{min(finding.path, os.path.relpath(finding.path), key=len)}:{finding.line}"
-        cells = (where, finding.severity, finding.message, finding.cure)
-        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+        rows.append((where, finding.severity, finding.message, finding.cure))
+    table = text_table(("where", "severity", "finding", "what to do"), rows, show_lines=True)
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = counted(len(findings) - errors, "warning")
-    return f"{as_text(table)}{counted(errors, 'error')}, {warnings}"
+    return f"{table}{counted(errors, 'error')}, {warnings}"
 
 
-def as_text(table: Table) -> str:
-    """Return a table of rich as plain text, as wide as the terminal.
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]], show_lines: bool = False) -> str:
+    """Return a table as plain text, as wide as the terminal.
 
     In Jupyter too, where rich would show it itself, and in colours.
     """
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
+    table = Table(*head, show_lines=show_lines)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
     page = io.StringIO()
     width = max(100, min(160, int(os.environ.get("COLUMNS") or 120)))
     Console(file=page, force_jupyter=False, force_terminal=False, width=width).print(table)

@@ -1,7 +1,6 @@
 """`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
 
-All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) that is sent over
-ssh; every question has a time limit. What differs from this host is a line with its cure.
+All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ttkit.cluster.files.bindings import Bindings
-from ttkit.cluster.files.lint import as_text
+from ttkit.cluster.files.lint import text_table
 from ttkit.cluster.launch import probe, ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.sync import EXCLUDED
@@ -45,7 +44,6 @@ class Line:
     """One thing that was checked.
 
     Args:
-        hosts: those that the finding is about.
         state: "ok", "warn" (it runs, but perhaps not as intended) or "red" (it will not run).
     """
 
@@ -57,18 +55,18 @@ class Line:
 
 
 @dataclass
-class Heard:
+class Examined:
     """What was learned of one host.
 
     Args:
         here: whether it is this one.
-        said: ssh's output where there is no answer.
+        output: of ssh, where there is no answer.
         lost: hosts that it cannot reach.
     """
 
     here: bool
     answer: Answer = field(default_factory=dict)
-    said: str = ""
+    output: str = ""
     lost: Sequence[str] = ()
 
 
@@ -97,8 +95,7 @@ def examine(
         bindings: the ranks, whose meshes are compared with the devices.
         placed: the host of each rank.
         findings: the linter's.
-        open_devices: let ttnn open the devices and count the chips: it takes up to half a minute,
-            and no other program may use them.
+        open_devices: let ttnn count the chips: half a minute, and no other program may use them.
 
     Example:
         >>> [line.check for line in examine() if line.state == "red"]
@@ -107,28 +104,43 @@ def examine(
     this = socket.gethostname()
     names = list(dict.fromkeys(hosts)) or [this]
     here = ssh.here(names) if hosts else {this: True}
-    question = {
-        "folder": os.getcwd(),
-        "mpirun": find_mpirun(),
-        "excluded": EXCLUDED,
-        "open": open_devices,
-    }
     # "": started on a host that takes no part
     reference = next((name for name in names if here[name]), "")
-    asked = names if reference else ["", *names]
-    probes = {name: Probe(name, here.get(name, True), question) for name in asked}
-    list(ssh.for_all(lambda name: probes[name].ask(), probes))
-    own = probes[reference].heard
+    examined = {name: Examined(here.get(name, True)) for name in dict.fromkeys([reference, *names])}
+    source, limit = Path(probe.__file__).read_text(), ANSWER_S + probe.OPEN_S * open_devices
+    programs = {
+        name: ssh.Program("ttkit doctor", name, each.here, source, limit)
+        for name, each in examined.items()
+    }
+    question = json.dumps([os.getcwd(), find_mpirun(), EXCLUDED, open_devices])
+
+    def ask(name: str) -> None:
+        """Ask what the host has."""
+        line = programs[name].exchange(question + "\n")
+        if line.startswith("{"):
+            examined[name].answer = json.loads(line)
+        else:
+            examined[name].output = programs[name].end()
+
+    def reach(name: str) -> None:
+        """Ask which of the other hosts it does not reach."""
+        others = [place for place in places if place[0] != name]
+        line = programs[name].exchange(json.dumps(others) + "\n")
+        lost = json.loads(line) if line.startswith("[") else [host for host, _, _ in others]
+        examined[name].lost = lost
+
+    list(ssh.for_all(ask, programs))
+    own = examined[reference]
     if not own.answer:
-        rule = f"the probe does not run on this host: {own.said.strip()[-300:]}"
+        rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
         fail("ttkit doctor", rule, "try again when the machine is less busy")
-    heard = {name: probes[name].heard for name in names}
-    places = addresses(heard)
-    list(ssh.for_all(lambda name: probes[name].reach([p for p in places if p[0] != name]), probes))
-    for each in probes.values():
-        each.program.end()  # it has kept its port open for the others
+    examined = {name: examined[name] for name in names}
+    places = addresses(examined)
+    list(ssh.for_all(reach, [name for name in names if examined[name].answer]))
+    for program in programs.values():
+        program.end()  # it has kept its port open for the others
     needs = needs_of(bindings, [name or names[0] for name in placed]) if bindings else ()
-    found = lines(heard, own.answer, needs, os.getcwd())
+    found = lines(examined, own.answer, needs, os.getcwd())
     for finding in findings:
         state = "red" if finding.severity == "error" else "warn"
         rule = f"{finding.place}: {finding.message}"
@@ -136,43 +148,19 @@ def examine(
     return found
 
 
-class Probe:
-    """The program that examines one host."""
-
-    def __init__(self, host: str, here: bool, question: Mapping[str, Any]):
-        self.heard, self.question = Heard(here), question
-        limit = ANSWER_S + (probe.OPEN_S if question["open"] else 0.0)
-        source = Path(probe.__file__).read_text()
-        self.program = ssh.Program("ttkit doctor", host, here, source, limit)
-
-    def ask(self) -> None:
-        """Ask what the host has."""
-        line = self.program.exchange(json.dumps(self.question) + "\n")
-        if line.startswith("{"):
-            self.heard.answer = json.loads(line)
-        else:
-            self.heard.said = self.program.end()
-
-    def reach(self, others: Sequence[tuple[str, str, int]]) -> None:
-        """Ask which of these hosts, addresses and ports it does not reach."""
-        if self.heard.answer:
-            line = self.program.exchange(json.dumps(others) + "\n")
-            lost = [host for host, _, _ in others]
-            self.heard.lost = json.loads(line) if line.startswith("[") else lost
-
-
-def addresses(heard: Mapping[str, Heard]) -> list[tuple[str, str, int]]:
+def addresses(examined: Mapping[str, Examined]) -> list[tuple[str, str, int]]:
     """Return (host, address, port) of each probe.
 
     The address by which ssh came there; for this host the one from which it came.
     """
-    seen = {host: each.answer.get("seen") for host, each in heard.items() if not each.here}
-    caller = next((way[0] for way in seen.values() if way), None)
+    # of ssh: the caller's address and port, the host's address and port
+    ways = {host: each.answer["seen"] for host, each in examined.items() if each.answer}
+    caller = next((way[0] for host, way in ways.items() if way and not examined[host].here), "")
     places = []
-    for host, each in heard.items():
-        way = caller if each.here else (seen[host] or [None] * 3)[2]
-        if way:
-            places.append((host, way, each.answer["port"]))
+    for host, way in ways.items():
+        place = caller if examined[host].here else "".join(way[2:3])
+        if place:
+            places.append((host, place, examined[host].answer["port"]))
     return places
 
 
@@ -181,11 +169,6 @@ def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
 
     Args:
         placed: the host of each rank.
-
-    Example:
-        >>> from ttkit.cluster import read_bindings
-        >>> needs_of(read_bindings("configs/t3000_2ranks/rank_bindings.yaml"), ["a", "a"])[1]
-        Need(rank=1, host='a', mesh_id=0, chips=4, devices=(2, 3))
     """
     needs = []
     for binding, host in zip(bindings.rank_bindings, placed):
@@ -204,7 +187,7 @@ def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
 
 
 def lines(
-    heard: Mapping[str, Heard], own: Answer, needs: Sequence[Need] = (), folder: str = "."
+    examined: Mapping[str, Examined], own: Answer, needs: Sequence[Need] = (), folder: str = "."
 ) -> list[Line]:
     """Return the checks in their order, each for the hosts in theirs.
 
@@ -212,8 +195,8 @@ def lines(
         own: what this host has, which the others must have too.
         folder: where the ranks start.
     """
-    answers = {host: each.answer for host, each in heard.items() if each.answer}
-    several = any(not each.here for each in heard.values())
+    answers = {host: each.answer for host, each in examined.items() if each.answer}
+    several = any(not each.here for each in examined.values())
     there = [host for host, answer in answers.items() if answer["folder"]]
     found: list[Line] = []
 
@@ -227,8 +210,8 @@ def lines(
 
     if several:
         missing = ("red", f"{folder} is missing", SYNC)
-        check("ssh", heard, lambda host: _reached(host, heard[host]))
-        check("network", answers, lambda host: _network(heard[host], len(answers)))
+        check("ssh", examined, lambda host: _reached(host, examined[host]))
+        check("network", answers, lambda host: _network(examined[host], len(answers)))
         check("folder", answers, lambda host: ("ok", folder, "") if host in there else missing)
     check("Python", answers, lambda host: _python(answers[host]["python"], own["python"]))
     check("ttkit", there, lambda host: _ttkit(answers[host]["ttkit"], own["ttkit"], several))
@@ -243,21 +226,21 @@ def lines(
     return found
 
 
-def _reached(host: str, heard: Heard) -> Verdict:
-    if heard.here or heard.answer:
-        return "ok", "is this host" if heard.here else "lets you in without a password", ""
-    said = heard.said
-    if any(words in said for words in NO_PYTHON):
+def _reached(host: str, found: Examined) -> Verdict:
+    if found.here or found.answer:
+        return "ok", "is this host" if found.here else "lets you in without a password", ""
+    output = found.output
+    if any(words in output for words in NO_PYTHON):
         return "red", "lets you in, but has no Python", "apt install python3 python3-venv, there"
-    if "Traceback" in said or not said.strip():
-        last = (said.strip().splitlines() or ["no answer in time"])[-1]
+    if "Traceback" in output or not output.strip():
+        last = (output.strip().splitlines() or ["no answer in time"])[-1]
         return "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
-    return "red", ssh.complaint(said), ssh.cure(host, said)
+    return "red", ssh.complaint(output), ssh.cure(host, output)
 
 
-def _network(heard: Heard, hosts: int) -> Verdict | None:
-    if heard.lost:
-        rule = f"cannot open a TCP connection to {', '.join(heard.lost)}"
+def _network(found: Examined, hosts: int) -> Verdict | None:
+    if found.lost:
+        rule = f"cannot open a TCP connection to {', '.join(found.lost)}"
         cure = "let every host open every TCP port of the others (firewall), "
         return "red", rule, cure + "or ttkit run --tcp-interface NAME for another network"
     return ("ok", "reaches the others by TCP", "") if hosts > 1 else None
@@ -326,10 +309,7 @@ def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
 
 
 def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict:
-    """Compare the descriptor with the devices.
-
-    On cards all ranks of a host share its chips; each simulated rank has a machine of its own.
-    """
+    """Compare the descriptor with the devices; each simulated rank has a machine of its own."""
     numbers, system = devices["numbers"], current_system()
     there = set(numbers or range(len(system.boards)))
     other = "TTKIT_SYSTEM=galaxy, or another of README's systems"
@@ -359,15 +339,11 @@ def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict:
 
 def doctors_table(found: Sequence[Line], hosts: int) -> str:
     """Return the lines as a table, in their order, as wide as the terminal, and a count."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("check", "host", "state", "finding", show_lines=False)
+    rows = []
     for line in found:
         names = f"all {hosts} hosts" if len(line.hosts) == hosts > 1 else ", ".join(line.hosts)
         text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
-        table.add_row(
-            line.check, Text(names, overflow="fold"), line.state, Text(text, overflow="fold")
-        )
+        rows.append((line.check, names, line.state, text))
     count = Counter(line.state for line in found)
-    return as_text(table) + ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
+    counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
+    return text_table(("check", "host", "state", "finding"), rows) + counts

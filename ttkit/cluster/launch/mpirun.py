@@ -22,7 +22,8 @@ from ttkit.cluster.launch.command import (
     with_plain_path,
 )
 from ttkit.cluster.launch.output import Output
-from ttkit.cluster.supervisor import RELEASE, STOP, Ended, Supervised
+from ttkit.cluster.processes import Ended, Supervised
+from ttkit.cluster.supervisor import RELEASE, STOP
 from ttkit.errors import fail
 
 # for the ranks to save and to end after Ctrl-C: a step of a training takes some seconds

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import IO
 
-from ttkit.cluster.supervisor import Ended
+from ttkit.cluster.processes import Ended
 
 LAST_LINES = 12  # of a rank that failed, repeated at the end
 # what mpirun --tag-output puts before a line
@@ -223,7 +223,7 @@ def why_ended(
     output = Output(ranks, hosts, noise)
     output.pump(io.BytesIO(ended.log.encode()))
     if ended.name == "mpirun":
-        return output.why(ended.code, ended.rank)
+        return output.why(ended.code, ended.rank).partition("\n  try: ")[0]
     return _with_last(how_ended(ended.name, ended.code), output.others)
 
 

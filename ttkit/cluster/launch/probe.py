@@ -1,7 +1,7 @@
-"""What `ttkit doctor` runs on every host, by whatever Python is there and with nothing but its
-standard library: ttkit may not be there yet.
+"""The program that `ttkit doctor` runs on every host, by any Python and its standard library alone:
+ttkit may not be installed there yet.
 
-    doctor -> probe   {"folder", "mpirun", "excluded", "open"}
+    doctor -> probe   [folder, mpirun, names to exclude, whether to open the devices]
     probe -> doctor   what is there, and a TCP port that is open for the other hosts
     doctor -> probe   [[host, address, port], ...]
     probe -> doctor   the hosts that it could not reach
@@ -29,7 +29,7 @@ OPEN_S = 25.0  # for ttnn to open the devices
 
 
 def code(folder, excluded):
-    """{file: digest} of the code in a folder."""
+    """Return {file: digest} of the code in a folder."""
     found = {}
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(
@@ -49,8 +49,8 @@ def code(folder, excluded):
     return found
 
 
-def said(words, seconds):
-    """(exit code, output) of a command; (None, why) where it cannot be run or takes too long."""
+def output(words, seconds):
+    """Return (exit code, output) of a command; (None, why) where it fails to run or is too slow."""
     try:
         done = subprocess.run(
             words,
@@ -67,9 +67,9 @@ def said(words, seconds):
 
 
 def version_of_ttkit(folder):
-    """What a rank that starts in the folder imports: its version, or why it does not import."""
+    """Return the version that a rank in the folder imports, or why the import fails."""
     text = "import ttkit; print(ttkit.__version__)"
-    status, out = said(
+    status, out = output(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); {text}"], 10
     )
     last = (out.strip().splitlines() or [""])[-1]
@@ -77,10 +77,10 @@ def version_of_ttkit(folder):
 
 
 def mpi(named):
-    """The mpirun that is named, or the one on PATH, and the first line of its version."""
+    """Return the path of mpirun, as named or on PATH, and the first line of its version."""
     path = named if os.access(named, os.X_OK) else shutil.which(os.path.basename(named))
     os.environ.setdefault("HOME", os.path.expanduser("~"))  # Open MPI does not start without one
-    status, out = said([path, "--version"], 10) if path else (None, "")
+    status, out = output([path, "--version"], 10) if path else (None, "")
     return {
         "path": path,
         "version": out.strip().splitlines()[0] if status == 0 and out.strip() else "",
@@ -88,7 +88,7 @@ def mpi(named):
 
 
 def devices(asked_to_open):
-    """The PCIe devices, whether ttnn is there, and where asked how many chips it finds."""
+    """Return the PCIe devices, whether ttnn is there, and on request how many chips it finds."""
     folder = "/dev/tenstorrent"
     found: dict[str, object] = {
         "numbers": sorted(int(name) for name in os.listdir(folder) if name.isdigit())
@@ -97,7 +97,7 @@ def devices(asked_to_open):
     }
     found["ttnn"] = importlib.util.find_spec("ttnn") is not None
     if asked_to_open and all(found.values()):
-        status, out = said(
+        status, out = output(
             [sys.executable, "-c", "import ttnn; print('chips', ttnn.get_num_devices())"], OPEN_S
         )
         last = (out.strip().splitlines() or [""])[-1]
@@ -110,7 +110,7 @@ def devices(asked_to_open):
 
 
 def reach(host, place, port):
-    """The host where it cannot be reached, else None."""
+    """Return the host if it cannot be reached, else None."""
     try:
         socket.create_connection((place, port), REACH_S).close()
     except OSError:
@@ -120,8 +120,8 @@ def reach(host, place, port):
 
 def main():
     """Answer the two questions."""
-    asked = json.loads(sys.stdin.readline())
-    folder, there = asked["folder"], os.path.isdir(asked["folder"])
+    folder, mpirun, excluded, open_devices = json.loads(sys.stdin.readline())
+    there = os.path.isdir(folder)
     both = socket.has_dualstack_ipv6()
     listening = socket.create_server(
         ("", 0),
@@ -134,9 +134,9 @@ def main():
         "folder": there,
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "ttkit": version_of_ttkit(folder) if there else {"wrong": "the folder is missing"},
-        "code": code(folder, asked["excluded"]) if there else {},
-        "mpi": mpi(asked["mpirun"]),
-        "devices": devices(asked["open"]),
+        "code": code(folder, excluded) if there else {},
+        "mpi": mpi(mpirun),
+        "devices": devices(open_devices),
         # the caller's address and port, ours and sshd's
         "seen": os.environ.get("SSH_CONNECTION", "").split(),
         "port": listening.getsockname()[1],

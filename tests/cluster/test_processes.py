@@ -10,10 +10,10 @@ import tempfile
 
 import pytest
 
-from ttkit.cluster import supervisor
-from ttkit.cluster.supervisor import Supervised, sweep
+from ttkit.cluster import processes as room
+from ttkit.cluster.processes import Supervised, sweep
 
-HOLD = "import sys, time; from ttkit.cluster.supervisor import Supervised; Supervised('a'); "
+HOLD = "import sys, time; from ttkit.cluster.processes import Supervised; Supervised('a'); "
 HOLD += "print(flush=True); time.sleep(600)"
 
 
@@ -23,7 +23,7 @@ def base(tmp_path, monkeypatch):
     for name in ("tmp", "shm"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(supervisor, "SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr(room, "SHARED_MEMORY", tmp_path / "shm")
     return tmp_path / "tmp"
 
 
@@ -92,4 +92,4 @@ def test_every_process_killed_at_once(monkeypatch):
         owner.wait()
         assert folder.exists()
         sweep()
-        assert not folder.exists() and not (supervisor.SHARED_MEMORY / folder.name).exists()
+        assert not folder.exists() and not (room.SHARED_MEMORY / folder.name).exists()
