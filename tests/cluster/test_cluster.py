@@ -58,7 +58,7 @@ def gone(processes, within_s):
 
 @pytest.fixture(scope="module")
 def four():
-    """Four engines; a test that breaks them mends them."""
+    """Four engines; a test that breaks them restarts them."""
     with ttkit.Cluster(4) as cluster:
         yield cluster
     assert family() == []
@@ -617,7 +617,7 @@ def test_hosts_elsewhere_that_are_not_there():
     assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
     with pytest.raises(
         TTKitError,
-        match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor says more",
+        match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor checks it",
     ):
         cluster.start()
     assert cluster.state == "stopped"

@@ -69,7 +69,7 @@ DEFECTS = {
     ),
     "no quotes": (
         ('{TT_VISIBLE_DEVICES: "2,3"}', "\n      TT_VISIBLE_DEVICES: 2,3"),
-        "10: warning: TT_VISIBLE_DEVICES: 2,3 stands without quotes; "
+        "10: warning: TT_VISIBLE_DEVICES: 2,3 has no quotes; "
         "with one number only tt-run would refuse it",
         'TT_VISIBLE_DEVICES: "2,3"',
     ),
@@ -152,7 +152,7 @@ DEFECTS = {
     ),
     "managed by hand": (
         ('{TT_VISIBLE_DEVICES: "2,3"}', '{TT_VISIBLE_DEVICES: "2,3", TT_MESH_ID: "1"}'),
-        "9: warning: TT_MESH_ID set by hand hides what the binding says",
+        "9: warning: TT_MESH_ID set by hand hides the value of the binding",
         "delete it",
     ),
     "key twice": (

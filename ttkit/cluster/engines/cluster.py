@@ -305,8 +305,6 @@ class Cluster:
         if self.failure:
             fail(asked, self._why(self.failure), "cluster.restart()")
 
-    # ---- how it starts
-
     def _connect(self, processes: Supervised, until: float) -> None:
         """Connect to the controller and to every engine."""
         folder, file = str(processes.folder), processes.folder / start.CLIENT

@@ -159,9 +159,9 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         place = raised_at(error.traceback or "", cluster.line)
         text = f"{verb} {cluster.last_error[rank]}" + (f"\n    at {place}" if place else "")
         lines.setdefault(text, []).append(rank)
-    said = [f"{name_ranks(ranks)} of {cluster.n} {text}" for text, ranks in lines.items()]
+    parts = [f"{name_ranks(ranks)} of {cluster.n} {text}" for text, ranks in lines.items()]
     for text, ranks in places(cluster, waiting).items():
-        said.append(
+        parts.append(
             f"{name_ranks(ranks)} did not finish"
             + ("" if raised else f" in {cluster.timeout_s:g} s")
             + f"\n    at {text}"
@@ -171,7 +171,7 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
     if waiting:
         others = "the others" if raised else "they"
         fix = f"{fix}; first " * bool(raised) + f"cluster.interrupt(), because {others} still wait"
-    fail(asked, "\n  ".join(said), fix)
+    fail(asked, "\n  ".join(parts), fix)
 
 
 def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:

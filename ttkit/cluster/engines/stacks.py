@@ -72,16 +72,16 @@ def raised_at(traceback: str, line_of: Callable[[str, int], str] = lambda file, 
     return users_line(frames[::-1])
 
 
-def frames_of(said: str, line_of: Callable[[str, int], str]) -> list[Frame]:
+def frames_of(dump: str, line_of: Callable[[str, int], str]) -> list[Frame]:
     """Return the frames of one stack of faulthandler, innermost first; [] where it is not whole.
 
     Example:
-        >>> said = '  File "/gr\\\\xf6\\\\xdfe/a.py", line 7 in <module>\\n'
-        >>> frames_of(said, lambda file, number: "wait()")
+        >>> dump = '  File "/gr\\\\xf6\\\\xdfe/a.py", line 7 in <module>\\n'
+        >>> frames_of(dump, lambda file, number: "wait()")
         [Frame(file='/größe/a.py', number=7, function='<module>', text='wait()')]
     """
-    found = FRAME.findall(said)
-    if not found or not (found[-1][2] in OUTERMOST or said.endswith(CUT)):
+    found = FRAME.findall(dump)
+    if not found or not (found[-1][2] in OUTERMOST or dump.endswith(CUT)):
         return []
     frames = [(_plain(file), int(number), _plain(function)) for file, number, function in found]
     return [Frame(*frame, line_of(*frame[:2])) for frame in frames]
@@ -181,8 +181,8 @@ def stacks(cluster: Cluster, ranks: list[int]) -> dict[int, list[Frame]]:
                 text.seek(sizes[rank])
                 found[rank] = frames_of(text.read(), cluster.line)
     far = [rank for rank in ranks if cluster.hosts[rank]]
-    for rank, said in zip(far, ssh.for_all(lambda rank: _far_stack(cluster, rank), far)):
-        found[rank] = frames_of(said.rpartition("(most recent call first)")[2], cluster.line)
+    for rank, dump in zip(far, ssh.for_all(lambda rank: _far_stack(cluster, rank), far)):
+        found[rank] = frames_of(dump.rpartition("(most recent call first)")[2], cluster.line)
     return found
 
 

@@ -78,7 +78,7 @@ def ranks_of(config: str | os.PathLike[str] | int) -> Bindings:
 
 
 def places_of(config: str | os.PathLike[str] | int, ranks: int) -> tuple[list[str], list[str]]:
-    """Return the words that tell mpirun where to start the ranks, and the host of each rank.
+    """Return the words that name the hosts for mpirun, and the host of each rank.
 
     ([], ["", ...]) where all of them run on this host.
 

@@ -43,8 +43,8 @@ def _file(what: str) -> AfterValidator:
             return find_file(path, what, info.context["document"].path.parent)
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")
-            said = {"rule": rule.partition(": ")[2], "cure": cure}
-            raise PydanticCustomError("file", "{rule}", said) from None
+            details = {"rule": rule.partition(": ")[2], "cure": cure}
+            raise PydanticCustomError("file", "{rule}", details) from None
 
     return AfterValidator(found)
 
@@ -53,8 +53,8 @@ def _variable(name: str) -> str:
     """Check the name of an environment variable."""
     if not name or "=" in name or "\0" in name:
         rule = "Input should be a valid string: {name} as the name of a variable"
-        said = {"name": _short(name), "cure": "names have letters, digits and _"}
-        raise PydanticCustomError("variable", rule, said)
+        details = {"name": _short(name), "cure": "names have letters, digits and _"}
+        raise PydanticCustomError("variable", rule, details)
     return name
 
 
@@ -129,8 +129,8 @@ class TTRunConfig(Bindings):
                     f"Duplicate ranks found in bindings: rank {rank} on lines {first} and {second}"
                 )
                 cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
-                said = {"rule": rule, "cure": cure, "where": (index, "rank")}
-                raise PydanticCustomError("ranks", "{rule}", said)
+                details = {"rule": rule, "cure": cure, "where": (index, "rank")}
+                raise PydanticCustomError("ranks", "{rule}", details)
         if sorted(ranks) != list(range(len(ranks))):
             rule = f"Ranks must be contiguous from 0. Got: {sorted(ranks)}"
             cure = f"number the {len(ranks)} ranks 0 to {len(ranks) - 1}"

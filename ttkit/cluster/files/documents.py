@@ -220,7 +220,7 @@ def find_file(
     that a configuration works from anywhere.
 
     Raises:
-        TTKitError: not found, with tt-run's words.
+        TTKitError: not found, in tt-run's words.
     """
     asked = asked or f"look for the {what[0].lower()}{what[1:]}"
     try:
@@ -293,5 +293,5 @@ def find_config(folder: str | os.PathLike[str], or_else: bool = False) -> Config
     config = Config(path, first(BINDINGS), first(*HOSTS), first(*RANKFILES))
     if not (config.bindings or config.hosts or or_else):
         rule = f"it has neither {BINDINGS} nor hosts.txt or hosts.json"
-        fail(asked, rule, "add one; configs/README.md says what goes in")
+        fail(asked, rule, "add one; configs/README.md describes it")
     return config

@@ -32,8 +32,8 @@ JSON_CURE = 'a list: ["host1", "host2"] or [{"ssh": "host1", "ips": ["10.0.0.1"]
 def _checked_name(name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > 253:
         cure = "letters, digits, '.', '-' and '_', as in metal-wh-01 or user@10.0.0.1"
-        said = {"name": repr(name[:60]), "cure": cure}
-        raise PydanticCustomError("name", "{name} is not a host's name", said)
+        details = {"name": repr(name[:60]), "cure": cure}
+        raise PydanticCustomError("name", "{name} is not a host's name", details)
     return name
 
 
@@ -225,7 +225,7 @@ def hosts_of_rankfile(entries: Iterable[RankSlot]) -> tuple[Host, ...]:
 
 
 def place_words(hostfile: Path | None, rankfile: Path | None = None) -> list[str]:
-    """Return the words that tell mpirun which hosts there are, and which rank runs where.
+    """Return the words that name the hosts for mpirun, and which rank runs where.
 
     Example:
         >>> place_words(Path("configs/3nodes/hosts.json"))
@@ -241,10 +241,10 @@ def place_words(hostfile: Path | None, rankfile: Path | None = None) -> list[str
 
 
 def placement(ranks: int, mpi_args: Sequence[str]) -> list[str]:
-    """Return the host of each rank as far as the arguments of mpirun say; "" where they do not.
+    """Return the host of each rank as far as the arguments of mpirun name it, else "".
 
-    mpirun fills the slots of the hosts in order unless a rankfile or another mapping says
-    otherwise. Files that cannot be read are mpirun's to report.
+    mpirun fills the slots of the hosts in order unless a rankfile or another mapping
+    decides otherwise. Files that cannot be read are mpirun's to report.
 
     Example:
         >>> placement(3, ["--host", "a:2,b"])

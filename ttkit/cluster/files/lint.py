@@ -93,7 +93,7 @@ def _lint_yaml(
     ]
     top = document.value if isinstance(document.value, dict) else {}
     if "rank_bindings" not in top:
-        from ttkit.train.config import SECTIONS  # training knows what its files hold
+        from ttkit.train.config import SECTIONS  # training defines what is in its files
         from ttkit.train.config_files import check_settings
 
         if set(top) & set(SECTIONS):

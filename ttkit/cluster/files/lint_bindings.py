@@ -110,7 +110,7 @@ class _Rules:
             key = where[-1] if where else ""
             is_variable = len(where) in (2, 4) and where[-2] in ("global_env", "env_overrides")
             if is_variable and re.fullmatch(r"[\d,.: _-]+", text) and where in self.document.lines:
-                rule = f"{key}: {text} stands without quotes; "
+                rule = f"{key}: {text} has no quotes; "
                 rule += "with one number only tt-run would refuse it"
                 self.warning(where, rule, f'{key}: "{text}"')
             elif key in RankBinding.model_fields and re.fullmatch(r"[\d_]+(:\d+)+", text):
@@ -143,7 +143,7 @@ class _Rules:
             places += [(*here, name) for name in binding.env_overrides]
         for where in places:
             if where[-1] in SET_BY_TT_RUN:
-                rule = f"{where[-1]} set by hand hides what the binding says"
+                rule = f"{where[-1]} set by hand hides the value of the binding"
                 self.warning(where, rule, "delete it; mesh_id, mesh_host_rank and rank set it")
         if len(self.ranks) > 1 and DEVICES in shared:
             cure = "move it to env_overrides of each rank"

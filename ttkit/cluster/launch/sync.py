@@ -149,12 +149,12 @@ def sync(
     return ssh.for_all(one, [name for name in here if not here[name]])
 
 
-def _changes(said: str) -> Iterable[tuple[str, str]]:
+def _changes(output: str) -> Iterable[tuple[str, str]]:
     """Yield the files of rsync's itemized list.
 
     `<f+++++++++ new.py`, `<f.st...... old.py`, `*deleting   gone.py`.
     """
-    for line in said.splitlines():
+    for line in output.splitlines():
         flags, _, name = line.partition(" ")
         if flags == "*deleting":
             yield "delete", name.strip()
@@ -164,10 +164,10 @@ def _changes(said: str) -> Iterable[tuple[str, str]]:
 
 
 def _why(host: str, done: subprocess.CompletedProcess[str]) -> str:
-    said = done.stderr
-    if done.returncode == 127 or "command not found" in said:
+    output = done.stderr
+    if done.returncode == 127 or "command not found" in output:
         return f"there is no rsync on that host{RSYNC}"
-    if done.returncode == 255 or ssh.is_complaint(said):
-        return f"{ssh.complaint(said)}\n  try: {ssh.cure(host, said)}"
-    rule = f"rsync ended with code {done.returncode}: {ssh.complaint(said)}"
+    if done.returncode == 255 or ssh.is_complaint(output):
+        return f"{ssh.complaint(output)}\n  try: {ssh.cure(host, output)}"
+    rule = f"rsync ended with code {done.returncode}: {ssh.complaint(output)}"
     return f"{rule}\n  try: ttkit doctor, which checks that host"

@@ -1,10 +1,9 @@
-"""An exception that ends one rank ends all, at once:
+"""In every rank of `ttkit run`, whose PYTHONPATH starts with this folder: end all ranks when one
+raises, and make an interrupt of SIGUSR1, which mpirun passes on, unlike SIGINT.
 
-Python's exit would wait in MPI_Finalize for ranks that wait for this one. And SIGUSR1 interrupts,
-as Ctrl-C does: of the two, mpirun passes on only that one.
-
-The first is what `python -m mpi4py` is for, but for a program that is started as it is. Imports
-nothing of ttkit: the program may never do so."""
+Python's exit would wait in MPI_Finalize for ranks that wait for this one. `python -m mpi4py` solves
+that too, but here the program is started unchanged. Imports nothing of ttkit: the program may not.
+"""
 
 import importlib.machinery
 import importlib.util
@@ -16,17 +15,17 @@ interrupted = False
 
 
 def interrupt(number, frame):
-    """Do what Ctrl-C does."""
+    """Interrupt as Ctrl-C does."""
     global interrupted
     interrupted = True
     signal.raise_signal(signal.SIGINT)
 
 
-def end_the_world(kind, error, trace):
-    """Python's own message, then an end without MPI_Finalize where MPI is in use: mpirun stops
-    the other ranks and says which one it was.
+def end_all_ranks(kind, error, trace):
+    """Print Python's own message; where MPI is in use, end without MPI_Finalize.
 
-    Not MPI_Abort, which does the same with ten lines of its own amid the traceback.
+    mpirun then stops the other ranks and reports which one it was. Not MPI_Abort, which prints ten
+    lines of its own amid the traceback.
     """
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, KeyboardInterrupt):
@@ -45,7 +44,7 @@ def end_the_world(kind, error, trace):
     os._exit(1)
 
 
-def run_the_one_behind():
+def run_next():
     """Run the sitecustomize that Python would have found without this one."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
@@ -55,7 +54,7 @@ def run_the_one_behind():
         spec.loader.exec_module(module)
 
 
-if __name__ == "sitecustomize":  # not where somebody looks at it as a part of ttkit
-    sys.excepthook = end_the_world
+if __name__ == "sitecustomize":  # not where it is imported as a part of ttkit
+    sys.excepthook = end_all_ranks
     signal.signal(signal.SIGUSR1, interrupt)
-    run_the_one_behind()
+    run_next()
