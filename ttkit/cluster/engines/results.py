@@ -1,5 +1,6 @@
-"""Waiting for ranks: every wait ends, with results, with an error that names the rank, or with why
-the cluster is gone.
+"""Waiting for ranks: every wait ends.
+
+With results, with an error that names the rank, or with the reason why the cluster has ended.
 """
 
 from __future__ import annotations

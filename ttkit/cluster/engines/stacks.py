@@ -88,7 +88,7 @@ def frames_of(dump: str, line_of: Callable[[str, int], str]) -> list[Frame]:
 
 
 def _plain(text: str) -> str:
-    """A name that faulthandler wrote, in its own letters."""
+    """Return a name that faulthandler wrote, in its own letters."""
     if os.path.exists(text):  # a folder may be named so
         return text
     return ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or match[3], 16)), text)
@@ -104,10 +104,9 @@ def users_line(frames: Sequence[Frame]) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether code is not the user's: of ttkit itself, of the standard library, installed, frozen
-    or compiled.
+    """Whether code is ttkit's own, the standard library's, installed, frozen or compiled.
 
-    A user's project may lie anywhere else: in a folder named ttkit, above or below an environment.
+    A user's project may be anywhere else: in a folder named ttkit, above or below an environment.
 
     Args:
         file: as the code names it; "" for a cell.

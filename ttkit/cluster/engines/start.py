@@ -1,5 +1,6 @@
-"""What a Cluster starts: its ranks, those of a folder of files or n that share this machine's
-cards; the commands of its processes and their environment; and what this host must have for them.
+"""What a Cluster starts: its ranks, the commands of its processes and their environment.
+
+The ranks are those of a folder of files, or n that share this machine's cards.
 """
 
 from __future__ import annotations

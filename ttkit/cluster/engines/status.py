@@ -126,7 +126,7 @@ class Status:
         return any(row.state in ("busy", "idle") for row in self.rows)
 
     def cells(self) -> list[list[str]]:
-        """The table: its head, then a row for each rank."""
+        """Return the table: its head, then a row for each rank."""
         names = [field.name for field in fields(Row)]
         rows = [
             [

@@ -1,5 +1,7 @@
-"""Which hosts a cluster has, and which rank runs on which: hosts.txt (Open MPI's hostfile),
-hosts.json (MLX's) and rankfiles, each converted into the others.
+"""Which hosts a cluster has, and which rank runs on which.
+
+In a hosts.txt (Open MPI's hostfile), a hosts.json (MLX's) or a rankfile, each converted into the
+others.
 """
 
 from __future__ import annotations

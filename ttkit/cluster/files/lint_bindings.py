@@ -1,6 +1,4 @@
-"""The linter's rules for rank_bindings.yaml: what tt-run lets pass that fails, hangs or is lost
-later.
-"""
+"""The linter's rules for rank_bindings.yaml: what tt-run lets pass that fails or hangs later."""
 
 from __future__ import annotations
 

@@ -88,9 +88,11 @@ def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int
                     file=sys.stderr,
                     flush=True,
                 )
-                with contextlib.suppress(KeyError, ProcessLookupError):
-                    os.kill(processes.pids["mpirun"], PASSED_ON)
-                _wait(ended, output, INTERRUPTED_S)
+                mpirun = processes.pids.get("mpirun")
+                if mpirun:  # else no rank has started
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(mpirun, PASSED_ON)
+                    _wait(ended, output, INTERRUPTED_S)
         first = processes.ended[0] if processes.ended else Ended("mpirun", -signal.SIGTERM)
     finally:
         processes.stop(RELEASE if ended.is_set() and processes.ended[0].code >= 0 else STOP)

@@ -1,6 +1,6 @@
-"""In every rank of `ttkit run`, whose PYTHONPATH starts with this folder: end all ranks when one
-raises, and make an interrupt of SIGUSR1, which mpirun passes on, unlike SIGINT.
+"""In every rank of `ttkit run`: end all ranks when one raises, make an interrupt of SIGUSR1.
 
+This folder is first on their PYTHONPATH. mpirun passes on SIGUSR1 but not SIGINT.
 Python's exit would wait in MPI_Finalize for ranks that wait for this one. `python -m mpi4py` solves
 that too, but here the program is started unchanged. Imports nothing of ttkit: the program may not.
 """
