@@ -12,7 +12,7 @@ import nbformat
 import torch
 from run_lessons import NOTEBOOKS, run
 
-from ttkit.exercises.torch_cells import RECORD, key
+from ttkit.lessons.lesson_13 import RECORD, key
 
 
 def main() -> int:

@@ -32,8 +32,8 @@ TESTS = (
     "tests/guide",
     "tests/train",
     "tests/test_conformance.py",
-    "tests/test_notebooks_numbers.py",
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_exercises*.py")),
+    "tests/course/test_notebooks_numbers.py",
+    "tests/lessons",
     "--ignore=tests/train/test_interrupted.py",
     "--ignore=tests/train/test_survives.py",
 )

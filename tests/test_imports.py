@@ -14,17 +14,17 @@ PACKAGE = ROOT / "ttkit"
 
 # Which rooms a room may import. "ttkit" stands for the front door, ttkit/__init__.py; `from ttkit
 # import ttnn` counts as backend. may be imported by all, and import nothing of ttkit but the first
-FOUNDATION = {"errors", "dialect", "files", "words"}
+FOUNDATION = {"errors", "dialect", "files", "lazy", "words"}
 MAY_IMPORT = {
     "errors": set(),
     "dialect": set(),
     "files": {"errors"},
+    "lazy": set(),
     "words": set(),
     "hardware": set(),
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
-    "calltape": {"backend", "hardware", "sim"},
     "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
@@ -38,7 +38,7 @@ MAY_IMPORT = {
 # linter asks training for the check of a training configuration.
 DRAWN = {key: {"visualize"} for key in ("sim", "plans", "hardware", "train")}
 MAY_IMPORT_LATE = DRAWN | {"visualize": {"sim"}, "cluster": {"backend", "train"}}
-ON_TOP = {"ttkit", "lessons", "exercises", "cli", "__main__"}  # may import anything
+ON_TOP = {"ttkit", "lessons", "cli", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 

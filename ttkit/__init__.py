@@ -1,9 +1,7 @@
-"""ttkit: learn and try distributed programming on Tenstorrent device meshes, with or without a
-card.
+"""Learn and try distributed programming on Tenstorrent meshes, with or without a card.
 
-One line decides what the rest runs on: `from ttkit import ttnn` is the real library where a
-Tenstorrent device is found, and a simulator with the same names, shapes, placements and messages
-elsewhere.
+`from ttkit import ttnn` gives the real library where there is a Tenstorrent device, and elsewhere a
+simulator with the same names, shapes, placements and messages.
 
 Example:
     >>> from ttkit import ttnn
@@ -12,18 +10,18 @@ Example:
     8
 """
 
-from importlib import import_module as _import_module
 from typing import Any as _Any
 
 from ttkit.dialect import DialectWarning, is_strict, strict
 from ttkit.errors import CollectiveMismatch, OutOfMemoryError, TTKitError
+from ttkit.lazy import attach as _attach
 
 __version__ = "0.1.0"
 
-# What is loaded when it is first asked for: module -> the names that it holds.
+# What is loaded when it is first asked for: module -> the names that it holds, "" for itself.
 _NAMES = {
+    **dict.fromkeys(("cluster", "lessons", "plans", "train"), ""),
     "backend": "about",
-    "calltape": "tape",
     "cluster.engines.cluster": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
@@ -34,34 +32,26 @@ _NAMES = {
     "visualize_plan visualize_schedule "
     "visualize_system_mesh visualize_tensor",
 }
-_LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
+_load, _, _later = _attach(__name__, _NAMES)
 __all__ = [
     "CollectiveMismatch",
     "DialectWarning",
     "OutOfMemoryError",
     "TTKitError",
-    "cluster",
     "is_strict",
-    "lessons",
-    "plans",
     "strict",
-    "train",
     "ttnn",
-    *_LATER,
+    *_later,
 ]
 
 
 def __getattr__(name: str) -> _Any:
-    if name == "ttnn":
-        value = _import_module("ttkit.backend").load()
-    elif name in ("cluster", "lessons", "plans", "train"):
-        value = _import_module(f"ttkit.{name}")
-    elif name in _LATER:
-        value = getattr(_import_module(f"ttkit.{_LATER[name]}"), name)
-    else:
-        raise AttributeError(f"module 'ttkit' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    if name != "ttnn":
+        return _load(name)
+    from ttkit.backend import load
+
+    globals()["ttnn"] = load()  # so that it is asked for once
+    return globals()["ttnn"]
 
 
 def __dir__() -> list[str]:

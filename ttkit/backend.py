@@ -1,5 +1,5 @@
-"""Which ttnn is behind `from ttkit import ttnn`: the real library where a Tenstorrent device is
-found, the simulator elsewhere.
+"""The backend of `from ttkit import ttnn`: the real library where there is a device, else the
+simulator.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from functools import lru_cache
 from types import ModuleType
 from typing import NamedTuple
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
 
 
 class Choice(NamedTuple):
-    """The backend and why it was taken."""
+    """The backend and the reason for it."""
 
     name: str  # "sim" or "ttnn"
     why: str
@@ -25,11 +26,11 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=1)
 def choice() -> Choice:
-    """Decide once: `TTKIT_BACKEND` forces, else a device and the library together mean ttnn,
-    else the simulator.
+    """Choose the backend once: as `TTKIT_BACKEND` says, else ttnn where it and a device are here.
 
     Raises:
-        TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn, or a forced ttnn cannot be had.
+        TTKitError: `TTKIT_BACKEND` is neither sim nor ttnn, or it is ttnn and ttnn or a device is
+            missing.
     """
     forced = os.environ.get("TTKIT_BACKEND", "").strip().lower()
     if forced not in ("", "sim", "ttnn"):
@@ -41,7 +42,7 @@ def choice() -> Choice:
     if forced == "sim":
         return Choice("sim", "TTKIT_BACKEND=sim")
     library = importlib.util.find_spec("ttnn") is not None
-    where = _device()
+    device = _device()
     if forced == "ttnn":
         if not library:
             fail(
@@ -49,7 +50,7 @@ def choice() -> Choice:
                 "the package ttnn is not installed here",
                 "pip install ttnn (Python 3.10 or 3.12), or TTKIT_BACKEND=sim",
             )
-        if not where:
+        if not device:
             rule = (
                 "no device: there is no /dev/tenstorrent/* and "
                 "TT_METAL_MOCK_CLUSTER_DESC_PATH is not set to a file"
@@ -60,20 +61,16 @@ def choice() -> Choice:
                 "install the kernel driver (tt-kmd), pass the device into the container, "
                 "or TTKIT_BACKEND=sim",
             )
-        return Choice("ttnn", f"TTKIT_BACKEND=ttnn, {where}")
-    if library and where:
-        return Choice("ttnn", f"ttnn is installed and {where}")
-    missing = " and ".join(
-        [
-            *([] if library else ["ttnn is not installed"]),
-            *([] if where else ["there is no Tenstorrent device"]),
-        ]
-    )
-    return Choice("sim", missing)
+        return Choice("ttnn", f"TTKIT_BACKEND=ttnn, {device}")
+    if library and device:
+        return Choice("ttnn", f"ttnn is installed and {device}")
+    if not device:
+        return Choice("sim", "there is no Tenstorrent device")
+    return Choice("sim", "ttnn is not installed")
 
 
 def _device() -> str:
-    """What there is to open: a sentence, or nothing."""
+    """Return which device there is, as a sentence; "" without one."""
     mock = os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
     if mock and os.path.exists(mock):
         return f"a mock cluster is described in {mock}"
@@ -83,10 +80,10 @@ def _device() -> str:
 
 @lru_cache(maxsize=1)
 def load() -> ModuleType:
-    """The ttnn module itself.
+    """Return the ttnn module.
 
     Raises:
-        TTKitError: the real library was chosen but does not import.
+        TTKitError: the real library is chosen and does not import.
     """
     if choice().name == "sim":
         return importlib.import_module("ttkit.sim.ttnn")
@@ -96,18 +93,17 @@ def load() -> ModuleType:
         fail(
             "from ttkit import ttnn",
             f"the real ttnn does not import: {type(error).__name__}: {error}",
-            "mend the installation, or TTKIT_BACKEND=sim",
+            "fix the installation, or TTKIT_BACKEND=sim",
         )
 
 
 def is_simulated() -> bool:
-    """True where `ttkit.ttnn` is the simulator."""
+    """Return whether `ttkit.ttnn` is the simulator."""
     return choice().name == "sim"
 
 
 def about() -> None:
-    """Print the backend and why it was chosen, the system, and the dialect: the same text on
-    every machine like this one.
+    """Print the backend with the reason for it, the system, and the dialect.
 
     Example:
         >>> about()
@@ -116,14 +112,13 @@ def about() -> None:
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
     from ttkit import __version__
-    from ttkit.dialect import is_strict
 
     chosen = choice()
     if chosen.name == "sim":
         from ttkit.hardware import current_system
 
         system = current_system()
-        print(f"ttkit {__version__} on the simulator ({chosen.why.split(' and ')[-1]})")
+        print(f"ttkit {__version__} on the simulator ({chosen.why})")
         generation = {"WORMHOLE_B0": "Wormhole", "BLACKHOLE": "Blackhole"}[system.chip.arch]
         joined = (
             f", {system.links_per_pair} links between neighbours" if system.num_devices > 1 else ""
@@ -137,11 +132,5 @@ def about() -> None:
         ttnn = load()
         print(f"ttkit {__version__} on ttnn, Python {platform.python_version()} ({chosen.why})")
         print(f"system   {ttnn.get_num_devices()} devices: {ttnn.get_device_ids()}")
-    print(
-        "dialect  "
-        + (
-            "strict: ttnn 0.81.1"
-            if is_strict()
-            else "default: ttnn 0.81.1 and the older forms of the guide"
-        )
-    )
+    older = "default: ttnn 0.81.1 and the older forms of the guide"
+    print("dialect  " + ("strict: ttnn 0.81.1" if is_strict() else older))

@@ -1,4 +1,4 @@
-"""Between NumPy and tensors on both backends, and how alike two results are."""
+"""Conversion between NumPy and tensors on both backends, and the correlation of two results."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ def from_numpy(
     mesh_mapper: Any = None,
     memory_config: Any = None,
 ) -> Any:
-    """A ttnn tensor with a copy of the values of a NumPy array; torch is not needed on the
-    simulator.
+    """Return a ttnn tensor with a copy of an array's values; the simulator does not need torch.
 
     Args:
         array: [any shape].
@@ -45,7 +44,7 @@ def from_numpy(
             "np.asarray(...) it first",
             TypeError,
         )
-    if backend.choice().name == "sim":
+    if backend.is_simulated():
         return ttnn.from_torch(np.asarray(array), **options)
     import torch
 
@@ -53,7 +52,7 @@ def from_numpy(
 
 
 def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:
-    """A NumPy array with a copy of a tensor's values; bfloat16 and block floats come as float32.
+    """Return a copy of a tensor's values; bfloat16 and block floats become float32.
 
     Args:
         mesh_composer: how to join several shards, as for `ttnn.to_torch`.
@@ -62,7 +61,7 @@ def to_numpy(tensor: Any, *, mesh_composer: Any = None) -> np.ndarray:
         >>> to_numpy(from_numpy(np.arange(3, dtype=np.int32))).tolist()
         [0, 1, 2]
     """
-    if backend.choice().name == "sim":
+    if backend.is_simulated():
         return tensor.to_numpy(mesh_composer)
     values = backend.load().to_torch(tensor, mesh_composer=mesh_composer)
     return values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
@@ -77,7 +76,7 @@ def _plain(values: Any) -> np.ndarray:
 
 
 def pcc(expected: Any, actual: Any) -> float:
-    """The Pearson correlation of two results: 1.0 where they agree up to scale and shift.
+    """Return the Pearson correlation of two results: 1.0 where they agree up to scale and shift.
 
     Args:
         expected, actual: arrays, torch tensors or ttnn tensors of one shard, of the same shape.
@@ -104,7 +103,7 @@ def pcc(expected: Any, actual: Any) -> float:
 
 
 def assert_with_pcc(expected: Any, actual: Any, pcc: float = 0.9999) -> float:
-    """Raise unless the correlation of two results is at least `pcc`; gives the correlation.
+    """Return the correlation of two results; raise where it is below `pcc`.
 
     Raises:
         AssertionError: shapes differ or the correlation is lower.

@@ -1,6 +1,4 @@
-"""Two dialects of ttnn: strict is ttnn 0.81.1, default also takes the older forms that
-Tenstorrent's guide prints.
-"""
+"""Two dialects of ttnn: strict is ttnn 0.81.1; default also takes the guide's older forms."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ _warned: set[str] = set()
 
 
 class DialectWarning(UserWarning):
-    """A form that the guide prints but that ttnn 0.81.1 would refuse."""
+    """The call has a form that the guide prints and ttnn 0.81.1 refuses."""
 
 
 def strict(on: bool = True) -> None:
-    """Choose the strict dialect (exactly ttnn 0.81.1), or with `on=False` the default one.
+    """Choose the strict dialect, which is ttnn 0.81.1, or with `on=False` the default one.
 
-    `TTKIT_STRICT=1` in the environment does the same at start.
+    `TTKIT_STRICT=1` in the environment chooses it at start.
 
     Example:
         >>> strict(); is_strict()
@@ -31,16 +29,15 @@ def strict(on: bool = True) -> None:
 
 
 def is_strict() -> bool:
-    """True in the strict dialect."""
+    """Return whether the dialect is strict."""
     return _state["strict"]
 
 
 def older_form(form: str, spelling: str) -> bool:
-    """Say whether the older `form` may be taken here: no in strict; yes in default, with one
-    warning a form.
+    """Return whether the dialect accepts an older form; warn once for each form that it accepts.
 
     Args:
-        form: what was written, for example `MeshShape(y=, x=)`.
+        form: the form, for example `MeshShape(y=, x=)`.
         spelling: how ttnn 0.81.1 spells it.
     """
     if _state["strict"]:
@@ -55,9 +52,7 @@ def older_form(form: str, spelling: str) -> bool:
 
 
 def _levels_to_the_user() -> int:
-    """How far up the stack the first line outside of ttkit is: the line that the warning is
-    about.
-    """
+    """Return the stack level of the first line outside ttkit, which the warning is about."""
     here, level = os.path.dirname(__file__), 1
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):

@@ -8,14 +8,15 @@ from typing import NoReturn
 
 
 def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
-    """Which lines of the notebook (or of the script that runs) an error went through, outermost
-    first: [(place, text)].
+    """Return the lines of the notebook or script that an error went through, outermost first.
+
+    Each is (place, text).
 
     Example:
         >>> try:
         ...     1 / 0
         ... except ZeroDivisionError as error:
-        ...     learners_lines(error.__traceback__)  # a doctest is nobody's notebook
+        ...     learners_lines(error.__traceback__)  # no line of a notebook
         []
     """
     import linecache  # only where an error is shown: `import ttkit` stays light
@@ -36,9 +37,7 @@ def learners_lines(trace: TracebackType | None) -> list[tuple[str, str]]:
 
 
 def shown_plainly(error: BaseException) -> list[str]:
-    """The message of an error and the learner's own lines: the kit's frames tell a learner
-    nothing.
-    """
+    """Return the message of an error and the learner's own lines, without the kit's frames."""
     shown = [f"{type(error).__name__}: {error}"]
     for place, text in learners_lines(error.__traceback__):
         shown.append(f"  in {place}" + (f": {text}" if text else ""))
@@ -53,8 +52,7 @@ class Plain(Exception):
 
 
 class TTKitError(Plain, RuntimeError):
-    """An error of the kit or of the simulated ttnn; a RuntimeError, because that is what ttnn
-    raises.
+    """An error of the kit or of the simulated ttnn; a RuntimeError, which ttnn raises too.
 
     Example:
         >>> try:
@@ -71,13 +69,11 @@ class OutOfMemoryError(TTKitError):
 
 
 class CollectiveMismatch(TTKitError):
-    """Ranks that should make the same call made different ones, or one did not come."""
+    """Ranks that must make the same call made different ones, or one made none."""
 
 
 def _plain(kind: type[Exception]) -> type[Exception]:
-    """A class of the same name as one of Python's own, that Jupyter shows plainly and that is
-    pickled as Python's.
-    """
+    """Return a subclass of the same name: Jupyter shows it plainly, pickle restores `kind`."""
     return type(kind.__name__, (Plain, kind), {"__reduce__": lambda self: (kind, self.args)})
 
 
@@ -87,12 +83,13 @@ PLAIN: dict[type[Exception], type[Exception]] = {
 
 
 def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKitError) -> NoReturn:
-    """Raise `kind` with a message of the one form that the kit uses.
+    """Raise an error with the message "asked: rule", and "try: cure" in a second line.
 
     Args:
-        asked: the call, with shapes and mesh; anything that prints as one.
-        rule: what must hold, with the numbers that broke it; holds ttnn's own phrase where ttnn has
-        one. cure: what to try; left out where there is nothing to add. kind: the exception class.
+        asked: the call, with shapes and mesh.
+        rule: what must hold, with the numbers that broke it, in ttnn's own words where it has some.
+        cure: what to try; "" where there is nothing to add.
+        kind: the exception class.
     """
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]

@@ -9,14 +9,13 @@ from ttkit.errors import fail
 
 
 def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
-    """Write a text file and return its path; whoever reads it meanwhile, or after a full disk,
-    finds the old file or the new one, never half.
+    """Write a text file and return its path; readers see the old file or the new one, never half.
 
     Args:
         asked: the call, for the message.
 
     Raises:
-        TTKitError: the file cannot be written there; what was there before still is.
+        TTKitError: the file cannot be written; what was there before is unchanged.
 
     Example:
         >>> import tempfile
@@ -33,7 +32,7 @@ def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # a path that ends in no name is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: the path ends in no name
         fail(
             asked,
             f"the file cannot be written: {getattr(error, 'strerror', None) or error}",

@@ -1,6 +1,6 @@
-"""A profile of what ran on the simulator: flops, bytes and modelled times, as tables, a picture
-and a trace file.
-"""
+"""A profile of a run on the simulator: flops, bytes and modelled times.
+
+It is shown as tables, as a timeline, or written as a trace file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttkit import backend
 from ttkit.errors import fail
@@ -19,46 +19,56 @@ from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
+from ttkit.sim.memory import bytes_of
+from ttkit.sim.operation import OPERATIONS, watchers
+from ttkit.sim.trace import tensors_in
 from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
 from ttkit.words import short
 
 HOST = "host"
-# What kinds of operations are for a profile; all others compute.
+ALL_CALLS = tuple(  # columns; "<" aligns to the left
+    "#|<operation|<chips|<operands, a chip|<result, a chip|flops, a chip|read, a chip|"
+    "written, a chip|on links|time, modelled|<bound by".split("|")
+)
+BY_OPERATION = tuple(
+    "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
+)
+# The kinds of operations that do not compute, in a profile.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What each chip holds of a tensor: shape, element type, and bytes with tile padding."""
+class Shard(NamedTuple):
+    """What each chip holds of a tensor."""
 
     shape: tuple[int, ...]
     dtype: str
-    nbytes: int
 
 
 @dataclass(frozen=True)
 class Record:
-    """One call, outermost: what it did on each of its chips, and how long the model says that it
-    took.
+    """One outermost call: what it did on each of its chips, and its modelled time.
 
     Args:
         name: the operation's name in ttnn.
-        kind: "compute", "communication" (a collective) or "host" (values moved between host and
-        chips, which is not timed). mesh: its number in the profile, counted from 1. chips: device
-        ids of the chips that took part; the others idle. operands, results: on each of the chips.
-        flops: on each of the chips, of the values alone; time is taken for whole tiles. fidelity:
-        passes of the matrix engine. bytes_read, bytes_written: of each chip's DRAM. bytes_on_links:
-        over all cables, once for each hop. time_s: modelled. bound: what the time is spent on:
-        "compute", "memory", "links", or "" where there is none.
+        kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
+        mesh: its number in the profile, counted from 1.
+        chips: device ids of the chips that took part; the others idle.
+        operands, results: on each of the chips.
+        flops: on each of the chips, of the values alone; the time is that of whole tiles.
+        fidelity: passes of the matrix engine.
+        bytes_read, bytes_written: of each chip's DRAM.
+        bytes_on_links: over all cables, once for each hop.
+        time_s: modelled.
+        bound: what limits the time: "compute", "memory", "links", or "" where there is none.
     """
 
     name: str
     kind: str
     mesh: int
     chips: tuple[int, ...]
-    operands: tuple[Piece, ...]
-    results: tuple[Piece, ...]
+    operands: tuple[Shard, ...]
+    results: tuple[Shard, ...]
     flops: int
     fidelity: str
     bytes_read: int
@@ -69,53 +79,41 @@ class Record:
 
 
 class Profile:
-    """The records of a `ttkit.profile()` block, in order, and what can be made of them.
+    """The records of a `ttkit.profile()` block, in order; all times are modelled.
 
-    All times are modelled.
-
-    A chip does one thing after the other; a collective begins when the last of its chips is ready.
+    A chip does one thing after the other. A collective begins when the last of its chips is ready.
     """
 
     def __init__(self, fidelity: str | None = None):
         self.records: list[Record] = []
         self._fidelity = fidelity
-        self._meshes: list[tuple[Any, str]] = []  # as they were met, with what they are called
+        self._meshes: list[Any] = []  # in the order of their first calls
         self._chip = ""
 
-    # ------------------------------------------------------------ what the dispatch point tells
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Nothing: a call that is refused did not run."""
+        """Do nothing: a call that fails is not in the profile."""
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Record a call, unless it concerns the host alone."""
-        from ttkit.sim.operation import OPERATIONS
-        from ttkit.sim.trace import tensors_in
-
         operation = OPERATIONS[name]
         bound = operation.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
         results, operands = tensors_in(result), tensors_in(list(given.values()))
-        there = [t for t in (*results, *operands) if t.mesh is not None]
-        if not there:
+        like = next((t for t in (*results, *operands) if t.mesh is not None), None)
+        if like is None:
             return
-        like = there[0]
         chip = like.mesh.system.chip
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
         configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
         fidelity = known_fidelity(asked, name) if asked is not None else self._fidelity
-        fidelity = fidelity or default_fidelity(
-            chip, [t.dtype.name for t in operands], configured=configured
-        )
+        dtypes = [t.dtype.name for t in operands]
+        fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
         if not _nothing_done(operation, operands, results):
-            # an output tensor is not read
-            is_read = [i == 0 or not any(t is r for r in results) for i, t in enumerate(operands)]
-            read, written = (
-                _bytes(t for t, counts in zip(operands, is_read, strict=True) if counts),
-                _bytes(results),
-            )
+            outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read
+            read, written = _bytes(operands) - _bytes(outputs), _bytes(results)
             if operation.moves == "part":  # of the table or tensor as much as it writes
                 others = operands[:-1] if operation.name == "embedding" else []
                 read = min(read, written + _bytes(others))
@@ -127,35 +125,19 @@ class Profile:
                 tiles = operation.flops(given, operands, results, lambda t: t.padded)
                 price = roofline(chip, tiles, read + written, fidelity)
         self._chip = chip.name
+        if not any(like.mesh is mesh for mesh in self._meshes):
+            self._meshes.append(like.mesh)
+        number = next(i for i, mesh in enumerate(self._meshes, 1) if mesh is like.mesh)
         ids = tuple(like.mesh.id_at(c) for c in like.grid.coords)
-        had, made = tuple(map(_piece, operands)), tuple(map(_piece, results))
-        self.records.append(
-            Record(
-                name,
-                kind,
-                self._mesh(like.mesh),
-                ids,
-                had,
-                made,
-                count,
-                fidelity,
-                read,
-                written,
-                on_links,
-                *price,
-            )
+        moved = (fidelity, read, written, on_links, *price)
+        had, made = (
+            tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
+            for tensors in (operands, results)
         )
+        self.records.append(Record(name, kind, number, ids, had, made, count, *moved))
 
-    def _mesh(self, mesh: Any) -> int:
-        if not any(mesh is known for known, _ in self._meshes):
-            self._meshes.append((mesh, f"{'x'.join(map(str, mesh.shape))} mesh"))
-        return next(i for i, (known, _) in enumerate(self._meshes, 1) if known is mesh)
-
-    # ------------------------------------------------------------ when what ran where
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
-        """Each record that takes time, with the modelled second at which it begins on each of
-        its chips: {chip: start}.
-        """
+        """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
         clock: dict[int, float] = {}
         for record in self.records:
             if record.time_s:
@@ -168,12 +150,11 @@ class Profile:
     @property
     def time_s(self) -> float:
         """Modelled seconds from the first operation's start to the last one's end."""
-        return max(
-            (max(start.values()) + record.time_s for record, start in self.spans()), default=0.0
-        )
+        ends = (max(start.values()) + record.time_s for record, start in self.spans())
+        return max(ends, default=0.0)
 
     def busiest(self, field: str) -> int:
-        """The sum of a number of the records, such as "flops", on the chip where it is largest."""
+        """Return the sum of a field, such as "flops", on the chip where it is largest."""
         counted: Counter[int] = Counter()
         for record in self.records:
             for chip in record.chips:
@@ -182,69 +163,29 @@ class Profile:
 
     def __repr__(self) -> str:
         kinds = Counter(record.kind for record in self.records)
-        calls = (
-            f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives, "
-            f"{kinds[HOST]} transfers to or from the host"
-        )
+        calls = f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives"
+        calls += f", {kinds[HOST]} transfers to or from the host"
         return f"Profile({calls}; {short(self.time_s, 's')} modelled)"
 
     def _repr_html_(self) -> str:
         return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
 
-    # ------------------------------------------------------------ tables
     def table(self) -> Report:
-        """Every call in order: what each chip had, computed and moved, and the modelled time;
-        the last row is for the busiest chip.
-        """
+        """Return every call in order, with counts for each chip; the last row: the busiest chip."""
         rows = [
-            (
-                str(i),
-                _last(r.name),
-                _ids(r.chips),
-                _shapes(r.operands),
-                _shapes(r.results),
-                short(r.flops),
-                short(r.bytes_read, "B"),
-                short(r.bytes_written, "B"),
-                short(r.bytes_on_links, "B"),
-                "not modelled" if r.kind == HOST else short(r.time_s, "s"),
-                _bound(r),
-            )
+            (str(i), _last(r.name), _ids(r.chips), _shapes(r.operands), _shapes(r.results))
+            + (short(r.flops), short(r.bytes_read, "B"), short(r.bytes_written, "B"))
+            + (short(r.bytes_on_links, "B"), _time(r, r.time_s), _bound(r))
             for i, r in enumerate(self.records, 1)
         ]
-        on_links = sum(r.bytes_on_links for r in self.records)
-        sums = [
-            short(self.busiest("flops")),
-            *(short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written")),
-        ]
-        last = (
-            "",
-            "total, end to end",
-            "",
-            "",
-            "",
-            *sums,
-            short(on_links, "B"),
-            short(self.time_s, "s"),
-            "",
-        )
-        names = (
-            "#",
-            "<operation",
-            "<chips",
-            "<operands, a chip",
-            "<result, a chip",
-            "flops, a chip",
-            "read, a chip",
-            "written, a chip",
-            "on links",
-        )
-        return Report(
-            self._title("operations in order"), (*names, "time, modelled", "<bound by"), rows, last
-        )
+        total = short(sum(r.bytes_on_links for r in self.records), "B")
+        busiest = [short(self.busiest(f), "B") for f in ("bytes_read", "bytes_written")]
+        last = ("", "total, end to end", "", "", "", short(self.busiest("flops")), *busiest)
+        last += (total, short(self.time_s, "s"), "")
+        return Report(self._title("operations in order"), ALL_CALLS, rows, last)
 
     def summary(self) -> Report:
-        """The calls grouped by operation, the longest first."""
+        """Return the calls grouped by operation, the longest first."""
         groups: dict[str, list[Record]] = {}
         for record in self.records:
             groups.setdefault(record.name, []).append(record)
@@ -252,98 +193,66 @@ class Profile:
         everything = sum(spent.values()) or 1
         rows = []
         for name in sorted(groups, key=lambda n: -spent[n]):
-            records = groups[name]
+            records, one = groups[name], groups[name][0]
+            share = "" if one.kind == HOST else f"{100 * spent[name] / everything:.0f} %"
             moved = sum(r.bytes_read + r.bytes_written for r in records)
-            counts = (
-                short(sum(r.flops for r in records)),
-                short(moved, "B"),
-                short(sum(r.bytes_on_links for r in records), "B"),
-            )
-            timed = (
-                ("not modelled", "")
-                if records[0].kind == HOST
-                else (short(spent[name], "s"), f"{100 * spent[name] / everything:.0f} %")
-            )
-            rows.append((_last(name), str(len(records)), *counts, *timed))
-        names = (
-            "<operation",
-            "calls",
-            "flops, a chip",
-            "moved, a chip",
-            "on links",
-            "time, modelled",
-            "of the time",
-        )
-        return Report(self._title("by operation"), names, rows)
+            on_links = sum(r.bytes_on_links for r in records)
+            counts = (short(sum(r.flops for r in records)), short(moved, "B"), short(on_links, "B"))
+            rows.append((_last(name), str(len(records)), *counts, _time(one, spent[name]), share))
+        return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
         chip = f", {self._chip}s at their published peaks" if self._chip else ""
         return f"{what}: {short(self.time_s, 's')} modelled end to end{chip}"
 
-    # ------------------------------------------------------------ pictures
     def timeline(self, *, join: bool = False) -> Timeline:
-        """When each chip computes and communicates, in modelled time: a lane for each chip.
+        """Return when each chip computes and communicates, in modelled time: a lane for each chip.
 
         Args:
             join: one lane for chips that do the same at the same time.
         """
-        bars: dict[int, list[Bar]] = {
-            chip: [] for mesh, _ in self._meshes for chip in mesh.get_device_ids()
-        }
+        chips = [chip for mesh in self._meshes for chip in mesh.get_device_ids()]
+        bars: dict[int, list[Bar]] = {chip: [] for chip in chips}
         for record, start in self.spans():
             for chip, begin in start.items():
                 bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
         return Timeline(self._title("timeline"), lanes_of(bars, join))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the modelled timeline as Chrome trace events, for Perfetto (ui.perfetto.dev) or
-        chrome://tracing.
+        """Write the modelled timeline as Chrome trace events, and return the path.
 
-        A process is a mesh, a thread a chip, times are modelled microseconds. The file is written
-        whole or not at all.
-
-        Returns:
-            Where it was written.
+        Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
+        a chip, times are modelled microseconds. The file is written whole or not at all.
 
         Raises:
             TTKitError: the file cannot be written there.
         """
-        events = sorted(
-            (e for record, start in self.spans() for e in _events(record, start)),
-            key=lambda e: (e["ts"], e["pid"], e["tid"]),
-        )
+        events = [event for record, start in self.spans() for event in _events(record, start)]
+        events.sort(key=lambda event: (event["ts"], event["pid"], event["tid"]))
         names = []
-        for number, (mesh, called) in enumerate(self._meshes, 1):
-            names.append(_label("process_name", number, 0, f"{called}, modelled"))
-            names += [
-                _label("thread_name", number, chip, f"chip {chip}")
-                for chip in sorted(mesh.get_device_ids())
-            ]
-        text = json.dumps(
-            {
-                "traceEvents": names + events,
-                "displayTimeUnit": "ns",
-                "otherData": {"times": self._title("all times are modelled")},
-            }
-        )
-        return write_whole(path, text, f"to_chrome_trace({str(path)!r})")
+        for number, mesh in enumerate(self._meshes, 1):
+            called = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
+            names.append(_label("process_name", number, 0, called))
+            for chip in sorted(mesh.get_device_ids()):
+                names.append(_label("thread_name", number, chip, f"chip {chip}"))
+        times = {"times": self._title("all times are modelled")}
+        trace = {"traceEvents": names + events, "displayTimeUnit": "ns", "otherData": times}
+        return write_whole(path, json.dumps(trace), f"to_chrome_trace({str(path)!r})")
 
 
 @contextmanager
 def profile(*, fidelity: Any = None) -> Iterator[Profile]:
-    """Record every operation and collective that runs inside the block on the simulator, with
-    flops, bytes and a modelled time.
+    """Record every operation and collective of the block, with flops, bytes and a modelled time.
 
     An operation takes max(flops of whole tiles / peak of the matrix engines, bytes / DRAM
     bandwidth), see `ttkit.roofline`; a collective, what its plan costs on the links; transfers
     between host and chips are listed, but not timed. What a call does inside is part of it.
-    Operations replayed by `execute_trace` are recorded at each replay, as they are when they are
-    captured.
+    Operations of a trace are recorded when it is captured, and again at each replay.
 
     Args:
         fidelity: "LoFi", "HiFi2", "HiFi3" or "HiFi4", or a `ttnn.MathFidelity`, for calls without a
-        compute_kernel_config;
-            by default as ttnn chooses by element type, see `ttkit.roofline.default_fidelity`.
+            compute_kernel_config; by default as ttnn chooses by element type, see
+            `ttkit.roofline.default_fidelity`.
 
     Raises:
         TTKitError: on a card; no such fidelity.
@@ -358,17 +267,9 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
         (True, 'memory')
     """
     if not backend.is_simulated():
-        cure = (
-            "python -m tracy -r script.py, then ttnn.ReadDeviceProfiler(mesh), on a card; "
-            "TTKIT_BACKEND=sim for modelled times"
-        )
-        fail(
-            "ttkit.profile",
-            "times are modelled on the simulator only, and a card's are measured",
-            cure,
-        )
-    from ttkit.sim.operation import watchers
-
+        rule = "times are modelled on the simulator only, and a card's are measured"
+        cure = "python -m tracy -r script.py on a card; TTKIT_BACKEND=sim for modelled times"
+        fail("ttkit.profile", rule, cure)
     recorder = Profile(None if fidelity is None else known_fidelity(fidelity, "ttkit.profile"))
     watchers.append(recorder)
     try:
@@ -378,21 +279,13 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
 
 
 # ---------------------------------------------------------------- reading a call
-def _piece(tensor: Any) -> Piece:
-    return Piece(tuple(tensor.shard_shape), tensor.dtype.name.lower(), _bytes([tensor]))
-
-
 def _bytes(tensors: Any) -> int:
-    """What tensors take on a chip, as the memory accounting has it."""
-    from ttkit.sim.memory import bytes_of
-
+    """Return the bytes of tensors on a chip, as the memory accounting counts them."""
     return sum(bytes_of(t.padded, t.dtype) for t in tensors)
 
 
 def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """True for a call that neither computes nor moves: the same tensor, or the same bytes, came
-    back.
-    """
+    """Return whether a call neither computes nor moves anything."""
     if operation.moves == "none" or not results:
         return True
     if not operands:
@@ -403,17 +296,14 @@ def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any
 
 
 def _stays(before: Any, after: Any) -> bool:
-    """True where a reshape leaves every element where it is: rows keep their length, and tiles
-    their rows.
-    """
+    """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
     old, new = ((1, 1) + tuple(t.shard_shape) for t in (before, after))
-    rows_stay = (
-        before.layout.name != "TILE" or old[-2] == new[-2] or old[-2] % 32 == new[-2] % 32 == 0
-    )
+    whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
+    rows_stay = before.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
     return before.layout is after.layout and old[-1] == new[-1] and rows_stay
 
 
-# ---------------------------------------------------------------- writing it down
+# ---------------------------------------------------------------- in words
 def _events(record: Record, start: Mapping[int, float]) -> Iterator[dict[str, Any]]:
     about = {
         "operands": _shapes(record.operands),
@@ -424,21 +314,21 @@ def _events(record: Record, start: Mapping[int, float]) -> Iterator[dict[str, An
         "bytes on links": record.bytes_on_links,
         "time": f"modelled, bound by {_bound(record)}",
     }
+    event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh, "args": about}
     for chip, begin in start.items():
-        yield {
-            "name": record.name,
-            "cat": record.kind,
-            "ph": "X",
-            "ts": begin * 1e6,
-            "dur": record.time_s * 1e6,
-            "pid": record.mesh,
-            "tid": chip,
-            "args": about,
-        }
+        yield event | {"ts": begin * 1e6, "dur": record.time_s * 1e6, "tid": chip}
 
 
 def _label(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]  # without the namespace
+
+
+def _time(record: Record, time_s: float) -> str:
+    return "not modelled" if record.kind == HOST else short(time_s, "s")
 
 
 def _bound(record: Record) -> str:
@@ -449,17 +339,11 @@ def _ids(chips: Sequence[int]) -> str:
     return f"all {len(chips)}" if len(chips) > 4 else ", ".join(map(str, sorted(chips)))
 
 
-def _shapes(pieces: Sequence[Piece]) -> str:
-    """Shapes and types, shapes without spaces so that lines break between them; a type that all
-    share is said once.
-    """
-    shapes = [f"[{','.join(map(str, p.shape))}]" for p in pieces]
-    kinds = list(dict.fromkeys(p.dtype for p in pieces))
+def _shapes(shards: Sequence[Shard]) -> str:
+    """Return shapes and types; a type that all share stands once, at the end."""
+    # no spaces in a shape, so that lines break between shapes
+    shapes = [f"[{','.join(map(str, s.shape))}]" for s in shards]
+    kinds = list(dict.fromkeys(s.dtype for s in shards))
     if len(kinds) == 1:
         return f"{', '.join(shapes)} {kinds[0]}"
-    return ", ".join(f"{shape} {p.dtype}" for shape, p in zip(shapes, pieces, strict=True))
-
-
-def _last(name: str) -> str:
-    """A name without the module that it is in."""
-    return name.rpartition(".")[2]
+    return ", ".join(f"{shape} {s.dtype}" for shape, s in zip(shapes, shards, strict=True))

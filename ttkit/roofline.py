@@ -1,9 +1,10 @@
 """A chip's roofline: the modelled time that flops and bytes take.
 
-The time is that of the slower of two: the matrix engines at their peak, or DRAM at its bandwidth.
-Launch, tile layout changes and what cores say to each other cost nothing here, so a card is slower,
-most of all in small operations: tt-metal's GEMM_FLOPS report has 13 Tflop/s for a traced
-512x512x512 product on an n150, and 68 for 4096x4096x4096 at HiFi2."""
+The slower one counts: the matrix engines at their peak, or DRAM at its bandwidth. Launch, tile
+layout changes and messages between cores cost nothing here, so a card is slower, most of all in
+small operations: tt-metal's GEMM_FLOPS report has 13 Tflop/s for a traced 512x512x512 product on an
+n150, and 68 for 4096x4096x4096 at HiFi2.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Price(NamedTuple):
 
 
 def roofline(chip: Chip, flops: float, nbytes: float, fidelity: str) -> Price:
-    """The modelled time of work on one chip: the longer of computing and moving, which overlap.
+    """Return the modelled time of work on one chip: the longer of computing and moving.
 
     Args:
         flops: floating-point operations on this chip.
@@ -39,12 +40,12 @@ def roofline(chip: Chip, flops: float, nbytes: float, fidelity: str) -> Price:
 
 
 def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = False) -> str:
-    """The math fidelity that ttnn takes for a product when none is given; the kit takes it for
-    every operation.
+    """Return the math fidelity that ttnn takes when none is given.
 
-    LoFi for two block floats, and where a program or a core grid is given; HiFi4 for two float32
-    (HiFi3 on Wormhole, whose HiFi4 may err); else HiFi2. Source: tt-metal,
-    ttnn/cpp/ttnn/operations/matmul/device, the attributes of a matmul.
+    ttnn has this rule for products; the profile takes it for every operation: LoFi for two block
+    floats, and where a program or a core grid is given; HiFi4 for two float32 (HiFi3 on Wormhole,
+    whose HiFi4 may err); else HiFi2. Source: tt-metal, ttnn/cpp/ttnn/operations/matmul/device, the
+    attributes of a matmul.
 
     Args:
         dtypes: names of the operands' types, the first two count.
@@ -52,8 +53,10 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
 
     Example:
         >>> from ttkit.hardware.chips import WORMHOLE
-        >>> default_fidelity(WORMHOLE, ["BFLOAT16", "BFLOAT8_B"]), default_fidelity(WORMHOLE, ["BFLOAT8_B", "BFLOAT4_B"])
-        ('HiFi2', 'LoFi')
+        >>> default_fidelity(WORMHOLE, ["BFLOAT16", "BFLOAT8_B"])
+        'HiFi2'
+        >>> default_fidelity(WORMHOLE, ["BFLOAT8_B", "BFLOAT4_B"])
+        'LoFi'
     """
     two = set(dtypes[:2])
     if two == {"FLOAT32"}:
@@ -62,7 +65,7 @@ def default_fidelity(chip: Chip, dtypes: Sequence[str], *, configured: bool = Fa
 
 
 def known_fidelity(fidelity: Any, asked: str) -> str:
-    """The name of a fidelity given as "HiFi2" or `ttnn.MathFidelity.HiFi2`.
+    """Return the name of a fidelity given as "HiFi2" or `ttnn.MathFidelity.HiFi2`.
 
     Raises:
         TTKitError: there is no such fidelity.

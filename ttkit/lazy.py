@@ -1,0 +1,36 @@
+"""Names of a package that are imported on first use, so that `import ttkit` stays light."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+Attached = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+
+
+def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: its `__name__`.
+        names: for each module, the names that it holds, separated by spaces; "" for the module
+            itself.
+        below: the package that holds the modules; the same one unless it is given.
+
+    Example::
+
+        __getattr__, __dir__, __all__ = attach(__name__, {"models": "GPT Llama", "data": ""})
+    """
+    modules = {name: module for module, held in names.items() for name in held.split() or [module]}
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{below or package}.{modules[name]}")
+        value = module if name == modules[name] and not names[name] else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load, lambda: sorted(modules), list(modules)

@@ -1,0 +1,94 @@
+"""The ttnn calls that an answer makes on the simulator, and those that led to its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.operation import OPERATIONS, noted, watchers
+from ttkit.sim.tensor import Tensor
+from ttkit.sim.trace import tensors_in
+
+
+@dataclass
+class Call:
+    """One call, with its arguments and its result; a call that failed has not returned."""
+
+    operation: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any = None
+    returned: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The kind of its operation, such as "product"; "" where it is none, as opening a mesh."""
+        record = OPERATIONS.get(self.operation)
+        return record.kind if record else ""
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """The tensors among its arguments."""
+        return tensors_in([*self.args, *self.kwargs.values()])
+
+
+class _Recorder:
+    """Appends each call to a list; a call that fails, too."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.calls.append(Call(name, args, kwargs))
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        self.calls[-1].result, self.calls[-1].returned = result, True
+
+
+@contextmanager
+def recorded() -> Iterator[list[Call]]:
+    """Record every ttnn call that is made inside the block."""
+    recorder = _Recorder()
+    for watching in (watchers, noted):
+        watching.append(recorder)
+    try:
+        yield recorder.calls
+    finally:
+        for watching in (watchers, noted):
+            watching.remove(recorder)
+
+
+def meshes_in(value: Any) -> list[MeshDevice]:
+    """Return the meshes in an argument or a result, and those of its tensors."""
+    if isinstance(value, MeshDevice):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [mesh for each in value for mesh in meshes_in(each)]
+    return [value.mesh] if isinstance(value, Tensor) and value.mesh is not None else []
+
+
+def put_on_mesh(calls: list[Call]) -> list[Tensor]:
+    """Return the tensors that calls put from the host on a mesh."""
+    put = [c.result for c in calls if c.operation in ("from_torch", "to_device") and c.returned]
+    return [tensor for tensor in put if tensor.mesh is not None]
+
+
+def history(calls: list[Call], tensor: Tensor) -> list[Call]:
+    """Return the calls that led to a tensor.
+
+    Where a tensor on the mesh came from a function that is not recorded, any call may have led to
+    it.
+    """
+    wanted, made, on_device = {id(tensor)}, set[int](), set[int]()
+    found = []
+    for call in reversed(calls):
+        results = set(map(id, tensors_in(call.result)))
+        if results & wanted:
+            found.append(call)
+            made |= results
+            wanted |= set(map(id, call.operands))
+            on_device |= {id(operand) for operand in call.operands if operand.mesh is not None}
+    return calls if not found or on_device - made else found[::-1]

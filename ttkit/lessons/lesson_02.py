@@ -1,0 +1,101 @@
+"""Lesson 02, distributing tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.lessons import difference, exercise, require
+from ttkit.lessons.answers import (
+    Answer,
+    Run,
+    Shape,
+    asks,
+    how_cut,
+    lean,
+    numbers,
+    whole_number,
+)
+from ttkit.lessons.calls import put_on_mesh
+
+
+@exercise("02.columns")
+@asks("columns(mesh, x)", (2, 4), (4, 2))
+def _columns(columns: Answer, mesh: Any) -> str:
+    ttnn = backend.load()
+    down, across = mesh.shape
+    # either dimension can be cut over either axis, so that a mistake is named
+    x = numbers(16 * down, 24 * across * down)
+    run = columns.on(mesh, (x, (len(x), x.shape[1] // across)))
+    tensor = run.tensor()
+    require(tensor.dtype == ttnn.float32, f"float32 is asked for, your tensor is {tensor.dtype}")
+    tiles = f"tiles are asked for, your tensor is in {tensor.layout}: layout=ttnn.TILE_LAYOUT"
+    require(tensor.layout == ttnn.TILE_LAYOUT, tiles)
+    run.equals(np.split(x, across, 1) * down)
+    return "columns of the tensor on columns of the mesh, every row of it a replica"
+
+
+@exercise("02.round_trip")
+@asks("round_trip(mesh, x)", (2, 4), (4, 2))
+def _round_trip(round_trip: Answer, mesh: Any) -> str:
+    down, across = mesh.shape
+    n = down * across
+    x = numbers(2 * n, 3 * n)
+    # rows of x over rows of the mesh, or over its columns
+    blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]
+    run = round_trip.on(mesh, (x, *blocks))
+    have = run.ok()
+    is_array = isinstance(have, np.ndarray) and have.dtype.kind in "fiu"
+    round_trip.must_give("a NumPy array of numbers", is_array, have)
+    found = difference(x, have)
+    require(not found, f"on {mesh!r} what comes back is not what went out: {found}")
+    if backend.is_simulated():
+        _went_through(run, x.shape, blocks)
+    return "what went out came back"
+
+
+def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None:
+    """Check that the array went to the mesh in blocks and came back through a composer."""
+    shapes = [list(tensor.shape) for tensor in put_on_mesh(run.calls)]
+    never = "x was never put on the mesh: no ttkit.from_numpy with device=mesh among your calls"
+    require(bool(shapes), never)
+    in_blocks = any(lean(shape) in map(lean, blocks) for shape in shapes)
+    asked = f"in blocks means {how_cut(whole, blocks[0])}"
+    require(in_blocks, f"on {run.mesh!r} you cut {how_cut(whole, shapes[0])}; {asked}")
+    back = [call for call in run.calls if call.operation == "to_numpy" and call.returned]
+    nothing = "what you give back is the x that went in: nothing came back from the mesh"
+    require(bool(back) and not run.untouched, nothing)
+    composed = any(lean(call.result.shape) == lean(whole) for call in back)
+    require(composed, "no composer among your calls: the shards were joined by hand")
+
+
+@exercise("02.bytes")
+@asks("bytes_per_chip(shape, devices, dim)")
+def _bytes(bytes_per_chip: Answer) -> str:
+    for shape, devices, dim in (
+        ((256, 512), 8, 1),
+        ((100, 200), 4, 0),
+        ((8, 16), 8, 0),
+        ((2, 64, 64), 2, 0),
+        ((2, 40, 70), 2, 0),
+        ((3, 33, 130), 2, 2),
+    ):
+        shard = list(shape)
+        shard[dim] //= devices
+        *front, height, width = shard
+        tiles = math.prod(front) * -(-height // 32) * -(-width // 32)
+        asked = f"bytes_per_chip({shape}, {devices}, {dim})"
+        have = whole_number(bytes_per_chip(shape, devices, dim), asked)
+        at_least_32 = math.prod(front) * max(32, height) * max(32, width)
+        hints = {
+            2 * math.prod(shard): "a chip stores whole tiles of 32 x 32, not elements",
+            tiles * 4096: "bfloat16 takes 2 bytes, not 4",
+            tiles * 1024: "that is the number of elements; each takes 2 bytes",
+            2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
+        }
+        hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
+        require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")
+    return "tiles counted, not elements"

@@ -1,0 +1,52 @@
+"""Lesson 03, SPMD execution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.lessons import exercise
+from ttkit.lessons.answers import Answer, asks, numbers, row_of
+
+# What each device holds after a product whose inner dimension is cut, as lessons 07 and 03 check.
+PARTIAL = "each device holds its partial sum only: the sum over the devices is missing"
+
+
+@exercise("03.data_parallel")
+@asks("data_parallel(mesh, x, w1, w2)", (2, 4), (1, 3))
+def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
+    n = mesh.get_num_devices()
+    x, w1, w2 = numbers(32 * n, 8 * n), numbers(8 * n, 16 * n), numbers(16 * n, 24 * n)
+    run = data_parallel.on(mesh, (x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape))
+    run.equals(list((np.maximum(x @ w1, 0) @ w2).reshape(n, 32, -1)))
+    run.multiplied(((32, 8 * n), w1.shape), ((32, 16 * n), w2.shape))
+    run.nothing_sent()
+    same = "each device did its own rows, and all of them the same program"
+    return f"{same}; nothing sent, {run.given()}"
+
+
+@exercise("03.column_parallel")
+@asks("column_parallel(mesh, x, w, b)", (2, 4), (1, 3))
+def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
+    n = mesh.get_num_devices()
+    x, w, b = numbers(4 * n, 8 * n), numbers(8 * n, 32 * n), numbers(1, 32 * n)
+    run = column_parallel.on(mesh, (x, x.shape), (w, (8 * n, 32)), (b, (1, 32)))
+    run.equals(np.split(x @ w + b, n, 1))
+    run.multiplied((x.shape, (8 * n, 32)))
+    run.nothing_sent()
+    return f"weights and bias cut alike; nothing sent, {run.given()}"
+
+
+@exercise("03.row_parallel")
+@asks("row_parallel(mesh, x, w)", (1, 4), (1, 3), fabric=True)
+def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
+    n = row_of(mesh)
+    x, w = numbers(8 * n, 32 * n), numbers(32 * n, 16 * n)
+    run = row_parallel.on(mesh, (x, (8 * n, 32)), (w, (32, 16 * n)))
+    parts = [a @ b for a, b in zip(np.split(x, n, 1), np.split(w, n), strict=True)]
+    run.differs((parts, PARTIAL))
+    run.equals([x @ w] * n)
+    run.summed()
+    run.multiplied(((8 * n, 32), (32, 16 * n)))
+    return f"partial sums added, the same result everywhere; {run.given()}"

@@ -1,0 +1,136 @@
+"""Lesson 08, hybrid parallel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.convert import to_numpy
+from ttkit.errors import TTKitError
+from ttkit.lessons import device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, numbers
+
+
+def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
+    """Return the number that turns each device's array into what the tensor holds there.
+
+    None where there is no such number, or it is not positive.
+    """
+    have = [to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)]
+    if [mine.shape for mine in have] != [value.shape for value in values]:
+        return None
+    factor = float(np.vdot(have, values) / np.vdot(values, values))
+    scaled = [factor * value for value in values]
+    atol = 1e-4 * float(np.abs(scaled).max())
+    return factor if factor > 0 and not device_difference(scaled, tensor, 1e-4, atol) else None
+
+
+@exercise("08.gradient")
+@asks("hybrid_gradient(mesh, x, w, y)", (2, 4), (2, 3), fabric=True)
+def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
+    groups, parts = mesh.shape
+    x, w, y = numbers(32 * groups, 160), numbers(160, 32 * parts), numbers(32 * groups, 32 * parts)
+    run = hybrid_gradient.on(mesh, (x, (32, 160)), (w, (160, 32)), (y, (32, 32)))
+    columns = np.split(2 / y.size * x.T @ (x @ w - y), parts, axis=1)
+    if values_mean_something():
+        samples = zip(np.split(x, groups), np.split(y, groups), strict=True)
+        of_group = [np.split(a.T @ (a @ w - b), parts, axis=1) for a, b in samples]
+        mistakes: tuple[tuple[Any, str], ...] = (
+            (
+                [part for own in of_group for part in own],
+                "each device has the gradient of its own group: the sum over groups is missing",
+            ),
+            (
+                [sum(own) for own in of_group for _ in range(parts)],
+                "the sum went along axis 1, over devices with different columns of w; "
+                "groups with different samples lie along axis 0",
+            ),
+            (
+                [sum(columns)] * groups * parts,
+                "the sum went along both axes: along axis 1 devices have different columns, "
+                "which do not belong in one sum",
+            ),
+        )
+        for values, message in mistakes:
+            require(_factor(values, run.tensor()) is None, f"on {mesh!r} {message}")
+        factor = _factor(columns * groups, run.tensor()) or 1.0
+        size = "too large" if factor > 1 else "too small"
+        require(
+            abs(factor - 1) <= 1e-3,
+            f"on {mesh!r} it is {max(factor, 1 / factor):.3g} times {size}: "
+            f"the loss is a mean over all {y.size} elements of y; "
+            f"a device has {y.size // groups // parts} of them",
+        )
+    run.equals(columns * groups, 1e-4)
+    run.summed()
+    run.multiplied(((32, 160), (160, 32)), ((32, 160), (32, 32)))
+    return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
+
+
+SHAPES = {  # in which a machine can be opened
+    "t3000": [(8, 1), (4, 2), (2, 4), (1, 8)],
+    "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
+}
+RUNS = (  # embedding, blocks, heads, precision, machine, how blocks run
+    (1536, 24, 16, "float32", "t3000", "default"),
+    (2048, 24, 16, "bfloat16", "t3000", "default"),
+    (768, 12, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
+    (1024, 24, 16, "float32", "t3000", "memory_efficient"),
+    (4096, 32, 32, "float32", "t3000", "default"),  # too large for this machine
+    (1536, 24, 16, "bfloat16", "quietbox_bh", "default"),
+)
+
+
+@exercise("08.choose")
+@asks("choose(settings, shapes, system)")
+def _choose(choose: Answer) -> str:
+    from ttkit.train import training_plan
+    from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+
+    found = []
+    for width, blocks, heads, precision, system, runner in RUNS:
+        name = f"a GPT {width} wide, {blocks} blocks, {heads} heads, {precision} on {system}"
+        model = TransformerConfig(
+            num_heads=heads,
+            embedding_dim=width,
+            num_blocks=blocks,
+            vocab_size=50257,
+            max_sequence_length=1024,
+            dropout_prob=0,
+            runner_type=runner,  # type: ignore[arg-type]
+        )
+        training = TrainingConfig(batch_size=8, precision=precision)  # type: ignore[arg-type]
+        settings = Settings(training_config=training, transformer_config=model)
+        shapes, plans = SHAPES[system], {}
+        for shape in shapes:
+            device = DeviceConfig(shape, enable_ddp=shape[0] > 1, enable_tp=shape[1] > 1)
+            try:
+                plans[shape] = training_plan(replace(settings, device_config=device), system)
+            except TTKitError:
+                continue  # heads that do not divide
+        fitting = {shape: plan.tokens_per_s for shape, plan in plans.items() if plan.fits}
+        best = max(fitting, key=lambda shape: fitting[shape], default=None)
+        answer = choose(settings, list(shapes), system)
+        if answer is None:
+            require(best is None, f"{name}: you found no shape, but {best} fits")
+            found.append("none")
+            continue
+        mine = tuple(answer) if isinstance(answer, (list, tuple)) else answer
+        kind = f"choose should give a shape such as {shapes[0]}, or None; it gave {answer!r}"
+        require(isinstance(mine, tuple), kind)
+        require(mine in shapes, f"{name}: {mine} is not among the shapes {shapes}")
+        divide = f"{heads} heads do not divide among {mine[1]} chips"
+        require(mine in plans, f"{name}: {mine} is refused: {divide}")
+        plan = plans[mine]
+        memory, room = sum(plan.memory.values()), plan.system.chip.dram_bytes
+        takes = f"{memory / 1e9:.2f} GB of {room / 1e9:.2f} GB on each chip"
+        none = "" if best else "; no shape does, so the answer is None"
+        require(plan.fits, f"{name}: {mine} does not fit, {takes}{none}")
+        faster = fitting[best] / fitting[mine]  # type: ignore[index]
+        another = f"but another shape that fits is {faster:.2f} times as fast"
+        require(faster <= 1 + 1e-9, f"{name}: {mine} fits, {takes}, {another}")
+        found.append("x".join(map(str, mine)))
+    return f"{', '.join(found)}: each fits, and none that fits is faster"

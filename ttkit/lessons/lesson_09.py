@@ -1,0 +1,115 @@
+"""Lesson 09, pipeline parallel. The answers are formulas and schedules."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed, NotDone, as_number, exercise, require
+from ttkit.lessons.answers import asks
+from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.words import counted
+
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.5  # of the exercise 09.budget
+ON_THE_LAST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, on the last one
+BROKEN = ("F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", ON_THE_LAST)
+
+
+@exercise("09.bubble")
+@asks("bubble(stages, micro_batches, chunks)")
+def _bubble(answer: Any) -> str:
+    for stages, micro_batches, chunks in (
+        (2, 1, 1),
+        (2, 4, 1),
+        (4, 8, 1),
+        (3, 12, 1),
+        (4, 8, 2),
+        (2, 6, 3),
+        (8, 16, 4),
+    ):
+        if chunks > 1:
+            schedule = interleaved(stages, micro_batches, chunks)
+        else:
+            schedule = one_f_one_b(stages, micro_batches)
+        fact = schedule.timeline().bubble_fraction
+        call = f"bubble({stages}, {micro_batches}, {chunks})"
+        given = as_number(answer(stages, micro_batches, chunks))
+        if given is None:
+            raise CheckFailed(f"{call} should be a number")
+        require(
+            abs(given - fact / (1 - fact)) > 1e-6,
+            f"{call} gives {given:.4g}, the idle time as a part of the work; "
+            f"asked is its part of the whole time, {fact:.4g}",
+        )
+        wrong = f"{call} gives {given:.4g}; the schedule {schedule.name} has {fact:.4g}"
+        require(abs(given - fact) < 1e-6, wrong)
+    return "the formula gives what the timetables of seven pipelines show"
+
+
+def _grade(answer: Any, stages: int, micro_batches: int, memory: Any, bubble: float) -> None:
+    """Check that a schedule does a training step's work within a memory and a bubble.
+
+    Print what it achieved.
+
+    Args:
+        answer: a `ttkit.plans.Schedule`, or for each stage a text such as "F0 F1 B0 B1"; or a
+            function of the two numbers that returns one of them.
+        memory: the micro-batches whose activations a stage has room for; one number, or one for
+            each stage.
+        bubble: which part of the time may be bubble, if a backward takes twice as long as a
+            forward.
+    """
+    if callable(answer):
+        answer = answer(stages, micro_batches)
+    size = f"{counted(stages, 'stage')}, {counted(micro_batches, 'micro-batch')}"
+    if answer is None or answer is Ellipsis:
+        raise NotDone(f"a schedule of {size}")
+    try:
+        schedule = answer
+        if not isinstance(answer, Schedule):
+            schedule = Schedule("yours", stages, micro_batches, answer)
+        for what, asked in (("stages", stages), ("micro_batches", micro_batches)):
+            has = getattr(schedule, what)
+            require(has == asked, f"the schedule is for {what}={has}, asked is {what}={asked}")
+        timeline, peaks = schedule.timeline(), schedule.peak_activations()
+        schedule.validate(memory_limit=memory)
+    except TTKitError as wrong:
+        raise CheckFailed(str(wrong)) from None
+    fraction = timeline.bubble_fraction
+    if fraction > bubble + 1e-9:
+        pauses = [
+            (b.start_s - a.end_s, stage, b.action)
+            for stage, row in enumerate(timeline.slots)
+            for a, b in itertools.pairwise(row)
+        ]
+        length, stage, action = max(pauses, key=lambda pause: pause[0])
+        raise CheckFailed(
+            f"it is right, but {fraction:.1%} of the time is bubble; at most {bubble:.1%} may be. "
+            f"The longest wait: stage {stage}, {length:.4g} forwards long, before {action}"
+        )
+    held = counted(float(max(peaks)), "micro-batch")
+    print(
+        f"yes: {size}, bubble {fraction:.1%} of the time, "
+        f"at most the activations of {held} on a stage"
+    )
+
+
+@exercise("09.budget")
+def _budget(answer: Any, mesh: Any) -> str:
+    _grade(answer, STAGES, MICRO_BATCHES, ROOM, BUBBLE)
+    return f"room for {ROOM} on every stage was enough"
+
+
+@exercise("09.repair")
+def _repair(answer: Any, mesh: Any) -> str:
+    pair = 'the number of the stage, and its list put right, as (0, "F0 F1 ...")'
+    is_pair = isinstance(answer, tuple) and len(answer) == 2
+    require(is_pair, f"a pair is asked for: {pair}")
+    stage, row = answer
+    there = f"there is no stage {stage!r}; there are 0 to {len(BROKEN) - 1}"
+    require(stage in range(len(BROKEN)), there)
+    rows = [row if place == stage else old for place, old in enumerate(BROKEN)]
+    good = one_f_one_b(3, 4)
+    _grade(rows, 3, 4, good.peak_activations(), good.timeline().bubble_fraction)
+    return f"stage {stage} was the one"

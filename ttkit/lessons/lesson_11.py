@@ -1,0 +1,199 @@
+"""Lesson 11, several hosts.
+
+The answers are files and places in files; nothing is started and no other host is asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ttkit.cluster.files.bindings import read_bindings
+from ttkit.cluster.files.hosts import read_hosts
+from ttkit.cluster.files.lint import lint_path
+from ttkit.cluster.files.lint_bindings import UNDER_TT_RUN
+from ttkit.cluster.launch.command import rank_environment
+from ttkit.lessons import CheckFailed, exercise, require
+
+BINDINGS = "rank_bindings.yaml"
+
+# ---- 11.bindings: three hosts with four boards each
+
+HOSTS = "node-1 slots=2\nnode-2 slots=1\nnode-3 slots=1\n"
+ALL = "0,1,2,3"
+# Host -> what its ranks must be given: mesh, place among the mesh's hosts, boards.
+WANTED = {
+    "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
+    "node-2": {("2", "0", ALL)},
+    "node-3": {("2", "1", ALL)},
+}
+
+# ---- 11.mistakes: four ranks on one host
+
+MISTAKES = {  # name -> (file, good line, bad line)
+    "duplicate rank": (BINDINGS, "  - rank: 2", "  - rank: 1"),
+    "misspelt key": (
+        BINDINGS,
+        "    mesh_id: 2\n    env_overrides:",
+        "    mesh_id: 2\n    env_override:",
+    ),
+    "no quotes": (BINDINGS, '      TT_VISIBLE_DEVICES: "1"', "      TT_VISIBLE_DEVICES: 1"),
+    "no such mesh": (BINDINGS, "    mesh_id: 3", "    mesh_id: 4"),
+    "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "3"', '      TT_VISIBLE_DEVICES: "0"'),
+    "too few slots": ("hosts.txt", "localhost slots=4", "localhost slots=3"),
+}
+# The other place of the same mistake: where two lines contradict each other, either may be wrong.
+ALSO = {
+    "duplicate rank": (BINDINGS, "  - rank: 1"),
+    "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "0"'),
+    "too few slots": (BINDINGS, "rank_bindings:"),
+}
+
+KIND = """mesh_descriptors {{
+  name: "{0}"
+  arch: WORMHOLE_B0
+  device_topology {{ dims: {1} dim_types: [ LINE, LINE ] }}
+  host_topology {{ dims: {2} }}
+  channels {{ count: 2 policy: RELAXED }}
+}}
+"""
+MESH = 'mesh {{ mesh_descriptor: "{}" mesh_id: {} }}'
+
+
+def _chain(kinds: str, *names: str) -> str:
+    """Return a descriptor of meshes of these kinds, each joined to the next by two links."""
+    meshes = [MESH.format(name, number) for number, name in enumerate(names)]
+    graph = [f"  instances {{ {mesh} }}" for mesh in meshes]
+    for first, second in itertools.pairwise(meshes):
+        nodes = f"nodes {{ {first} }} nodes {{ {second} }}"
+        graph.append(f"  connections {{ {nodes} channels {{ count: 2 policy: RELAXED }} }}")
+    head = 'graph_descriptors {\n  name: "G0"\n  type: "FABRIC"'
+    top = '}\ntop_level_instance { graph { graph_descriptor: "G0" graph_id: 0 } }\n'
+    return "\n".join([kinds + head, *graph, top])
+
+
+def machine(folder: str | os.PathLike[str]) -> Path:
+    """Write hosts.txt and mgd.textproto of exercise 11.bindings; return the folder.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sorted(path.name for path in machine(folder).iterdir())
+        ['hosts.txt', 'mgd.textproto']
+    """
+    path = Path(folder)
+    (path / "hosts.txt").write_text(HOSTS)
+    kinds = KIND.format("small", [2, 2], [1, 1]) + KIND.format("wide", [2, 8], [1, 2])
+    (path / "mgd.textproto").write_text(_chain(kinds, "small", "small", "wide"))
+    return path
+
+
+def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
+    """Write the files of exercise 11.mistakes with these mistakes, or with all; return the folder.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print((spoiled(folder, "too few slots") / "hosts.txt").read_text(), end="")
+        localhost slots=3
+    """
+    path = Path(folder)
+    for name, text in _spoiled(mistakes or MISTAKES).items():
+        (path / name).write_text(text)
+    kinds = KIND.format("pair", [1, 2], [1, 1])
+    (path / "mgd.textproto").write_text(_chain(kinds, *["pair"] * 4))
+    return path
+
+
+def _spoiled(mistakes: Iterable[str]) -> dict[str, str]:
+    ranks = "".join(
+        f"  - rank: {rank}\n    mesh_id: {rank}\n    env_overrides:\n"
+        f'      TT_VISIBLE_DEVICES: "{rank}"\n'
+        for rank in range(4)
+    )
+    texts = {
+        "hosts.txt": "localhost slots=4\n",
+        BINDINGS: f"rank_bindings:\n{ranks}mesh_graph_desc_path: mgd.textproto\n",
+    }
+    for mistake in mistakes:
+        name, good, bad = MISTAKES[mistake]
+        texts[name] = texts[name].replace(good, bad)
+    return texts
+
+
+def _places(mistake: str) -> list[str]:
+    """Return where a mistake stands, as "file:line"; the first is what it is called by."""
+    texts, there = _spoiled(()), [MISTAKES[mistake][:2]]
+    if mistake in ALSO:
+        there.append(ALSO[mistake])
+    return [
+        f"{name}:{1 + texts[name].partition(text)[0].count(chr(10)) + text.count(chr(10))}"
+        for name, text in there
+    ]
+
+
+@exercise("11.bindings")
+def _bindings(answer: Any, _: Any) -> str:
+    kind = f"the text of a {BINDINGS} is asked for, this is a {type(answer).__name__}"
+    require(isinstance(answer, str), kind)
+    with tempfile.TemporaryDirectory() as tried:
+        folder = machine(tried)
+        (folder / BINDINGS).write_text(answer)
+        # A rank that has its host alone needs no list of boards; that tt-run gives it rank 0's is
+        # no fault of the answer.
+        findings = [each for each in lint_path(tried) if UNDER_TT_RUN not in each.message]
+        for one in sorted(findings, key=lambda finding: finding.severity != "error"):
+            place = f"{Path(one.path).name}:{one.line}"
+            raise CheckFailed(f"{place}: {one.message}\n  try: {one.cure}")
+        bindings = read_bindings(folder / BINDINGS)
+        beside = "mesh_graph_desc_path should be mgd.textproto, beside the bindings"
+        mgd = (folder / "mgd.textproto").resolve()
+        require(bindings.mesh_graph_desc_path == mgd, beside)
+        listed = read_hosts(folder / "hosts.txt")
+    hosts = [host.name for host in listed for _ in range(host.slots)]
+    taken: dict[tuple[str, str], int] = {}  # (host, mesh) -> rank
+    # as many as slots: the linter has looked
+    for binding, host in zip(bindings.rank_bindings, hosts, strict=True):
+        environment = rank_environment(binding, bindings)
+        mesh, place = environment["TT_MESH_ID"], environment.get("TT_MESH_HOST_RANK", "0")
+        # a rank without a list of devices sees all
+        devices = environment.get("TT_VISIBLE_DEVICES", ALL).split(",")
+        boards = ",".join(sorted(part.strip() for part in devices))
+        on = f"rank {binding.rank} runs on {host}"
+        wanted = {want[0]: want for want in WANTED[host]}
+        require(
+            mesh in wanted,
+            f"{on}, which has the boards of mesh {' and '.join(sorted(wanted))}, "
+            f"not of mesh {mesh}: ranks fill the slots in their order",
+        )
+        _, its_place, its_boards = wanted[mesh]
+        is_host = f"{on}, which is host {its_place} of mesh {mesh}"
+        require(place == its_place, f"{is_host}, and has mesh_host_rank {place}")
+        sees = f"{on} and has mesh {mesh}: that is boards {its_boards}, it sees {boards}"
+        require(boards == its_boards, sees)
+        other = taken.setdefault((host, mesh), binding.rank)
+        require(other == binding.rank, f"{on} and has mesh {mesh}, as rank {other} has")
+    return (
+        f"{len(hosts)} ranks on {len(WANTED)} hosts, each with its mesh, "
+        "its place in it and its boards; the linter finds nothing"
+    )
+
+
+@exercise("11.mistakes")
+def _mistakes(answer: Any, _: Any) -> str:
+    asked = f'a dictionary is asked for: {{"no quotes": "{BINDINGS}:7", ...}}'
+    require(isinstance(answer, Mapping), f"{asked}; this is a {type(answer).__name__}")
+    for name, place in answer.items():
+        known = f"{name!r} is no name of a mistake; they are {', '.join(MISTAKES)}"
+        require(name in MISTAKES, known)
+        form = f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}"
+        require(isinstance(place, str) and ":" in place, form)
+        another = any(place in _places(mistake) for mistake in MISTAKES)
+        there = ": something else is wrong there" if another else ", where nothing is wrong"
+        require(place in _places(name), f"{name} is not at {place}{there}")
+    left = [name for name in MISTAKES if name not in answer]
+    count = f"{len(answer)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}"
+    require(not left, count)
+    return f"all {len(MISTAKES)} mistakes, each at its line"

@@ -1,0 +1,165 @@
+"""Lesson 12, train a small GPT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import TTKitError
+from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+
+SMALL = TransformerConfig(
+    num_heads=2,
+    embedding_dim=32,
+    num_blocks=1,
+    vocab_size=32,
+    max_sequence_length=32,
+    dropout_prob=0,
+)
+LESSONS = TransformerConfig(
+    num_heads=4,
+    embedding_dim=64,
+    num_blocks=2,
+    vocab_size=51,
+    max_sequence_length=64,
+    dropout_prob=0,
+)
+RATE, STEPS = 0.5, 3
+MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
+
+
+@contextmanager
+def _mesh(device: DeviceConfig) -> Iterator[Any]:
+    """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
+    from ttkit.train import AutoContext
+    from ttkit.train.trainer import open_layout
+
+    context = AutoContext.get_instance()
+    busy = "the check opens a mesh of its own: trainer.close() first"
+    require(not context.is_device_open(), busy)
+    try:
+        yield open_layout(Settings(device, TrainingConfig()))
+    finally:
+        context.close_device()
+
+
+@exercise("12.budget")
+@asks("smaller(settings)")
+def _budget(smaller: Answer) -> str:
+    from ttkit.train.plan import training_plan
+
+    training = TrainingConfig(
+        batch_size=16, max_steps=2, tokenizer_type="char", checkpoint_dir="", eval_every=0
+    )
+    given = Settings(DeviceConfig((1, 4), enable_ddp=True), training, transformer_config=LESSONS)
+    found = smaller(given)
+    smaller.must_give("Settings", isinstance(found, Settings), found)
+    for section, before in asdict(given).items():
+        after = asdict(found)[section]
+        for key in before if section != "device_config" else ():
+            changed = f"{key} was {before[key]} and is {after[key]} now"
+            free = key == "gradient_accumulation_steps" or after[key] == before[key]
+            require(free, f"{changed}: only the mesh and the accumulation may change")
+    try:
+        first, plan = training_plan(given), training_plan(found)
+        memory, most = sum(plan.memory.values()), MEMORY * sum(first.memory.values())
+        step_us, longest = plan.step_time_s * 1e6, TIME * first.step_time_s * 1e6
+        how = f"mesh_shape {list(found.device_config.mesh_shape)}, accumulating {plan.passes}"
+        require(memory <= most, f"{how}: {memory:,} bytes on each chip; the budget is {most:,.0f}")
+        slow = f"{how}: it fits, but a step takes {step_us:.0f} us, modelled"
+        require(step_us <= longest, f"{slow}; the budget is {longest:.0f}")
+        one, other = _losses(given), _losses(found)
+    except TTKitError as error:
+        raise CheckFailed(f"that cannot be run: {error}") from None
+    # another order of additions
+    same = not values_mean_something() or np.allclose(one, other, 1e-4)
+    require(same, f"the losses are {other}, with the given settings {one}")
+    times = f"{step_us:.0f} of {longest:.0f} us modelled"
+    return f"{how}: {memory:,} of {most:,.0f} bytes, {times}, the losses within 0.01 %"
+
+
+def _losses(settings: Settings) -> list[float]:
+    from ttkit.train import Trainer
+
+    with _mesh(settings.device_config), Trainer(settings) as trainer:
+        return [record.loss for record in trainer.fit(show=False)]
+
+
+@exercise("12.loop")
+@asks("step(model, optimizer, x, y)")
+def _loop(step: Answer) -> str:
+    shape = (STEPS, 2, 8, 1, 1, SMALL.max_sequence_length)
+    tokens = np.random.default_rng(12).integers(0, SMALL.vocab_size, shape).astype(np.uint32)
+    one_device = DeviceConfig((1, 1))
+    right = _weights(_right(), tokens, one_device)[0]
+    kinds = {
+        "it is right but for the gradients of earlier steps, which were added: "
+        "optimizer.zero_grad() is missing, or comes too late": _right(fresh=False),
+        "the gradient is 4 times too large: the sum over four replicas is not their mean": _right(
+            times=4
+        ),
+    }
+    wrong = {why: _weights(how, tokens, one_device)[0] for why, how in kinds.items()}
+    found = _weights(step, tokens, DeviceConfig((1, 4), enable_ddp=True))
+    if not values_mean_something():
+        return "it runs (no kernel runs on a mock cluster, so that nothing else is seen)"
+    for number in range(1, STEPS + 1):
+        after = f"after step {number}"
+        chips = [chip[number] for chip in found]
+        for i, chip in enumerate(chips):
+            apart = float(np.abs(chip - chips[0]).max())
+            another = f"{after} replica {i} is another model than replica 0, apart by {apart:.2g}"
+            require(apart <= 1e-5, f"{another}: their gradients were not averaged")
+        same = np.array_equal(chips[0], found[0][0])
+        require(not same, f"{after} no weight has changed: does the step end in optimizer.step()?")
+        if not _near(chips[0], right[number]):
+            reasons = [why for why, weights in wrong.items() if _near(chips[0], weights[number])]
+            reasons.append("are all four calls there, once, in an order that makes sense?")
+            raise CheckFailed(f"{after} the weights are not those of one device: {reasons[0]}")
+    return f"four replicas, one model, that of one device after each of {STEPS} steps"
+
+
+def _near(have: np.ndarray, want: np.ndarray) -> bool:
+    return bool(np.allclose(have, want, 1e-3, 1e-4))
+
+
+def _right(times: int = 1, fresh: bool = True) -> Any:
+    """Return a step on one device; with `times` the gradient, or with that of earlier steps."""
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> None:
+        if fresh:
+            optimizer.zero_grad()
+        (model.loss(model(x), y) * times).backward()
+        optimizer.step()
+
+    return step
+
+
+def _weights(step: Any, tokens: np.ndarray, device: DeviceConfig) -> list[list[np.ndarray]]:
+    """Return all weights of each chip as one row, before the first step and after each."""
+    from ttkit import ttnn
+    from ttkit.convert import to_numpy
+    from ttkit.train import SGD, SGDConfig, create_model
+
+    with _mesh(device) as layout:
+        model = create_model(SMALL, layout)
+        model.init_weights(12)
+        parameters = model.parameters()
+        optimizer = SGD(parameters, SGDConfig.make(lr=RATE))
+
+        def look() -> list[np.ndarray]:
+            shards = [ttnn.get_device_tensors(each.get_value()) for each in parameters.values()]
+            chips = zip(*shards, strict=True)
+            return [np.concatenate([to_numpy(shard).ravel() for shard in chip]) for chip in chips]
+
+        seen = [look()]
+        for x, y in tokens:
+            step(model, optimizer, layout.tokens(x), layout.tokens(y))
+            seen.append(look())
+    return [list(chip) for chip in zip(*seen, strict=True)]

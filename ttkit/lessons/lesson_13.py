@@ -1,0 +1,170 @@
+"""Lesson 13, ttnn beside PyTorch; and the magic %%torch, which shows what torch prints without it.
+
+%%torch runs a cell where torch is installed, and elsewhere prints what the cell printed when it was
+recorded, by scripts/record_torch.py, in torch_cells.json. A cell is found by its text: one that was
+changed since has no record, and fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.convert import from_numpy
+from ttkit.errors import fail
+from ttkit.lessons import device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, numbers, row_of
+
+# (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
+# As torch does it.
+PRODUCTS = {
+    ("Replicate", "Replicate"): "Replicate",
+    ("Replicate", "Shard(1)"): "Shard(1)",
+    ("Shard(0)", "Replicate"): "Shard(0)",
+    ("Shard(1)", "Shard(0)"): "Partial",
+    ("Replicate", "Shard(0)"): "Partial",  # each device takes its columns of the replica
+    ("Shard(1)", "Replicate"): "Partial",
+}
+# (from, to) -> which collectives it takes; mesh_partition sends nothing.
+MOVES = {
+    ("Replicate", "Shard(0)"): [],
+    ("Replicate", "Shard(1)"): [],
+    ("Shard(0)", "Replicate"): ["all_gather"],
+    ("Shard(1)", "Replicate"): ["all_gather"],
+    ("Partial", "Replicate"): ["all_reduce"],
+    ("Partial", "Shard(0)"): ["reduce_scatter"],
+    ("Partial", "Shard(1)"): ["reduce_scatter"],
+}
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # the addends of a partial sum lie along 0
+RECORD = Path(__file__).with_name("torch_cells.json")
+
+
+@exercise("13.product")
+@asks("product(a, b)")
+def _product(product: Answer) -> str:
+    placements = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
+    for a in placements:
+        for b in placements:
+            if {a, b} == {"Partial", "Replicate"}:
+                # right as partial sums, which torch allows and the exercise does not ask for
+                continue
+            answer, right = product(a, b), PRODUCTS.get((a, b))
+            why = f"a is {a} and b is {b}"
+            hint = "each device would multiply numbers that do not belong together"
+            if "Partial" in (a, b):
+                hint = "a partial sum must be summed first"
+            if right is None:
+                require(answer is None, f"{why}: {hint}, so None; your answer is {answer!r}")
+            from_replica = right == "Partial" and "Replicate" in (a, b)
+            cut = ": a replica can be cut where it lies" if from_replica else ""
+            require(answer == right, f"{why}: a @ b is {right}, your answer is {answer!r}{cut}")
+    return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
+
+
+@exercise("13.redistribute")
+@asks("redistribute(x, source, target)", (1, 4), (1, 3), fabric=True)
+def _redistribute(redistribute: Answer, mesh: Any) -> str:
+    n = row_of(mesh)
+    addends = numbers(n, 32 * n, 64 * n)
+    for (source, target), collectives in MOVES.items():
+        move = functools.partial(_moved, redistribute, addends, source, target)
+        run = Answer(move, redistribute.asks).on(mesh)
+        what = f"on {mesh!r}, from {source} to {target}"
+        whole = addends.sum(axis=0)
+        expected = [whole] * n if target == "Replicate" else np.split(whole, n, DIMS[target])
+        have, want = list(run.tensor().shape), list(expected[0].shape)
+        require(have == want, f"{what}: each device should have {want}, has {have}")
+        if values_mean_something():
+            atol = 1e-4 * float(np.abs(addends).sum(axis=0).max())
+            found = device_difference(expected, run.tensor(), 1e-4, atol)
+            still = found and not device_difference(list(addends), run.tensor())
+            require(not still, f"{what}: each device has its addend still")
+            require(not found, f"{what}: {found}")
+        sent = run.sent()
+        called = f"you called {', '.join(sent) or 'no collective'}"
+        least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
+        right_but = f"from {source} to {target} is right, but {called}; the budget is {least}"
+        require(not run.calls or sent == collectives, right_but)
+    return f"{len(MOVES)} ways to move a tensor, none sends more than it must"
+
+
+def _moved(redistribute: Answer, addends: np.ndarray, source: str, target: str, mesh: Any) -> Any:
+    """Return what an answer makes of a tensor that is placed as `source`."""
+    ttnn = backend.load()
+    array = np.concatenate(addends) if source == "Partial" else addends.sum(axis=0)
+    mapper = ttnn.ReplicateTensorToMesh(mesh)
+    if source in DIMS:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=DIMS[source])
+    x = from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    return redistribute(x, source, target)
+
+
+# ---------------------------------------------------------------- %%torch
+def installed() -> bool:
+    """Return whether torch is here, without importing it."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def record() -> dict[str, Any]:
+    """Return {"torch": the version that was used, "cells": {key of a cell: what it printed}}."""
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return found
+
+
+def key(cell: str) -> str:
+    """Return the key of a cell's output: a digest of its text.
+
+    Example:
+        >>> key("import torch") == key("import torch\\n"), key("import torch") == key("import jax")
+        (True, False)
+    """
+    return hashlib.sha256(cell.strip().encode()).hexdigest()[:16]
+
+
+def run_torch_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell in the notebook, with --ranks on the ranks; without torch, print its record.
+
+    Raises:
+        TTKitError: another option than --ranks; without torch, no record of this text.
+    """
+    if line.strip() not in ("", "--ranks"):
+        cure = "%%torch in the notebook, %%torch --ranks on the engines"
+        fail(f"%%torch {line}", "the only option is --ranks", cure)
+    if installed() and line.strip():
+        shell.run_cell_magic("px", "", cell)
+    elif installed():
+        exec(compile(cell, "<%%torch>", "exec"), shell.user_ns)
+    elif key(cell) in record()["cells"]:
+        print(record()["cells"][key(cell)], end="")
+    else:
+        rule = "torch is not installed, and the cell was changed since its output was recorded"
+        fail("%%torch", rule, "make .venv/with-torch, or the cell as it was")
+
+
+def activate_torch_cells() -> None:
+    """Register %%torch in this notebook, and print whether its cells run or show their record."""
+    from IPython import get_ipython
+    from IPython.core.magic import no_var_expand
+
+    shell: Any = get_ipython()
+
+    @no_var_expand
+    def torch(line: str, cell: str) -> None:
+        """Run a cell that needs torch."""
+        run_torch_cell(shell, line, cell)
+
+    shell.register_magic_function(torch, "cell", "torch")
+    if installed():
+        print("torch is installed: the cells marked %%torch run here")
+    else:
+        print(
+            "torch is not installed: the cells marked %%torch show what they printed when "
+            f"recorded, with torch {record()['torch']}"
+        )

@@ -1,0 +1,36 @@
+"""The command `ttkit train`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ttkit.train.config_files import read_settings
+
+
+def train(words: Sequence[str]) -> int:
+    """`ttkit train`: train as a configuration says, or print what that would take."""
+    about = "Train as a configuration says, or say what that would take."
+    parser = argparse.ArgumentParser("ttkit train", description=about)
+    config = "a training configuration, such as configs/training/nanogpt.yaml"
+    parser.add_argument("--config", required=True, metavar="FILE", help=config)
+    plan = "print axes, shards, memory, bytes and modelled times; open and train nothing"
+    parser.add_argument("--plan", action="store_true", help=plan)
+    system = "the machine to plan for, such as galaxy (default: the one in use)"
+    parser.add_argument("--system", metavar="NAME", help=system)
+    step = "continue from the checkpoint of step N (default: the newest); later ones are set aside"
+    parser.add_argument("--step", type=int, metavar="N", help=step)
+    asked = parser.parse_args(words)
+    settings = read_settings(asked.config)
+    if asked.plan:
+        from ttkit.train.plan import training_plan
+
+        print(training_plan(settings, asked.system))
+        return 0
+    if asked.system:
+        parser.error("--system is for --plan; TTKIT_SYSTEM chooses the simulated machine")
+    from ttkit.train.trainer import Trainer
+
+    with Trainer(settings, step=asked.step) as trainer:
+        trainer.fit()
+    return 0
