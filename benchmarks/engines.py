@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ttkit import Cluster
-from ttkit.cluster.command import find_mpirun, mpirun_environment
+from ttkit.cluster.launch.command import find_mpirun, mpirun_environment
 
 AIMS = {64: 1.5, 1024: 1.1, 4096: 1.1, 16384: 1.1}  # KiB on each rank: times of mpi4py's
 PAIRS = {64: 1000, 256: 600, 1024: 300, 4096: 80, 16384: 30}

@@ -140,7 +140,7 @@ def test_imports_go_one_way():
         ("sim/mesh.py", "if True:\n    import ttkit.visualize", "visualize"),
         ("visualize/mesh.py", "from ..sim import mesh", "sim"),
         ("plans/cost.py", "from .. import backend", "backend"),
-        ("cluster/launch.py", "from ttkit import ttnn", "backend"),
+        ("cluster/launch/mpirun.py", "from ttkit import ttnn", "backend"),
     ],
 )
 def test_the_rule_sees(where, source, target):

@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 _NAMES = {
     **dict.fromkeys(("cluster", "lessons", "plans", "train"), ""),
     "backend": "about",
-    "cluster.engines": "Cluster",
+    "cluster.engines.cluster": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
     "plans.recorded": "last_plan",

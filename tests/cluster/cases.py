@@ -63,11 +63,6 @@ LENIENT = """rank_bindings:
 mesh_graph_desc_path: two.textproto
 also_unknown: [1]
 """
-DENSE = "subcontext_id_to_rank_bindings: {0: sub/a.yaml, 1: rb.yaml}\n"
-SUB = (
-    "rank_bindings: [{rank: 0, mesh_id: 0, mesh_host_rank: 0}]\nmesh_graph_desc_path: "
-    "other.textproto\nglobal_env: {ONLY_A: a}\n"
-)
 
 
 def launch(name, args, **files):
@@ -127,16 +122,10 @@ LAUNCHES = [
         for form, words in {
             "plain": "--rankfile sub/rf",
             "joint": "--rankfile=sub/rf",
-            "short": "-rf sub/rf",
-            "map-by": "--map-by rankfile:file=sub/rf",
-            "map-by joint": "--map-by=rankfile:file=sub/rf,x",
-            "mca": "--mca rmaps_rankfile_path sub/rf",
         }.items()
     ],
     rb("rankfile, hosts in the file's order", TWO, "--mpi-args", "--rankfile rf", rf=FAR),
     rb("rankfile and hosts", TWO, "--mpi-args", "--rankfile rf --host host1,host2", rf=FAR),
-    rb("crowded hosts", TWO, "--mpi-args", "--host a,a"),
-    rb("crowded hosts, joint", TWO, "--mpi-args", "--host=a,a"),
     rb("hosts with slots", TWO, "--mpi-args", "--host a:2"),
     rb("oversubscribe", TWO, "--mpi-args", "--oversubscribe"),
     rb(
@@ -149,12 +138,6 @@ LAUNCHES = [
     rb("environment", ENVIRONMENT),
     rb("overrides", OVERRIDES),
     rb("what tt-run lets pass", LENIENT),
-    launch(
-        "mapping",
-        ["--rank-bindings-mapping", "maps/map.yaml"],
-        maps__map_dot_yaml=DENSE,
-        maps__sub__a_dot_yaml=SUB,
-    ),
 ]
 
 RANK = "rank_bindings:\n  - {rank: 0, mesh_id: 0}\n"
@@ -249,8 +232,6 @@ BAD_FILES = {
         [FIELD, "Per-rank mesh graph descriptor not found: nope"],
     ),
 }
-MAP = ["--rank-bindings-mapping", "map.yaml"]
-KEY = "subcontext_id_to_rank_bindings"
 # name: (arguments, files, exit code, what both must say)
 BAD_LAUNCHES = {
     "no file": (
@@ -260,41 +241,6 @@ BAD_LAUNCHES = {
         ["Configuration error: ", "Configuration file not found: nope.yaml"],
     ),
     "nothing asked": ([], {}, 1, ["Specify exactly one of --"]),
-    "both": (
-        ["--rank-binding", "rb.yaml", *MAP],
-        {},
-        1,
-        ["Specify at most one of --rank-binding and --rank-bindings-mapping (not both)."],
-    ),
-    "mapping without key": (
-        MAP,
-        {"map.yaml": "a: 1\n"},
-        1,
-        [f"Rank bindings mapping must contain '{KEY}'"],
-    ),
-    "mapping empty": (MAP, {"map.yaml": f"{KEY}: \n"}, 1, [f"'{KEY}' must not be empty"]),
-    "mapping of words": (
-        MAP,
-        {"map.yaml": f"{KEY}: {{a: rb.yaml}}\n"},
-        1,
-        [f"'{KEY}' keys must be integers (got "],
-    ),
-    "mapping with a gap": (
-        MAP,
-        {"map.yaml": f"{KEY}: {{0: rb.yaml, 2: rb.yaml}}\n"},
-        1,
-        [f"'{KEY}' keys must be dense and monotonic starting at 0 (expected [0, 1], got [0, 2])"],
-    ),
-    "mapping conflict": (
-        MAP,
-        {
-            "map.yaml": f"{KEY}: {{0: a.yaml, 1: b.yaml}}\n",
-            "a.yaml": RANK + END + "global_env: {K: a}\n",
-            "b.yaml": RANK + END + "global_env: {K: b}\n",
-        },
-        1,
-        ["global_env conflict on key 'K' between sub-contexts"],
-    ),
 }
 BAD_PROGRAMS = {
     "no program": ([], 1, ["No program specified. Please provide a program to run."]),

@@ -14,11 +14,16 @@ from cluster import cases
 
 from ttkit import cli
 from ttkit.cluster.cli import TT_RUN_ONLY
-from ttkit.cluster.command import mpi_variables, mpirun_environment, pasteable, with_plain_path
-from ttkit.cluster.config import placement
+from ttkit.cluster.files.hosts import placement
+from ttkit.cluster.launch.command import (
+    mpi_variables,
+    mpirun_environment,
+    pasteable,
+    with_plain_path,
+)
 
 RECORDED = json.loads((pathlib.Path(__file__).parent / "data/ttrun.json").read_text())
-IN_RANK = "<root>/ttkit/cluster/in_rank:"
+IN_RANK = "<root>/ttkit/cluster/launch/in_rank:"
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +67,9 @@ def without_unset(words):
     return left
 
 
-def one_cache(word):
-    """The word as tt-run has it: all ranks with the shell's cache."""
-    name = re.escape(socket.gethostname())
-    return re.sub(rf"^(TT_METAL_CACHE=.*)_{name}_rank\d+$", r"\1", word)
+def shared_cache(word):
+    """tt-run gives all ranks the shell's."""
+    return re.sub(r"^(TT_METAL_CACHE=/cache)_.*_rank\d+$", r"\1", word)
 
 
 @pytest.mark.parametrize("case", cases.LAUNCHES, ids=lambda case: case["name"])
@@ -75,7 +79,7 @@ def test_as_tt_run(run, case):
     )
     expected = RECORDED["launches"][case["name"]]
     assert code == 0 and words is not None, said
-    plain = without_unset([one_cache(word.replace(IN_RANK, "")) for word in words])
+    plain = without_unset([shared_cache(word.replace(IN_RANK, "")) for word in words])
     words = without_unset(words)
     assert not differing(plain, expected)
     assert len(words) == len(expected)
@@ -140,7 +144,7 @@ def test_errors_name_the_line(run):
     )
     _, said, _ = run(["--rank-binding", "rb.yaml", "echo"], {"rb.yaml": text})
     assert (
-        "rb.yaml:4: rank_bindings.1.rank: Duplicate ranks found in bindings: "
+        "rb.yaml:4:5: rank_bindings.1.rank: Duplicate ranks found in bindings: "
         "rank 0 on lines 2 and 4" in said
     )
     _, said, _ = run(
@@ -183,13 +187,13 @@ def test_tt_run_options_that_are_not_here_say_why(run, option):
 
 
 def test_a_rank_that_lacks_a_variable_of_rank_0_has_it_taken_away(run):
-    """The one recorded case: rank 0 of the mapping has a mesh_host_rank, the others have none."""
-    (case,) = [case for case in cases.LAUNCHES if case["name"] == "mapping"]
-    _, _, words = run(["--mpirun", "mpirun", *case["args"], *cases.PROGRAM], case["files"])
+    first_only = cases.TWO.replace("mesh_id: 0}", "mesh_id: 0, mesh_host_rank: 0}")
+    args = ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", *cases.PROGRAM]
+    _, _, words = run(args, {"rb.yaml": first_only})
     unset = ["/usr/bin/env", "-u", "TT_MESH_HOST_RANK", *cases.PROGRAM]
     ends = [at + 1 for at, word in enumerate([*words, ":"]) if word == ":"]
     parts = [words[start : end - 1] for start, end in zip([0, *ends], ends)]
-    assert [part[-len(unset) :] == unset for part in parts] == [False, True, True]
+    assert [part[-len(unset) :] == unset for part in parts] == [False, True]
     _, _, words = run(
         ["--mpirun", "mpirun", "--rank-binding", "rb.yaml", "echo"], {"rb.yaml": cases.TWO}
     )
@@ -243,41 +247,8 @@ def test_what_the_linter_calls_an_error_is_said_and_the_launch_goes_on(run, work
         {"rb.yaml": cases.TWO.replace("mesh_id: 1", "mesh_id: 0, mesh_host_rnk: 1")},
     )
     assert code == 0 and words is not None
-    assert "rb.yaml:3: error: unknown key 'mesh_host_rnk': tt-run ignores it" in said
+    assert "rb.yaml:3:27: error: unknown key 'mesh_host_rnk': tt-run ignores it" in said
     assert not run(["--mpirun", "mpirun", "--config", "configs/2loudboxes", "echo"], {})[1]
-
-
-def test_two_models_on_meshes_of_different_shape(run):
-    """The guide's second pattern with independent models: two sub-contexts, each with a
-    descriptor and ranks of its own.
-    """
-    code, said, words = run(
-        ["--mpirun", "mpirun", "--rank-bindings-mapping", "models.yaml", "echo"],
-        {"models.yaml": MODELS},
-    )
-    assert code == 0, said
-    ranks = [
-        dict(word.partition("=")[::2] for word in part.split("\n"))
-        for part in "\n".join(words).split("\n:\n")
-    ]
-    wanted = (
-        "TT_RUN_RANK",
-        "TT_MESH_ID",
-        "TT_RUN_SUBCONTEXT_ID",
-        "TT_RUN_SUBCONTEXT_SIZES",
-        "TT_MESH_GRAPH_DESC_PATH",
-    )
-    assert [tuple(rank[name] for name in wanted) for rank in ranks] == [
-        ("0", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
-        ("1", "0", "0", "2,1", "<work>/configs/t3000_2ranks/mgd.textproto"),
-        ("2", "0", "1", "2,1", "<work>/configs/n300/mgd.textproto"),
-    ]
-
-
-MODELS = (
-    "subcontext_id_to_rank_bindings:\n  0: configs/t3000_2ranks/rank_bindings.yaml\n  1: "
-    "configs/n300/rank_bindings.yaml\n"
-)
 
 
 def test_plain_mpi_from_hosts_json(run):
@@ -314,7 +285,6 @@ def test_a_config_works_from_another_folder(run, workshop, monkeypatch):
         # more ranks than slots: mpirun decides
         (["--hostfile", "configs/2loudboxes/hosts.txt"], ["", "", ""]),
         (["--map-by", "node", "--host", "a,b,c"], ["", "", ""]),
-        (["--map-by", "rankfile:file={rf}"], ["b", "a", "a"]),
         (["--rankfile={rf}", "--host", "a"], ["b", "a", "a"]),
         (["--rankfile", "nope"], ["", "", ""]),
     ],

@@ -11,9 +11,9 @@ import pytest
 
 import ttkit
 from ttkit import cli
-from ttkit.cluster import probe, ssh
-from ttkit.cluster.bindings import read_bindings
-from ttkit.cluster.checks import Heard, lines, needs_of
+from ttkit.cluster.files.bindings import read_bindings
+from ttkit.cluster.launch import probe, ssh
+from ttkit.cluster.launch.doctor import Examined, lines, needs_of
 
 ANSWER = {
     "name": "a",
@@ -39,8 +39,8 @@ def judged(changes=(), needs=(), **more):
         for name in way:
             at = at[name]
         at[last] = value
-    heard = {"a": Heard(True, ANSWER), "b": Heard(False, answer, **more)}
-    return {line.check: line for line in lines(heard, ANSWER, needs) if "b" in line.hosts}
+    examined = {"a": Examined(True, ANSWER), "b": Examined(False, answer, **more)}
+    return {line.check: line for line in lines(examined, ANSWER, needs) if "b" in line.hosts}
 
 
 def test_two_hosts_that_are_the_same():
@@ -142,11 +142,13 @@ def test_hosts_that_do_not_answer():
         ("me@b: Permission denied (publickey).\n", "Permission denied", "ssh-copy-id b"),
         ("Host key verification failed.\n", "verification", "ssh b once by hand"),
         ("sh: 1: exec: python3: not found\n", "has no Python", "apt install python3"),
-        ("", "no word in time", "ssh b python3 --version"),
+        ("", "no answer in time", "ssh b python3 --version"),
     ]:
         (line,) = [
             line
-            for line in lines({"a": Heard(True, ANSWER), "b": Heard(False, said=said)}, ANSWER)
+            for line in lines(
+                {"a": Examined(True, ANSWER), "b": Examined(False, output=said)}, ANSWER
+            )
             if line.hosts == ("b",)
         ]
         assert (
@@ -257,12 +259,7 @@ def test_probe_is_a_program_of_its_own(tmp_path):
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "b.py").write_text("")
-    asked = {
-        "folder": str(tmp_path),
-        "mpirun": "/nowhere/no-mpirun",
-        "excluded": ["checkpoints"],
-        "open": False,
-    }
+    asked = [str(tmp_path), "/nowhere/no-mpirun", ["checkpoints"], False]
     text = json.dumps(asked) + '\n[["b", "127.0.0.1", 1]]\n'
     done = subprocess.run(
         [sys.executable, "-I", "-S", probe.__file__],

@@ -18,14 +18,14 @@ from ttkit.cluster import (
     lint_path,
     read_bindings,
     read_hosts,
-    read_mapping,
     read_rankfile,
 )
-from ttkit.cluster.bindings import BINDING_KEYS, MAPPING_KEY, TOP_KEYS
-from ttkit.cluster.lint import findings_table
+from ttkit.cluster.files.bindings import Bindings, RankBinding
+from ttkit.cluster.files.lint import findings_table
 from ttkit.train import read_settings
 from ttkit.train.config import SECTIONS
 
+TOP_KEYS, BINDING_KEYS = [*Bindings.model_fields], [*RankBinding.model_fields]
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS = 10  # of processor time for one file and one reader; usual are milliseconds
 SEEDS = [path.read_text() for path in sorted((ROOT / "configs").rglob("*")) if path.is_file()] + [
@@ -43,7 +43,6 @@ multihost_config:
 """,
     "multihost_config: x.yaml\ntraining_config: {model_config: x.yaml}\n",
     "rank 0=a slot=0\nrank 1=b slot=0:1-3\n",
-    f"{MAPPING_KEY}: {{0: rank_bindings.yaml, 1: x.yaml}}\n",
     "a: &a [x, x]\nb: &b [*a, *a]\nglobal_env: {<<: *b}\nrank_bindings: *b\n",
 ]
 PIECES = [
@@ -122,7 +121,7 @@ scalars = st.one_of(
     st.just(datetime.date(2026, 1, 1)),
 )
 keys = st.one_of(
-    st.sampled_from([*TOP_KEYS, *BINDING_KEYS, *SECTIONS, "ssh", "ips", MAPPING_KEY]),
+    st.sampled_from([*TOP_KEYS, *BINDING_KEYS, *SECTIONS, "ssh", "ips"]),
     st.integers(-1, 3),
     st.text(max_size=4),
 )
@@ -171,12 +170,11 @@ inputs = st.one_of(
 )
 NAMES = (
     "rank_bindings.yaml",
-    "rank_bindings_mapping.yaml",
     "hosts.txt",
     "hosts.json",
     "rankfile.txt",
 )
-READERS = list(zip((read_bindings, read_mapping, read_hosts, read_hosts, read_rankfile), NAMES))
+READERS = list(zip((read_bindings, read_hosts, read_hosts, read_rankfile), NAMES))
 READERS += [
     (read_settings, NAMES[0]),
     *((lint_path, name) for name in NAMES),

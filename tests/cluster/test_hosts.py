@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ttkit import TTKitError, cli
-from ttkit.cluster.hosts import (
+from ttkit.cluster.files.hosts import (
     Host,
     RankSlot,
     hosts_json,
@@ -63,9 +63,12 @@ def test_forms_of_a_hosts_txt(put):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("a slots=0", "hosts.txt:1: slots must be a whole number from 1 to 10000, got '0'"),
-        ("a\nb slots=x", "hosts.txt:2: slots must be a whole number from 1 to 10000, got 'x'"),
-        ("a slot=1", "'slot=1' is not known after a host's name\n  try: did you mean 'slots'?"),
+        ("a slots=0", "hosts.txt:1: slots: Input should be greater than or equal to 1, got '0'"),
+        (
+            "a\nb slots=x",
+            "hosts.txt:2: slots: Input should be a valid integer, unable to parse string as an integer, got 'x'",
+        ),
+        ("a slot=1", "'slot' is not known after a host's name\n  try: did you mean 'slots'?"),
         ("a 1", "'1' is not known after a host's name"),
         ("-oProxyCommand=x slots=1", "'-oProxyCommand=x' is not a host's name"),
         ("a;reboot slots=1", "'a;reboot' is not a host's name"),
@@ -95,11 +98,14 @@ def test_both_forms_of_a_hosts_json(put):
 @pytest.mark.parametrize(
     "text, said",
     [
-        ('{"hosts": []}', "a hosts.json is a list, not dict"),
-        ("[1]", "host 1: it has no 'ssh' with the host's name"),
-        ('["a", {"ips": []}]', "host 2: it has no 'ssh'"),
-        ('[{"ssh": "a", "ips": "10.0.0.1"}]', "'ips' must be a list of addresses"),
-        ('[{"ssh": "a", "ip": []}]', "'ip' is not known\n  try: did you mean 'ips'?"),
+        ('{"hosts": []}', "file: Input should be a valid list, got {'hosts': []}"),
+        ("[1]", "host 1: file: Input should be a valid dictionary or instance of HostEntry, got 1"),
+        ('["a", {"ips": []}]', "host 2: ssh: Field required"),
+        (
+            '[{"ssh": "a", "ips": "10.0.0.1"}]',
+            "host 1: ips: Input should be a valid list, got '10.0.0.1'",
+        ),
+        ('[{"ssh": "a", "ip": []}]', "unknown key 'ip'\n  try: did you mean 'ips'?"),
         ('[{"ssh": "-x"}]', "'-x' is not a host's name"),
         ("[]", "it names no host"),
         ('["a",\n', "hosts.json:2: malformed JSON"),
@@ -183,4 +189,4 @@ def test_the_command_line_itself(capsys):
     assert "ttkit run --help" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         cli.main(["run", "--help"])
-    assert stop.value.code == 0 and "--rank-bindings-mapping" in capsys.readouterr().out
+    assert stop.value.code == 0 and "--rank-binding" in capsys.readouterr().out

@@ -132,7 +132,7 @@ def test_sync_goes_on_when_a_host_is_away(synced):
     done = ttkit(synced, "sync", "--hostfile", "away.txt", "--apply")
     assert done.returncode == 1, done.stdout
     assert re.match(
-        r"no-such-host: FAILED: Could not resolve hostname no-such-host.*\n  try: mend the name",
+        r"no-such-host: FAILED: Could not resolve hostname no-such-host.*\n  try: fix the name",
         done.stdout,
     ), done.stdout
     assert "node-3: 2 files copied" in done.stdout and "node-1" not in done.stdout

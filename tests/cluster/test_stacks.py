@@ -11,8 +11,8 @@ import pytest
 from IPython.core.ultratb import VerboseTB
 
 import ttkit
-from ttkit.cluster import stacks
-from ttkit.cluster.stacks import ANSI, frames_of, is_library, raised_at, users_line
+from ttkit.cluster.engines import stacks
+from ttkit.cluster.engines.stacks import ANSI, frames_of, is_library, raised_at, users_line
 
 PROGRAM = """import json
 import numpy
@@ -75,7 +75,7 @@ def test_a_line_of_the_user_is_named(place, home, tmp_path, monkeypatch):
 def test_a_clone_with_its_environment_inside(tmp_path, monkeypatch):
     clone = tmp_path / "ttkit"
     packages = clone / ".venv/lib/python3.11/site-packages"
-    package = clone / "ttkit/cluster/stacks.py"
+    package = clone / "ttkit/cluster/engines/stacks.py"
     monkeypatch.setattr(stacks, "__file__", str(package))
     stacks._folders.cache_clear()
     try:

@@ -2,17 +2,17 @@
 to date and never in the way.
 """
 
-import os
-import sys
 import threading
 import time
 from dataclasses import replace
 
 import pytest
 
-from ttkit.cluster.processes import Ended, Processes
-from ttkit.cluster.report import Report, look, read_report, report_file
-from ttkit.cluster.status import Live, Row, Status
+from ttkit.cluster.engines.cluster import NOISE
+from ttkit.cluster.engines.engine import Report, report_file
+from ttkit.cluster.engines.status import Live, Reports, Row, Status
+from ttkit.cluster.launch.output import why_ended
+from ttkit.cluster.processes import Ended
 
 
 def rows(state="idle", last_error=""):
@@ -47,7 +47,7 @@ def live(monkeypatch):
 def test_what_is_not_known_is_a_dash():
     head, first, second = Status("Cluster(2)", rows()).cells()
     assert dict(zip(head, first)) == {
-        "rank": "0", "host": "here", "pid": "7", "boards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0", "memory": "50 MB", "state": "idle",
+        "rank": "0", "host": "here", "pid": "7", "cards": "0", "mesh": "1x2", "devices": "4, 0", "DRAM": "0", "memory": "50 MB", "state": "idle",
         "last error": "",
     }  # fmt: skip
     assert second == ["1", "-", "-", "-", "id 3", "-", "-", "-", "idle", ""]
@@ -69,7 +69,7 @@ def test_outside_of_a_notebook_it_is_printed(capsys):
 
 
 def test_a_shown_status_is_refreshed_once_for_a_change(live, monkeypatch):
-    monkeypatch.setattr("ttkit.cluster.status.BEAT_S", float("inf"))
+    monkeypatch.setattr("ttkit.cluster.engines.status.BEAT_S", float("inf"))
     live.follow()
     live._ask, asked = (
         lambda: asked.set() or Status("Cluster(2)", rows("failed")),
@@ -84,7 +84,7 @@ def test_a_shown_status_is_refreshed_once_for_a_change(live, monkeypatch):
 
 
 def test_the_page_says_when_a_table_is_not_renewed(live, monkeypatch):
-    monkeypatch.setattr("ttkit.cluster.status.BEAT_S", 0.0)
+    monkeypatch.setattr("ttkit.cluster.engines.status.BEAT_S", 0.0)
     live.follow()
     until = time.monotonic() + 30
     while len(live._handle.texts) < 3 and time.monotonic() < until:
@@ -123,36 +123,25 @@ def test_a_page_that_is_gone_is_no_error(live):
 
 
 def test_a_report_is_read_whole_or_not_at_all(tmp_path):
-    assert read_report(tmp_path, 0) == Report()
+    assert Reports(tmp_path, False).of(0) == Report()
     report_file(tmp_path, 0).write_text('{"host": "he')
-    assert read_report(tmp_path, 0) == Report()
+    assert Reports(tmp_path, False).of(0) == Report()
 
 
-def test_the_report_of_another_host_comes_through_mpiruns_log():
+def test_the_report_of_another_host_comes_through_mpiruns_log(tmp_path):
     lines = [
         '[1,1]<stdout>: TTKIT-REPORT {"host": "a"}',
         "[1,1]<stdout>: its own words",
         '[1,1]<stdout>: TTKIT-REPORT {"host": "b"}',
         "[1,0]<stderr>: oh",
     ]
-    program = (
-        f"import time; print({chr(10).join(lines)!r}, flush=True); print('[1,1]<stdout>: "
-        "TTKIT-REPORT', end='', flush=True); time.sleep(60)"
-    )
-    processes = Processes(
-        lambda folder: ({"mpirun": [sys.executable, "-c", program]}, os.environ.copy()),
-        lambda ended: None,
-        ("here", "b"),
-    )
-    try:
-        until = time.monotonic() + 120
-        while processes.report(1).host != "b" and time.monotonic() < until:
-            time.sleep(0.05)
-        assert processes.report(1) == Report("b") and processes.report(0) == Report()
-    finally:
-        processes.stop()
-    why = Ended("mpirun", 1, "\n".join(lines)).why(2)
-    assert why.splitlines()[1:] == ["  rank 1: its own words", "  rank 0: oh"]
+    log, reports = tmp_path / "mpirun.log", Reports(tmp_path, True)
+    log.write_text("\n".join(lines[:2]) + "\n[1,1]<stdout>: TTKIT-REPORT")
+    assert reports.of(1) == Report("a") and reports.of(0) == Report()
+    log.write_text("\n".join(lines) + "\n[1,1]<stdout>: TTKIT-REPORT")
+    assert reports.of(1) == Report("b") and reports.of(0) == Report()
+    why = why_ended(Ended("mpirun", 1, "\n".join(lines)), 2, noise=NOISE)
+    assert why.splitlines()[2:] == ["    rank 0: oh", "    rank 1: its own words"]
 
 
 def test_a_process_reports_what_it_has_open():
@@ -168,11 +157,11 @@ def test_a_process_reports_what_it_has_open():
             layout=ttnn.TILE_LAYOUT,
             mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
         )
-        report = look()
+        report = Report.now()
         assert (report.meshes, report.devices, report.dram_bytes) == (
             ((1, 2),),
             (4, 0),
             32 * 32 * 4,
         )
         assert report.process_bytes > 10_000_000 and report.host and x.shape
-    assert look().meshes == ()
+    assert Report.now().meshes == ()

@@ -7,7 +7,8 @@ import pathlib
 
 from answers import right, wrong
 
-from ttkit.cluster import launch, lint_path
+from ttkit.cluster import lint_path
+from ttkit.cluster.launch.output import Output
 from ttkit.lessons import lesson_11
 
 BINDINGS = """rank_bindings:
@@ -115,9 +116,9 @@ def test_without_mistakes_the_folder_is_right(tmp_path):
 
 def test_the_record_in_the_lesson_is_what_is_said():
     (path,) = (pathlib.Path(__file__).resolve().parents[2] / "notebooks").glob("11_*.ipynb")
-    output = launch.Output(3)
+    output = Output(3, ["node-1", "node-2", "node-3"])
     output.framed = ["Remote daemon: [prterun-node-1-7@0,3] on node node-3"]
-    said = launch.epitaph(output, ["node-1", "node-2", "node-3"], 1)
+    said = f"ttkit run: {output.why(1)}"
     assert any(
         f"```\n{said}\n```" in "".join(cell["source"])
         for cell in json.loads(path.read_text())["cells"]

@@ -29,7 +29,7 @@ os.environ["TT_METAL_MOCK_CLUSTER_DESC_PATH"] = str(REAL / "t3000.yaml")
 
 import ttkit  # noqa: E402
 from ttkit import lessons  # noqa: E402
-from ttkit.cluster.cells import run_cell  # noqa: E402
+from ttkit.cluster.engines.magics import run_cell  # noqa: E402
 
 APPLY = (
     "I am {rank} of {size}",

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ttkit.cluster.command import LOCAL_FOLDER
+from ttkit.cluster.launch.command import LOCAL_FOLDER
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"

@@ -1,9 +1,9 @@
-"""From a folder of files to running ranks: bindings and hosts read and checked, mpirun's
-command, its launch.
+"""Clusters: files of bindings and hosts read and checked, mpirun's command, engines.
 
 Example:
     >>> from ttkit import cluster
-    >>> [mesh.device_dims for mesh in cluster.read_descriptor("configs/2loudboxes/mgd.textproto").meshes]
+    >>> meshes = cluster.read_descriptor("configs/2loudboxes/mgd.textproto").meshes
+    >>> [mesh.device_dims for mesh in meshes]
     [(1, 8), (1, 8)]
     >>> cluster.lint_path("configs/2loudboxes")
     []
@@ -13,12 +13,12 @@ from ttkit.lazy import attach
 
 # What is loaded when it is first asked for: module -> the names that it holds.
 _NAMES = {
-    "cluster.bindings": "Bindings RankBinding plain_ranks read_bindings read_mapping",
-    "cluster.command": "mpirun_command rank_environment",
-    "cluster.config": "Config find_config",
-    "cluster.doctor": "examine",
-    "cluster.hosts": "Host RankSlot read_hosts read_rankfile",
-    "cluster.lint": "lint_path",
+    "cluster.files.bindings": "Bindings RankBinding plain_ranks read_bindings",
+    "cluster.files.documents": "Config find_config",
+    "cluster.files.hosts": "Host RankSlot read_hosts read_rankfile",
+    "cluster.files.lint": "lint_path",
+    "cluster.launch.command": "mpirun_command rank_environment",
+    "cluster.launch.doctor": "examine",
     "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_path "
     "descriptor_text read_descriptor",
     "errors": "Finding",

@@ -1,4 +1,4 @@
-"""Start one of the kit's own processes: `python begin.py keeper FOLDER`.
+"""Start one of ttkit's own processes: `python begin.py supervisor:main`.
 
 A file of the working folder never takes the place of a module of the standard library, as a
 `json.py` would under `python -c` (and Python 3.10 has no -P). ttkit is the one that this file
@@ -10,7 +10,7 @@ import sys
 
 
 def main() -> None:
-    """Run the `main` of the module of this folder that the first argument names."""
+    """Run the function of this room that the first argument names as MODULE:FUNCTION."""
     here = os.path.dirname(os.path.abspath(__file__))
     package = os.path.dirname(here)
     # Python puts the folder of its script first.
@@ -23,7 +23,8 @@ def main() -> None:
     assert spec is not None and spec.loader is not None
     sys.modules["ttkit"] = util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["ttkit"])
-    import_module(f"ttkit.cluster.{sys.argv.pop(1)}").main()
+    module, _, function = sys.argv.pop(1).partition(":")
+    getattr(import_module(f"ttkit.cluster.{module}"), function)()
 
 
 def put_working_folder(before_packages: bool) -> None:

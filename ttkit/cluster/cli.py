@@ -11,20 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster import command
-from ttkit.cluster.bindings import Bindings, plain_ranks, read_bindings, read_mapping
-from ttkit.cluster.config import find_config, place_words, placement
-from ttkit.cluster.documents import find_file
-from ttkit.cluster.hosts import (
+from ttkit.cluster.files.bindings import Bindings, plain_ranks, read_bindings
+from ttkit.cluster.files.documents import find_config, find_file
+from ttkit.cluster.files.hosts import (
     Host,
     hosts_json,
     hosts_of_rankfile,
     hosts_text,
+    place_words,
+    placement,
     rankfile_of,
     read_hosts,
     read_rankfile,
 )
-from ttkit.cluster.lint import findings_table, lint_hosts, lint_path
+from ttkit.cluster.files.lint import findings_table, lint_hosts, lint_path
+from ttkit.cluster.launch import command
 from ttkit.errors import TTKitError, fail
 
 # Options of `ttkit run`. It must know which of them take a value, (what it is, help): where the
@@ -32,7 +33,6 @@ from ttkit.errors import TTKitError, fail
 VALUES = {
     "--config": ("DIR", "folder with rank_bindings.yaml, hosts.txt or hosts.json, rankfile.txt"),
     "--rank-binding": ("FILE", "a rank_bindings.yaml"),
-    "--rank-bindings-mapping": ("FILE", "several of them as sub-contexts of one launch"),
     "-n": ("N", "N ranks of plain MPI, without meshes"),
     "--hostfile": ("FILE", "hosts.txt or hosts.json"),
     "--mpi-args": ("'WORDS'", "further arguments for mpirun, in one quoted string"),
@@ -56,6 +56,8 @@ TT_RUN_ONLY = {  # options of tt-run that are not here -> why, or what to do ins
     "--mesh-graph-descriptor": DISCOVERY,
     "--mesh-graph-descriptor-mapping": DISCOVERY,
     "--hosts": DISCOVERY,
+    "--rank-bindings-mapping": "list the ranks of all models in one rank_bindings.yaml: "
+    "each may have a mesh_graph_desc_path of its own",
     "--rankfile-syntax": "a rankfile is given to mpirun as Open MPI 5 reads it",
     "--mock-cluster-rank-binding": "write mock_cluster_rank_binding into the rank_bindings.yaml",
     "--factory-system-descriptor": "write it into the rank_bindings.yaml, as "
@@ -94,7 +96,7 @@ def split_program(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def run(words: Sequence[str]) -> int:
     """`ttkit run`: start a program on the ranks of a configuration; return its exit code."""
-    from ttkit.cluster.launch import HOOK, launch
+    from ttkit.cluster.launch.mpirun import HOOK, launch
 
     usage = "ttkit run [options] program [its arguments]"
     parser = argparse.ArgumentParser("ttkit run", usage=usage, allow_abbrev=False)
@@ -142,32 +144,24 @@ def run(words: Sequence[str]) -> int:
 def _ranks_and_hosts(asked: argparse.Namespace) -> tuple[Bindings, list[str]]:
     """Return the bindings, and the arguments that name the hosts to mpirun."""
     config = find_config(asked.config) if asked.config is not None else None
-    binding, mapping = asked.rank_binding, asked.rank_bindings_mapping
-    ways = (asked.config, binding, mapping, asked.n)
+    binding = asked.rank_binding
+    ways = (asked.config, binding, asked.n)
     hostfile = asked.hostfile or (config and config.hosts)
-    if binding and mapping:
-        rule = "Specify at most one of --rank-binding and --rank-bindings-mapping (not both)."
-        fail("ttkit run", rule, "a mapping file names the bindings files")
     given = sum(way is not None for way in ways)
     if given > 1 or not (given or hostfile):
-        rule = (
-            "Specify exactly one of --config, --rank-binding, --rank-bindings-mapping, "
-            "-n or --hostfile alone."
-        )
+        rule = "Specify exactly one of --config, --rank-binding, -n or --hostfile alone."
         cure = "ttkit run --config DIR program; options go before the program's name"
         fail("ttkit run", rule, cure)
     if config:
-        binding, mapping = config.bindings, None if config.bindings else config.mapping
+        binding = config.bindings
     hostfile = find_file(hostfile, "Hosts file") if hostfile else None
     hosts = read_hosts(hostfile) if hostfile else ()
     if binding:
         bindings = read_bindings(binding)
-    elif mapping:
-        bindings = read_mapping(mapping)
     else:
         slots = sum(host.slots for host in hosts)
         bindings = plain_ranks(slots if asked.n is None else asked.n)
-    return bindings, place_words(hostfile, hosts, config.rankfile if config else None)
+    return bindings, place_words(hostfile, config.rankfile if config else None)
 
 
 def _without_network(mpi_args: Sequence[str]) -> bool:
@@ -205,7 +199,7 @@ def _hosts(asked: argparse.Namespace) -> tuple[Host, ...]:
 
 def sync(words: Sequence[str]) -> int:
     """`ttkit sync`: copy this folder to the other hosts."""
-    from ttkit.cluster.sync import sync as synced
+    from ttkit.cluster.launch.sync import sync as synced
 
     about = (
         "Bring this folder to the same path on every other host of a hosts file; "
@@ -243,7 +237,7 @@ def sync(words: Sequence[str]) -> int:
 
 def doctor(words: Sequence[str]) -> int:
     """`ttkit doctor`: check whether the hosts can run ranks."""
-    from ttkit.cluster.doctor import doctors_table, examine
+    from ttkit.cluster.launch.doctor import doctors_table, examine
 
     about = (
         "Check whether the hosts of a configuration, or without one this host, can run ranks, "
@@ -255,7 +249,7 @@ def doctor(words: Sequence[str]) -> int:
         parser.add_argument(name, metavar=metavar, help=help_)
     devices = "open the devices with ttnn and count chips: half a minute, alone on the machine"
     parser.add_argument("--open-devices", action="store_true", help=devices)
-    parser.set_defaults(rank_bindings_mapping=None, n=None)
+    parser.set_defaults(n=None)
     asked = parser.parse_args(words)
     hosts = _hosts(asked)
     findings = _findings(asked)

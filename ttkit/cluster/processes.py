@@ -1,232 +1,193 @@
-"""The notebook's side of the keeper: start the processes of a cluster, hear how they end, stop
-them.
+"""The processes of one launch, under a supervisor, and their folder, which does not outlive them.
+
+The owner and the supervisor hold a lock on each folder, which the kernel releases when both have
+ended. `sweep` removes the folders whose lock is free.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
-import re
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
-from ttkit.cluster import begin, leftovers
-from ttkit.cluster.keeper import ORDER, remove
-from ttkit.cluster.launch import CLOSED, EPITAPHS, LOST, TAG, ended_first, ranks_on
-from ttkit.cluster.report import MARK, Report, parsed, read_report
+from ttkit.cluster import begin
+from ttkit.cluster.supervisor import STOP
 
-STOP_S = 10.0  # for the keeper to take everything down; measured: 0.5 s
-LAST_LINES = 8
-# about their own comings and goings
-CHATTER = re.compile(rb"[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)")
-REPORT = re.compile(TAG.pattern + MARK.encode() + rb"(.*)\n")
+PREFIX, LOCK = "ttkit-", "lock"
+SHARED_MEMORY = Path("/dev/shm")
+SHARED_BYTES = 32 << 20  # of a rank; Open MPI 5.0 maps 16 MB and grows
+STOP_S = 10.0  # for the supervisor to stop everything; measured: 0.5 s
 
 
-def python_command(module: str) -> list[str]:
-    """The command that runs a module of this room."""
-    return [sys.executable, str(Path(begin.__file__).resolve()), module]
+def python_command(function: str) -> list[str]:
+    """Return the command that runs a function of this room, as begin.py names it."""
+    return [sys.executable, str(Path(begin.__file__).resolve()), function]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A process of the cluster that ended though nobody asked it to."""
+    """A process that ended by itself.
 
-    name: str  # "controller", "mpirun" or "keeper"
-    code: int  # below 0: the signal that ended it
-    said: str = field(default="", repr=False)
-    rank: int | None = None  # that ended without mpirun's saying so
-    hosts: tuple[str, ...] = ()  # of each rank, where some are not this one
-
-    def why(self, ranks: int) -> str:
-        """What happened, in one sentence, with the last lines of the process to blame below it.
-
-        Example:
-            >>> print(Ended("mpirun", 1, "[1,0]<stderr>: No module named 'numpy'\\n").why(ranks=2))
-            mpirun ended with code 1; the last lines:
-              rank 0: No module named 'numpy'
-        """
-        lost = LOST.search(self.said)
-        if lost:
-            return (
-                f"host {lost['host']}{ranks_on(lost['host'], self.hosts)} does not answer any "
-                "more; the ranks on the other hosts were stopped"
-            )
-        match = (
-            next((found for pattern in EPITAPHS if (found := pattern.search(self.said))), None)
-            if self.name == "mpirun"
-            else None
-        )
-        blamed = int(match["rank"]) if match else self.rank
-        noticed = {
-            int(tag[1])
-            for line in self.said.encode().splitlines()
-            if CLOSED.encode() in line and (tag := TAG.search(line))
-        }
-        if blamed in noticed:
-            return f"{ended_first(noticed, ranks)}; the others were stopped with it"
-        if blamed is None:
-            text = f"{self.name} {_how(self.code)}"
-        else:
-            how = match["how"] if match else ""
-            how = (
-                f"exited with code {how}"
-                if how.lstrip("-").isdigit()
-                else f"was killed by {how}"
-                if how.startswith("signal")
-                else how or "ended"
-            )
-            text = f"rank {blamed} of {ranks} {how}" + (
-                "; the others were stopped with it" if ranks > 1 else ""
-            )
-        last = _last_lines(self.said.encode(), blamed)
-        return "\n".join(
-            [text + ("; the last lines:" if last else ""), *(f"  {line}" for line in last)]
-        )
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    name = (
-        signal.Signals(-code).name if -code in signal.Signals.__members__.values() else str(-code)
-    )
-    return f"was killed by signal {-code} ({name})"
-
-
-def _last_lines(said: bytes, rank: int | None) -> list[str]:
-    """The last lines of one rank in mpirun's output, without tags; of all where no rank is to
-    blame.
-    """
-    lines = []
-    for line in said.splitlines():
-        match = TAG.search(line)
-        text = line[match.end() :] if match else line
-        if (
-            not text.strip()
-            or CHATTER.match(text)
-            or text.startswith(MARK.encode())
-            or (rank is not None and (match is None or int(match[1]) != rank))
-        ):
-            continue
-        lines.append(
-            (f"rank {int(match[1])}: " if match and rank is None else "")
-            + text.decode(errors="replace").rstrip()
-        )
-    return lines[-LAST_LINES:]
-
-
-class Processes:
-    """The processes of one start of a cluster.
-
-    Its folder holds their logs and keys, and is removed with them.
+    Args:
+        name: "controller", "mpirun" or "supervisor".
+        code: below 0: the signal that ended it.
+        log: its last output, where that went into a file.
+        rank: one that ended without a report of mpirun.
+        error: why it could not be started.
     """
 
-    def __init__(
-        self,
-        prepare: Callable[[Path], tuple[Mapping[str, Sequence[str]], Mapping[str, str]]],
-        on_end: Callable[[Ended], None],
-        hosts: Sequence[str] = (),
-        tell: Sequence[str] = (),
-    ):
-        """Start them.
+    name: str
+    code: int
+    log: str = ""
+    rank: int | None = None
+    error: str = ""
 
-        Args:
-            prepare: given the folder, the command for each name and the environment of all.
-            on_end: called, in a thread of its own, for each process that ends by itself.
-            hosts: the host of each rank, where some are not this one.
-            tell: the process that waits for a file, and that file: see the keeper.
-        """
-        self._on_end, self._hosts = on_end, tuple(hosts)
+
+class Supervised:
+    """The processes of one launch, and the folder of their logs and keys."""
+
+    def __init__(self, kind: str):
+        sweep()
         self.owner = os.getpid()
-        leftovers.sweep()
-        # readable by nobody else: the keys are in it
-        self.folder = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX))
+        # readable by nobody else: keys are in it
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
         self.ended: list[Ended] = []
         self.pids: dict[str, int] = {}
-        self._reports: dict[int, bytes] = {}  # the last ones of ranks on other hosts
-        self._read = 0  # of mpirun's log, in which they are
+        self._folders = {self.folder: _lock(self.folder)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
         self._stopping = False
-        self._lease, at_keeper = os.pipe()[::-1]
+
+    def shared_memory(self, ranks: int) -> Path:
+        """Return where the ranks put the memory that they share.
+
+        In RAM where there is room for it, or more than in the folder: a container may have 64 MB of
+        it, and writing more than there is ends a process with SIGBUS.
+        """
+        ram = SHARED_MEMORY / self.folder.name
         try:
-            leftovers.record(self.folder, [self.owner])
-            commands, environment = prepare(self.folder)
-            (self.folder / ORDER).write_text(
-                json.dumps({"commands": commands, "environment": environment, "tell": list(tell)})
-            )
+            free = shutil.disk_usage(SHARED_MEMORY).free
+            if free >= min(ranks * SHARED_BYTES, shutil.disk_usage(self.folder).free):
+                ram.mkdir(mode=0o700)
+                self._folders[ram] = _lock(ram)
+                return ram
+        except OSError:
+            pass
+        return self.folder
+
+    def start(
+        self,
+        commands: Mapping[str, Sequence[str]],
+        environment: Mapping[str, str],
+        on_end: Callable[[Ended], None],
+        streams: Sequence[int] = (),
+    ) -> None:
+        """Start the supervisor and its commands.
+
+        Args:
+            on_end: called, in a thread of its own, for each process that ends by itself.
+            streams: file descriptors for the standard streams; pipes and logs in the folder if not
+                given.
+        """
+        order = {
+            "commands": commands,
+            "environment": environment,  # not in a file: it may hold secrets
+            "folders": [str(folder) for folder in self._folders],
+            "streams": [*streams],
+        }
+        end, self._pipe = os.pipe()
+        try:
             # A session of its own: Ctrl-C on the owner's terminal must not reach mpirun, which
             # would then stop all ranks.
-            words = [*python_command("keeper"), str(self.folder)]
-            self._keeper = subprocess.Popen(
-                words, stdin=at_keeper, stdout=subprocess.PIPE, start_new_session=True
+            self._process = subprocess.Popen(
+                python_command("supervisor:main"),
+                stdin=end,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=[*self._folders.values(), *streams],
             )
-            leftovers.record(self.folder, [self.owner, self._keeper.pid])
-        except BaseException:
-            os.close(self._lease)
-            remove(self.folder)
-            raise
         finally:
-            os.close(at_keeper)
-        self.pids["keeper"] = self._keeper.pid
-        self._listener = threading.Thread(target=self._listen, name="ttkit cluster", daemon=True)
+            os.close(end)
+        self.pids["supervisor"] = self._process.pid
+        self._listener = threading.Thread(target=self._listen, args=(on_end,), daemon=True)
         self._listener.start()
+        self.send(json.dumps(order).encode() + b"\n")
 
-    def _listen(self) -> None:
-        stdout: IO[bytes] = self._keeper.stdout  # type: ignore[assignment]
-        for line in stdout:
-            event = json.loads(line)
-            if "started" in event:
-                self.pids |= event["started"]
-            else:
-                self._note(
-                    Ended(
-                        event["ended"], event["code"], event["said"], event.get("rank"), self._hosts
-                    )
-                )
-        stdout.close()
-        self._note(Ended("keeper", self._keeper.wait()))
+    def send(self, line: bytes) -> None:
+        """Send the supervisor a line, unless it is gone."""
+        with contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._pipe, line) :]
 
-    def _note(self, ended: Ended) -> None:
+    def give_input(self, name: str, text: str) -> None:
+        """Write a line to the standard input of a command: nobody else can read it there."""
+        self.send(json.dumps([name, text]).encode() + b"\n")
+
+    def _listen(self, on_end: Callable[[Ended], None]) -> None:
+        process: Any = self._process
+        with process.stdout as events:
+            for line in events:
+                event = json.loads(line)
+                if "started" in event:
+                    self.pids |= event["started"]
+                else:
+                    self._note(Ended(**event), on_end)
+        self._note(Ended("supervisor", process.wait()), on_end)
+
+    def _note(self, ended: Ended, on_end: Callable[[Ended], None]) -> None:
         if not self._stopping:
             self.ended.append(ended)
-            self._on_end(ended)
+            on_end(ended)
 
-    def report(self, rank: int) -> Report:
-        """What a rank last said of itself; an empty report where it has not yet."""
-        if not self._hosts:
-            return read_report(self.folder, rank)
-        with contextlib.suppress(OSError), open(self.folder / "mpirun.log", "rb") as log:
-            place = log.seek(self._read)
-            for line in log:
-                if line.endswith(b"\n"):  # whole
-                    place += len(line)
-                    if found := REPORT.search(line):
-                        self._reports[int(found[1])] = found[2]
-            self._read = place
-        return (
-            parsed(self._reports[rank]) if rank in self._reports else read_report(self.folder, rank)
-        )
+    def stop(self, last: bytes = STOP) -> None:
+        """Stop all processes and remove the folders; done when this returns.
 
-    def stop(self) -> None:
-        """Stop all of them and remove the folder; done when this returns."""
+        Args:
+            last: RELEASE leaves the processes that a launch that ended well has left behind.
+        """
         if self._stopping:
             return
         self._stopping = True
-        with contextlib.suppress(OSError):
-            # closing alone says nothing where a forked child of ours has the pipe too
-            os.write(self._lease, b"stop")
-        os.close(self._lease)
-        try:
-            self._keeper.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._keeper.kill()  # its children go with it: see lease
-            self._keeper.wait()
-        self._listener.join(1.0)
-        remove(self.folder)  # the keeper has done so, if it could
+        if self._process is not None:
+            # closing alone has no effect where a forked child of ours has the pipe too
+            self.send(last)
+            os.close(self._pipe)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()  # its children end with it: see exit_with_parent
+                self._process.wait()
+            self._listener.join(1.0)
+        for folder, lock in self._folders.items():
+            shutil.rmtree(folder, ignore_errors=True)  # the supervisor has done so, if it could
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a new folder; the lock is held as long as this file descriptor, or a copy, is open."""
+    new = folder / "new"
+    lock = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(folder / LOCK)  # never there without being held
+    return lock
+
+
+def sweep() -> None:
+    """Remove the folders of this user whose processes were all killed at once."""
+    for base in {Path(tempfile.gettempdir()), SHARED_MEMORY}:
+        for folder in base.glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):  # no lock: not ours; or it is held
+                if folder.lstat().st_uid == os.geteuid():
+                    with open(folder / LOCK, "rb") as lock:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(folder, ignore_errors=True)

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ttkit.cluster.bindings import read_bindings
-from ttkit.cluster.command import rank_environment
-from ttkit.cluster.hosts import read_hosts
-from ttkit.cluster.lint import UNDER_TT_RUN, lint_path
+from ttkit.cluster.files.bindings import read_bindings
+from ttkit.cluster.files.hosts import read_hosts
+from ttkit.cluster.files.lint import lint_path
+from ttkit.cluster.files.lint_bindings import UNDER_TT_RUN
+from ttkit.cluster.launch.command import rank_environment
 from ttkit.lessons import CheckFailed, exercise, require
 
 BINDINGS = "rank_bindings.yaml"

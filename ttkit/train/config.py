@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 from typing_extensions import TypedDict
 
-from ttkit.cluster.documents import Where, did_you_mean
+from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.axes import STRATEGIES, parallel_axes

@@ -10,7 +10,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ttkit.cluster.documents import Document, Where, did_you_mean, fail_with, find_file, read_yaml
+from ttkit.cluster.files.documents import (
+    Document,
+    Where,
+    did_you_mean,
+    fail_with,
+    find_file,
+    read_yaml,
+)
 from ttkit.errors import Finding, TTKitError, fail
 from ttkit.train.axes import check_divisible
 from ttkit.train.config import (

@@ -1,0 +1,661 @@
+"""Engines: rank = engine, results and output in rank order, and every fault said in seconds with
+no process left behind.
+"""
+
+import atexit
+import importlib.util
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+import ttkit
+from ttkit.errors import TTKitError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUSY = 12  # a busy machine may take so many times the seconds that an idle one does
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"
+)
+
+
+def family(pid=None):
+    """All living processes below one, this one if not given."""
+    return [
+        process
+        for process in psutil.Process(pid).children(recursive=True)
+        if process.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def tree(cluster):
+    """All living processes of a cluster."""
+    top = cluster._processes.pids["supervisor"]
+    return [psutil.Process(top), *family(top)]
+
+
+def gone(processes, within_s):
+    """Whether these processes are gone, or zombies that nobody has fetched, within a time."""
+    until = time.monotonic() + BUSY * within_s
+    while left := [
+        process
+        for process in processes
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]:
+        if time.monotonic() > until:
+            return left == []
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture(scope="module")
+def four():
+    """Four engines; a test that breaks them restarts them."""
+    with ttkit.Cluster(4) as cluster:
+        yield cluster
+    assert family() == []
+
+
+@pytest.fixture
+def two():
+    cluster = ttkit.Cluster(2)
+    yield cluster
+    cluster.stop()
+
+
+class takes:
+    """A block that must end within some seconds."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __enter__(self):
+        self.begin = time.monotonic()
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            assert time.monotonic() - self.begin < BUSY * self.seconds
+
+
+def later(seconds, pid, number=signal.SIGKILL):
+    threading.Timer(seconds, os.kill, (pid, number)).start()
+
+
+# What runs on the engines.
+
+
+def where():
+    import os
+
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, os.environ["TT_VISIBLE_DEVICES"]
+
+
+def late_first():
+    import time
+
+    from mpi4py import MPI
+
+    time.sleep(0.2 - 0.05 * MPI.COMM_WORLD.rank)
+    return MPI.COMM_WORLD.rank
+
+
+def all_reduce(value):
+    import numpy
+    from mpi4py import MPI
+
+    total = numpy.empty_like(value)
+    MPI.COMM_WORLD.Allreduce(value * (MPI.COMM_WORLD.rank + 1), total)
+    return total
+
+
+def chips():
+    from ttkit import ttnn
+
+    return ttnn.get_num_devices()
+
+
+def fail_on(rank):
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == rank:
+        raise ValueError("this one is wrong")
+    MPI.COMM_WORLD.Barrier()
+
+
+def wait_for(rank):
+    import time
+
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == rank:
+        time.sleep(600)
+    MPI.COMM_WORLD.Barrier()
+
+
+def arrive_and_sleep(folder):
+    import os
+    import time
+
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def hold_a_mesh():
+    import time
+
+    import numpy
+
+    import ttkit
+    from ttkit import ttnn
+
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        x = ttkit.from_numpy(
+            numpy.zeros((32, 32), "f4"),
+            device=mesh,
+            layout=ttnn.TILE_LAYOUT,
+            mesh_mapper=ttnn.ReplicateTensorToMesh(mesh),
+        )
+        time.sleep(600)
+        x.deallocate()
+
+
+def give_a_tensor():
+    import numpy
+
+    import ttkit
+
+    return ttkit.from_numpy(numpy.zeros((32, 32), "f4"))
+
+
+def give_what_ranks_read():
+    class Odd:
+        def __reduce__(self):
+            return eval, ("__import__('os').environ['OMPI_COMM_WORLD_RANK']",)
+
+    return Odd()
+
+
+def say_where():
+    import random
+    import time
+
+    from mpi4py import MPI
+
+    time.sleep(random.random() / 5)
+    print("I am", MPI.COMM_WORLD.rank)
+
+
+def say_the_same():
+    print("hello")
+    print("again")
+
+
+def say_and_fail():
+    print("until here")
+    raise ValueError("no further")
+
+
+def asks_too_much():
+    from ttkit import ttnn
+
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(9, 9))
+    return mesh.shape
+
+
+def set_home(home, folder=None):
+    import os
+    import sys
+
+    if folder:
+        sys.path.append(folder)
+    before, os.environ["HOME"] = os.environ["HOME"], home
+    return before
+
+
+def leave(code):
+    import os
+
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == 1:
+        os._exit(code)
+    MPI.COMM_WORLD.Barrier()
+
+
+def test_an_engine_is_a_rank_with_boards_of_its_own(four):
+    assert four.run(where) == [(rank, 4, str(rank)) for rank in range(4)]
+    assert four.run(chips) == [2, 2, 2, 2]
+
+
+def test_results_come_in_rank_order(four):
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+def test_arrays_are_reduced_across_ranks(four):
+    import numpy
+
+    value = numpy.arange(100_000, dtype=numpy.float32)
+    for total in four.run(all_reduce, value):
+        numpy.testing.assert_array_equal(total, value * 10)
+
+
+def test_ipyparallel_is_there_for_the_rest(four):
+    assert four.client[:].apply_sync(late_first) == [0, 1, 2, 3]
+
+
+def test_status_is_a_table(four):
+    status = four.status()
+    assert [(row.rank, row.pid, row.cards, row.state) for row in status.rows] == [
+        (r, four.pid(r), str(r), "idle") for r in range(4)
+    ]
+    assert "<td" in status._repr_html_()
+    assert repr(four) == "<Cluster(4): 4 engines, running>"
+
+
+def test_status_knows_what_busy_ranks_hold(four):
+    answer = four.client[:].apply_async(hold_a_mesh)
+    until = time.monotonic() + BUSY * 10
+    while not all(row.devices for row in four.status().rows) and time.monotonic() < until:
+        time.sleep(0.05)
+    with takes(0.5):
+        rows = four.status().rows
+    assert [(row.mesh, row.devices, row.DRAM, row.state) for row in rows] == [
+        ("1x2", "0, 1", "4.1 kB", "busy")
+    ] * 4
+    assert {row.host for row in rows} == {socket.gethostname()} and all(
+        row.memory.endswith("MB") for row in rows
+    )
+    four.interrupt()
+    with pytest.raises(Exception, match="KeyboardInterrupt"):
+        answer.get(timeout=BUSY * 10)
+
+
+def test_an_error_names_the_rank_the_line_and_what_the_others_wait_for(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(fail_on, 2)
+    assert "cluster.run(fail_on): rank 2 of 4 raised ValueError: this one is wrong" in str(
+        caught.value
+    )
+    assert 'of fail_on: raise ValueError("this one is wrong")' in str(caught.value)
+    assert "ranks 0, 1 and 3 did not finish" in str(caught.value)
+    assert "of fail_on: MPI.COMM_WORLD.Barrier()" in str(caught.value)
+    assert [row.state for row in four.status().rows] == ["busy", "busy", "idle", "busy"]
+    assert four.status().rows[2].last_error == "ValueError: this one is wrong"
+
+
+def test_a_hung_collective_is_interrupted(four, capsys):
+    if not four.busy():
+        with pytest.raises(TTKitError):
+            four.run(fail_on, 2)
+    before = tree(four)
+    four.interrupt()
+    said = capsys.readouterr().out
+    assert "ranks 0, 1 and 3 were at line" in said and "MPI.COMM_WORLD.Barrier()" in said
+    assert "the next call starts new engines" in said
+    assert gone(before, 1)
+    assert repr(four) == "<Cluster(4): 4 engines, interrupted>"
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+def test_python_code_is_interrupted_and_the_engines_stay(four, capsys, tmp_path):
+    pids = [four.pid(rank) for rank in range(4)]
+
+    done = threading.Event()
+
+    def interrupt():
+        while len(list(tmp_path.iterdir())) < 4:  # until all ranks are in the function
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        # as a person does: Python loses a KeyboardInterrupt that comes in a finalizer
+        while not done.wait(60):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with takes(10), pytest.raises(KeyboardInterrupt):
+        try:
+            four.run(arrive_and_sleep, tmp_path)
+        finally:
+            done.set()
+    assert "ranks 0, 1, 2 and 3 were at" in capsys.readouterr().out
+    assert four.run(late_first) == [0, 1, 2, 3]
+    assert [four.pid(rank) for rank in range(4)] == pids
+
+
+def test_idle_engines_burn_nothing_and_listen_on_this_host_only(four):
+    engines = [psutil.Process(four.pid(rank)) for rank in range(4)]
+
+    def used():
+        return sum(sum(engine.cpu_times()[:2]) for engine in engines)
+
+    before = used()
+    time.sleep(1.0)
+    assert used() - before < 0.5  # seconds, of the four that they could have used
+    # Open MPI's own, for its daemons on other hosts: it cannot be told not to
+    mpirun = four._processes.pids["mpirun"]
+    sockets = [
+        each
+        for process in family()
+        if process.pid != mpirun
+        for each in process.net_connections("inet")
+    ]
+    assert sockets
+    assert {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+def test_a_tensor_stays_in_its_rank(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(give_a_tensor)
+    assert "raised TTKitError: pickle or deepcopy a FLOAT32 tensor" in str(caught.value)
+    with pytest.raises(TTKitError, match=r"ttkit.to_numpy\(tensor\)"):
+        four.run(print, give_a_tensor())
+    assert four.busy() == []
+
+
+def test_an_answer_that_only_the_ranks_can_read(four):
+    with takes(10), pytest.raises(TTKitError) as caught:
+        four.run(give_what_ranks_read)
+    assert str(caught.value) == (
+        "cluster.run(give_what_ranks_read): ranks 0, 1, 2 and 3 of 4 returned an answer that "
+        "cannot "
+        "be read: KeyError: 'OMPI_COMM_WORLD_RANK'\n"
+        "  try: NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
+    )
+
+
+def test_what_cannot_be_sent(four):
+    with pytest.raises(TTKitError, match="an argument cannot be sent to the ranks: cannot pickle"):
+        four.run(print, threading.Lock())
+
+
+def test_prints_are_shown_in_rank_order(four, capsys):
+    assert four.run(say_where) == [None] * 4
+    lines = [f"[rank {rank}] I am {rank}" for rank in range(4)]
+    assert capsys.readouterr().out.splitlines() == lines
+    four.run(say_the_same)
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("[all ranks] hello\n[all ranks] again\n", "")
+    with pytest.raises(TTKitError):
+        four.run(say_and_fail)
+    assert capsys.readouterr().out == "[all ranks] until here\n"
+
+
+def test_an_error_of_the_kit_names_the_line_too(four):
+    with pytest.raises(TTKitError, match=r"at line \d+ of asks_too_much: mesh = ttnn.open_mesh"):
+        four.run(asks_too_much)
+
+
+PROGRAM = """
+import time
+
+def waits(rank):
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.rank == rank:
+        raise ValueError("this one is wrong")
+    time.sleep(60)
+"""
+
+
+def test_lines_in_a_clone_named_ttkit_below_home(four, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "my kits/größe/ttkit/examples/mine.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(PROGRAM)
+    spec = importlib.util.spec_from_file_location("mine", file)
+    mine = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mine)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    homes = four.run(set_home, str(tmp_path), str(file.parent))
+    try:
+        with pytest.raises(TTKitError) as caught:
+            four.run(mine.waits, 2)
+        assert 'at line 7 of waits: raise ValueError("this one is wrong")' in str(caught.value)
+        assert "at line 8 of waits: time.sleep(60)" in str(caught.value)
+        four.interrupt()
+        assert "ranks 0, 1 and 3 were at line 8 of waits: time.sleep(60)" in capsys.readouterr().out
+    finally:
+        four.run(set_home, homes[0])
+
+
+def test_a_forked_child_leaves_the_cluster_alone(four):
+    pids = [four.pid(rank) for rank in range(4)]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            four.run(late_first)
+        except TTKitError as error:
+            code = 7 * ("os.fork" in str(error))
+        finally:
+            four.stop()
+            atexit._run_exitfuncs()  # what sys.exit() does; pytest itself must not end here
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert four.run(late_first) == [0, 1, 2, 3]
+    assert [four.pid(rank) for rank in range(4)] == pids
+
+
+def test_an_engine_killed_inside_a_collective(four):
+    before = tree(four)
+    later(0.7, four.pid(3))
+    with (
+        takes(10),
+        pytest.raises(
+            TTKitError,
+            match=r"rank 3 of 4 was killed by signal 9 \(Killed\); the others were stopped",
+        ) as caught,
+    ):
+        four.run(wait_for, 3)
+    assert "try: cluster.restart()" in str(caught.value)
+    assert [row.state for row in four.status().rows] == ["failed"] * 4
+    assert "rank 3 of 4 was killed" in str(four.status())
+    four.restart()
+    assert gone(before, 1)
+    assert four.run(late_first) == [0, 1, 2, 3]
+
+
+# Faults, each with a cluster of its own.
+
+
+def test_an_engine_killed_while_idle_is_reported_without_being_asked(two):
+    two.start()
+    before = tree(two)
+    os.kill(two.pid(1), signal.SIGKILL)
+    with takes(10):
+        while two.state == "running":
+            time.sleep(0.02)
+    with pytest.raises(TTKitError, match=r"rank 1 of 2 was killed by signal 9"):
+        two.run(late_first)
+    two.restart()
+    assert gone(before, 1)
+    assert two.run(late_first) == [0, 1]
+    with takes(10), pytest.raises(TTKitError, match=r"rank 1 of 2 exited with code 7"):
+        two.run(leave, 7)
+
+
+@pytest.mark.parametrize("part", ["controller", "supervisor"])
+def test_another_part_killed(two, part):
+    two.start()
+    before = tree(two)
+    later(0.5, two._processes.pids[part])
+    with takes(10), pytest.raises(TTKitError, match=rf"{part} was killed by signal 9 \(SIGKILL\)"):
+        two.run(wait_for, 0)
+    two.stop()
+    assert gone(before, 1)
+    with pytest.raises(TTKitError, match="the cluster is not started"):
+        two.run(late_first)
+
+
+def test_ipyparallels_own_views_do_not_wait_for_ever(two):
+    two.start()
+    answer = two.client[:].apply_async(wait_for, 0)
+    os.kill(two._processes.pids["controller"], signal.SIGKILL)
+    with takes(10), pytest.raises(Exception, match=r"controller was killed by signal 9"):
+        answer.get(timeout=BUSY * 10)
+
+
+OWNER = """
+import os, sys, time, ttkit
+cluster = ttkit.Cluster(2).start()
+print(cluster.folder, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_owner_leaves_nothing(number):
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        folder = pathlib.Path(owner.stdout.readline().strip())
+        assert folder.is_dir()
+        below = family(owner.pid)
+        assert len(below) >= 5  # supervisor, controller, mpirun, two engines
+        os.kill(owner.pid, number)  # and a zombie until this block ends
+        assert gone(below, 8)
+    assert not folder.exists() and not (pathlib.Path("/dev/shm") / folder.name).exists()
+
+
+# What cannot start.
+
+
+def test_a_missing_mpirun():
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match="there is no mpirun: /no/mpirun is not a program here"),
+    ):
+        ttkit.Cluster(2, mpirun="/no/mpirun").start()
+
+
+def test_a_program_that_is_no_mpirun(two):
+    two._mpirun = "false"
+    before = set(family())
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match=r"start Cluster\(2\): mpirun ended with code 1"),
+    ):
+        two.start()
+    assert set(family()) == before
+
+
+def write_config(folder, **environment):
+    (folder / "rank_bindings.yaml").write_text(
+        "rank_bindings:\n  - {rank: 0, mesh_id: 0, mesh_host_rank: 0}\n  - {rank: 1, mesh_id: 0, "
+        "mesh_host_rank: 1, env_overrides: {"
+        + ", ".join(f'{name}: "{value}"' for name, value in environment.items())
+        + f"}}}}\nmesh_graph_desc_path: {ROOT}/configs/t3000_2ranks/mgd.textproto\n"
+    )
+    return folder
+
+
+DOES_NOT_FIT = [
+    (
+        "",
+        "device_topology { dims: [ 4, 8 ] }",
+        "4x8 WORMHOLE_B0, on a t3000 of 2x2 chips: .*no grouping",
+    ),
+    ("", "device_topology { dims: [ 1, 0 ] }", "Device topology dimensions must be positive"),
+    ("{rank: 0, mesh_id: 7}", "", "7"),
+    ("", None, "Mesh graph descriptor not found"),
+]
+
+
+@pytest.mark.parametrize("rank, topology, said", DOES_NOT_FIT)
+def test_a_descriptor_that_does_not_fit(tmp_path, rank, topology, said):
+    if topology is not None:
+        text = (ROOT / "configs/t3000/mgd.textproto").read_text()
+        (tmp_path / "mgd.textproto").write_text(
+            re.sub(r"device_topology {.*?}", topology, text) if topology else text
+        )
+    rank = rank or "{rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '0,1'}}"
+    (tmp_path / "rank_bindings.yaml").write_text(
+        f"rank_bindings: [{rank}]\nmesh_graph_desc_path: {tmp_path}/mgd.textproto\n"
+    )
+    before = set(family())
+    with takes(10), pytest.raises(TTKitError, match=said):
+        ttkit.Cluster(tmp_path).start()
+    assert set(family()) == before
+
+
+def test_an_engine_that_fails_at_import(tmp_path):
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('broken on purpose')\n")
+    cluster = ttkit.Cluster(write_config(tmp_path, PYTHONPATH=tmp_path))
+    before = set(family())
+    with (
+        takes(10),
+        pytest.raises(TTKitError, match=r"rank 1 of 2 (exited with code 1|ended)") as caught,
+    ):
+        cluster.start()
+    assert "ImportError: broken on purpose" in str(caught.value)
+    assert set(family()) == before
+    assert cluster.state == "stopped"
+
+
+def test_a_configuration_gives_each_rank_its_environment(tmp_path):
+    def names():
+        import os
+        import sys
+
+        names = ("TT_MESH_ID", "TT_MESH_HOST_RANK", "MINE")
+        return [os.environ.get(name) for name in names], "ttkit.sim.ttnn" in sys.modules
+
+    with ttkit.Cluster(write_config(tmp_path, MINE="yes")) as cluster:
+        assert cluster.run(names) == [(["0", "0", None], False), (["0", "1", "yes"], False)]
+        assert [row.mesh for row in cluster.status().rows] == ["id 0", "id 0"]
+
+
+def test_hosts_elsewhere_that_are_not_there():
+    cluster = ttkit.Cluster("configs/2loudboxes")
+    assert cluster.hosts == ["metal-wh-01", "metal-wh-04"]
+    with pytest.raises(
+        TTKitError,
+        match=r"the way to metal-wh-01: .*\n  try: correct its name in the hosts file; ttkit doctor checks it",
+    ):
+        cluster.start()
+    assert cluster.state == "stopped"
+
+
+WORKING = """
+import ttkit
+
+def found():
+    import json, sys
+    import helper
+
+    return helper.VALUE, json.loads("7"), sys.path.index("") > 0
+
+if __name__ == "__main__":
+    with ttkit.Cluster(1) as cluster:
+        print(cluster.run(found))
+        try:
+            cluster.run(lambda: 1 / 0)
+        except RuntimeError as error:
+            print(error)
+"""
+
+
+def test_files_of_the_working_folder_do_not_hide_the_standard_library(tmp_path):
+    working, clone = tmp_path / "working", tmp_path / "my kits/größe/ttkit/scripts"
+    for folder in (working, clone):
+        folder.mkdir(parents=True)
+    for name in ("json", "select", "socket", "tempfile", "logging", "psutil"):
+        (working / f"{name}.py").write_text("raise SystemExit('the wrong file')\n")
+    (working / "helper.py").write_text("VALUE = 3\n")
+    (clone / "run.py").write_text(WORKING)
+    words = [sys.executable, str(clone / "run.py")]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, cwd=working, env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "[(3, 7, True)]",
+        "cluster.run(lambda): rank 0 of 1 raised ZeroDivisionError: division by zero",
+        "    at line 14 of <lambda>: cluster.run(lambda: 1 / 0)",
+        "  try: fix that line",
+    ], done.stderr

@@ -1,0 +1,256 @@
+"""%%px in a fresh kernel: output in rank order, the same every time; and a kernel that goes
+takes its engines along.
+"""
+
+import pathlib
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+from jupyter_client.manager import start_new_kernel
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="process trees are read as Linux has them"
+)
+
+PRINTS = """%%px
+import random, sys, time
+from mpi4py import MPI
+from IPython.display import HTML, display
+rank = MPI.COMM_WORLD.rank
+time.sleep(random.random() / 5)
+print(f"rank {rank} is here")
+print("and says a second line")
+print("a warning", file=sys.stderr)
+display(HTML(f"<b>{rank}</b>"))
+rank * 10
+"""
+FAILS = """%%px
+import numpy as np
+
+def halves(n):
+    return np.ones(n).reshape(2, -1)
+
+halves(4 + rank).shape
+"""
+STAYS = """%%px
+if rank == 0:
+    MPI.COMM_WORLD.Recv(bytearray(8), source=1)
+else:
+    raise KeyError("nothing sent")
+"""
+
+
+class Notebook:
+    """A kernel and what its cells put out."""
+
+    def __init__(self):
+        self.manager, self.client = start_new_kernel(kernel_name="python3", cwd=str(ROOT))
+        self.pid = self.manager.provisioner.process.pid
+        self.page = None  # a second client that looks on
+
+    def updates(self, cell):
+        """What a cell puts in the place of what it shows."""
+        texts = []
+
+        def take(message):
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                texts.append(message["content"]["data"]["text/plain"])
+
+        self.client.execute_interactive(cell, timeout=300, output_hook=take)
+        return texts
+
+    def run(self, cell, timeout=300):
+        """What a cell puts out: (text of stdout and of stderr, data of displays, error or "")."""
+        texts, shown = {"stdout": "", "stderr": ""}, []
+
+        def take(message):
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                texts[content["name"]] += content["text"]
+            elif message["msg_type"] in ("display_data", "execute_result"):
+                shown.append(content["data"])
+
+        reply = self.client.execute_interactive(cell, timeout=timeout, output_hook=take)["content"]
+        self.traceback = reply.get("traceback")
+        return (
+            texts["stdout"],
+            texts["stderr"],
+            shown,
+            f"{reply['ename']}: {reply['evalue']}" if reply["status"] == "error" else "",
+        )
+
+    def family(self):
+        return [
+            each
+            for each in psutil.Process(self.pid).children(recursive=True)
+            if each.status() != psutil.STATUS_ZOMBIE
+        ]
+
+    def end(self):
+        for client in filter(None, (self.page, self.client)):
+            client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    notebook = Notebook()
+    try:
+        assert notebook.run("import ttkit\ncluster = ttkit.Cluster(2).start()") == ("", "", [], "")
+        yield notebook
+    finally:
+        notebook.end()
+
+
+def test_output_is_in_rank_order_and_the_same_every_time(notebook):
+    first = notebook.run(PRINTS)
+    stdout, stderr, shown, error = first
+    lines = [
+        [
+            f"[rank {rank}] rank {rank} is here",
+            f"[rank {rank}] and says a second line",
+            f"[rank {rank}]",
+            f"[rank {rank}] {rank}0",
+        ]
+        for rank in range(2)
+    ]
+    assert stdout.splitlines() == lines[0][:3] + ["[rank 0] 0"] + lines[1]
+    assert stderr.splitlines() == ["[rank 0] a warning", "[rank 1] a warning"]
+    assert [data["text/html"] for data in shown] == ["<b>0</b>", "<b>1</b>"]
+    assert error == ""
+    for _ in range(3):
+        assert notebook.run(PRINTS) == first
+
+
+def test_one_line(notebook):
+    assert notebook.run("%px rank + 1")[0] == "[rank 0] 1\n[rank 1] 2\n"
+    assert notebook.run("%%px --local\nprint('here')")[0].count("here") == 3
+    assert "the only option is --local" in notebook.run("%%px --loca\nprint()")[3]
+
+
+def test_a_failing_cell_names_rank_and_line(notebook):
+    stdout, _, _, error = notebook.run(FAILS)
+    assert stdout == "[rank 0] (2, 2)\n"
+    assert error == (
+        "CellError: %%px: rank 1 of 2 raised ValueError: cannot reshape array of size 5 into "
+        "shape (2,newaxis)\n"
+        "    at line 4 of halves: return np.ones(n).reshape(2, -1)\n  try: fix that line"
+    )
+    assert notebook.run(FAILS)[3] == error
+
+
+def test_a_rank_that_waits_for_nobody(notebook):
+    error = notebook.run(STAYS)[3]
+    assert "rank 1 of 2 raised KeyError: 'nothing sent'\n    at line 4: raise KeyError" in error
+    assert (
+        "rank 0 did not finish\n    at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in error
+    )
+    stdout, _, _, error = notebook.run("cluster.interrupt()")
+    assert (
+        error == ""
+        and "rank 0 was at line 2: MPI.COMM_WORLD.Recv(bytearray(8), source=1)" in stdout
+    )
+    assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
+
+
+def test_a_long_wait_says_how_it_is_going(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
+    (shown,) = notebook.run(before + "\n%px import time; time.sleep(3)")[2]
+    assert shown["text/plain"].startswith("%%px: 0 of 2 ranks are done, ")
+    notebook.run(before.replace("'1'", "'0'"))
+
+
+def test_a_longer_wait_says_where_the_ranks_are(notebook):
+    before = (
+        "import os; os.environ['TTKIT_PROGRESS'] = '1'\nfrom ttkit.cluster.engines import results\n"
+    )
+    wait = "%%px\nimport time\nfor _ in range(40):\n    time.sleep(0.1)"
+    notebook.run(before + "results.WHERE_AFTER_S = 2.2")
+    shown = notebook.updates(wait)
+    assert any("ranks 0 and 1 are at line 3: time.sleep(0.1), " in text for text in shown), shown
+    assert shown[-1] == ""
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; results.WHERE_AFTER_S = 10.0")
+
+
+LIVE = """import os, time
+os.environ["TTKIT_PROGRESS"] = "1"
+cluster.status()"""
+
+
+def state_in(shown):
+    states = {line.split()[-1] for line in shown["text/plain"].splitlines()[1:]}
+    return "busy" if "busy" in states else states.pop()
+
+
+def test_a_status_is_refreshed_while_a_cell_runs(notebook):
+    # open to the end: the file numbers of sockets that close are taken by those that wait
+    page = notebook.page = notebook.manager.client()
+    page.start_channels(shell=False, stdin=False, hb=False, control=False)  # it only looks on
+    while not page.iopub_channel.msg_ready():
+        notebook.run("pass")
+    (shown,) = notebook.run(LIVE)[2]
+    assert set(shown) == {"text/html", "text/plain"}
+    notebook.run("%px import time; time.sleep(3)")
+    notebook.run("cluster.restart()")
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; cluster.stop()")
+    states = [state_in(shown)]
+    while states.count("stopped") < 2:  # of the restart, and of the end
+        message = page.get_iopub_msg(timeout=120)
+        if (
+            message["msg_type"] == "update_display_data"
+            and "last error" in message["content"]["data"]["text/plain"]
+        ):
+            states.append(state_in(message["content"]["data"]))
+    changes = [state for i, state in enumerate(states) if i == 0 or state != states[i - 1]]
+    # where a refresh fell between the end of the wait and the restart
+    once_more = changes[2] == "idle"
+    assert changes == ["idle", "busy", *["idle"] * once_more, "stopped", "idle", "stopped"]
+    notebook.run("cluster.start()")
+
+
+@pytest.mark.parametrize("asked", ["%%px", "cluster.run(wait)"])
+def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path, asked):
+    def press():
+        while len(list(tmp_path.iterdir())) < 2:  # until both ranks wait
+            time.sleep(0.05)
+        notebook.manager.interrupt_kernel()
+
+    arrive = f"import os, pathlib, time; pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
+    cells = {
+        "%%px": f"%px {arrive}; time.sleep(1000)",
+        "cluster.run(wait)": f"def wait():\n    {arrive}\n    time.sleep(1000)\n\ncluster.run(wait)  # too long",
+    }
+    threading.Thread(target=press, daemon=True).start()
+    stdout, _, _, error = notebook.run(cells[asked])
+    assert error == f"KeyboardInterrupt: {asked} was interrupted"
+    assert "ranks 0 and 1 were at line" in stdout and "time.sleep(1000)" in stdout
+    line = "  in line 5 of your cell: cluster.run(wait)  # too long"
+    assert notebook.traceback == [error, *([line] if asked != "%%px" else [])]
+    assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
+
+
+def test_the_cell_that_starts_a_cluster_run_again(notebook):
+    before = notebook.family()
+    stdout, _, _, error = notebook.run("cluster = ttkit.Cluster(2).start()")
+    assert (stdout, error) == (
+        "Cluster(2), started before, is stopped: this one takes its place\n",
+        "",
+    )
+    assert not psutil.wait_procs(before, timeout=60)[1]
+    stdout = notebook.run(
+        "with ttkit.Cluster(1) as one:\n    get_ipython().run_line_magic('px', "
+        "'print(1)')\n%px print(2)"
+    )[0]
+    assert stdout == "[rank 0] 1\n[rank 0] 2\n[rank 1] 2\n"
+
+
+def test_a_kernel_that_is_killed_takes_its_engines_along(notebook):
+    below = notebook.family()
+    assert len(below) >= 5  # supervisor, controller, mpirun, two engines
+    notebook.manager.restart_kernel(now=True)
+    _, left = psutil.wait_procs(below, timeout=60)
+    assert not left

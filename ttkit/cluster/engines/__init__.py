@@ -1,0 +1,1 @@
+"""Engines of a notebook: MPI ranks that run its cells."""

