@@ -19,7 +19,7 @@ from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
-from ttkit.visualize.report import Report
+from ttkit.visualize.tables import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
 from ttkit.words import short
 
