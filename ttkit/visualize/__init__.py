@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 from ttkit import backend
@@ -19,12 +18,7 @@ from ttkit.words import in_notebook
 __all__ = [
     "MemoryReport",
     "memory",
-    "mesh_html",
-    "plan_html",
-    "schedule_html",
     "step_through",
-    "tensor_html",
-    "descriptor_html",
     "visualize_descriptor",
     "visualize_memory",
     "visualize_mesh_device",
@@ -61,47 +55,6 @@ def _table(make: Callable[..., Any], *args: Any) -> str:
         return ""
 
 
-# ---------------------------------------------------------------- what objects show of themselves
-def _html(thing: Any, draw: Callable[[Any], Figure | Chart]) -> str:
-    """Return a picture as HTML, or the text of what cannot be drawn."""
-    try:
-        return draw(thing)._repr_html_()
-    except Exception:
-        return f"<pre>{escape(repr(thing))}</pre>"
-
-
-def mesh_html(mesh: Any) -> str:
-    """Return a mesh's picture as HTML."""
-    return draw_mesh(mesh_picture(mesh))._repr_html_()
-
-
-def tensor_html(tensor: Any) -> str:
-    """Return a tensor's picture as HTML."""
-    return _html(tensor, draw_tensor)
-
-
-def plan_html(plan: Any) -> str:
-    """Return a plan's picture as HTML: all its steps."""
-    from ttkit.visualize.plan import draw_plan
-
-    return _html(plan, draw_plan)
-
-
-def schedule_html(schedule: Any) -> str:
-    """Return a pipeline schedule's chart as HTML."""
-    from ttkit.visualize.schedule import schedule_picture
-
-    return _html(schedule, schedule_picture)
-
-
-def descriptor_html(descriptor: Any) -> str:
-    """Return a mesh graph descriptor's pictures as HTML."""
-    from ttkit.visualize.descriptor import draw_descriptor
-
-    return "".join(figure._repr_html_() for figure in draw_descriptor(descriptor))
-
-
-# ---------------------------------------------------------------- what readers call
 def visualize_mesh_device(mesh_device: Any) -> None:
     """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
     if not in_notebook():
@@ -174,7 +127,7 @@ def visualize_descriptor(descriptor: Any) -> None:
         return
     from IPython.display import display
 
-    display({"text/html": descriptor_html(descriptor), "text/plain": text}, raw=True)
+    display({"text/html": descriptor._repr_html_(), "text/plain": text}, raw=True)
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:

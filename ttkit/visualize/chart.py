@@ -54,8 +54,8 @@ NEEDLESS = (
 class Chart:
     """Data that matplotlib draws: into your Axes by `plot(ax)`, as a picture in a notebook.
 
-    `repr` says the same in rounded numbers. Pages without pictures show it, screen readers read it,
-    and tests of notebooks compare it: the bytes of a picture depend on the CPU and on matplotlib.
+    `repr` has the same data in rounded numbers. Pages without pictures show it, screen readers read
+    it, and tests of notebooks compare it: the SVG's bytes depend on the CPU and on matplotlib.
     """
 
     title: str
@@ -122,8 +122,8 @@ def entitle(ax: Any, title: str) -> None:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0.2)
 
 
-def say_nothing(ax: Any, text: str) -> None:
-    """Write into an Axes why it is empty."""
+def leave_empty(ax: Any, text: str) -> None:
+    """Write into an empty Axes why it is empty."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
     ax.set(xticks=[], yticks=[])
 

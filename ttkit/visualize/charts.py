@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.chart import BLUE, GREY, ORANGE, Chart, entitle, say_nothing
+from ttkit.visualize.chart import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted, short
 
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
-DASHES = ("-", "--", ":")  # so that curves that lie on one another can be told apart
+DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
 DOTS = 20  # up to so many points, each has a dot
 MOST = 16  # ways from chip to chip with a bar of their own
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
@@ -66,7 +66,7 @@ class Curves(Chart):
         ax.set_xlabel("step")
         ax.grid(axis="y")
         if not any(self.curves.values()):
-            say_nothing(ax, "nothing yet")
+            leave_empty(ax, "nothing yet")
             return
         for i, (name, points) in enumerate(self.curves.items()):
             dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
@@ -100,7 +100,7 @@ class MemoryReport(Chart):
 
     @property
     def known(self) -> bool:
-        """Whether these are numbers: the simulator counts, a card does not say."""
+        """Whether the numbers are known: the simulator counts bytes, a card does not."""
         return not math.isnan(self.total)
 
     def __repr__(self) -> str:
@@ -153,8 +153,7 @@ class MemoryReport(Chart):
 def memory(mesh: Any) -> MemoryReport:
     """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
 
-    Only the simulator counts them. On a card every number is NaN, so that what asks for them still
-    runs, and the report says so.
+    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
 
     Example:
         >>> from ttkit import ttnn

@@ -36,16 +36,13 @@ def described(descriptor: Any) -> str:
         chips, (rows, columns) = chips_of(mesh), mesh.device_dims
         for r in range(rows):
             row = (chips[r, c] for c in range(columns))
-            several = mesh.num_hosts > 1
-            lines.append("".join(f"  {_chip(host, device, several)}" for host, device in row))
+            hosts = mesh.num_hosts > 1
+            texts = (f"  {f'host {host} ' * hosts}device {device}" for host, device in row)
+            lines.append("".join(texts))
     for connection in descriptor.connections:
         a, b = connection.meshes
         lines.append(f"mesh {a} - mesh {b}: {connection.channels} links, {connection.policy}")
     return "\n".join(lines)
-
-
-def _chip(host: int, device: int, several: bool) -> str:
-    return f"host {host} device {device}" if several else f"device {device}"
 
 
 def draw_descriptor(descriptor: Any) -> Iterator[Figure]:
@@ -72,11 +69,12 @@ def instance_picture(mesh: Any) -> MeshPicture:
     devices = tuple(device for _, device in chips_of(mesh).values())
     shown = mesh.channels if mesh.channels <= 4 else 1
     picture = MeshPicture(heading(mesh), mesh.device_dims, devices, tuple(links), shown)
-    if mesh.num_hosts > 1:
-        parts = map(mesh.part_of, range(mesh.num_hosts))
-        hosts = ((index(at), index((at[0] + h - 1, at[1] + w - 1))) for at, (h, w) in parts)
-        picture = replace(picture, cards=tuple(hosts))
-    return picture.folded(LONGEST)
+    picture = picture.folded(LONGEST)
+    if mesh.num_hosts == 1 or picture.fold:
+        return picture
+    parts = map(mesh.part_of, range(mesh.num_hosts))
+    hosts = ((index(at), index((at[0] + h - 1, at[1] + w - 1))) for at, (h, w) in parts)
+    return replace(picture, cards=tuple(hosts))
 
 
 def draw_instance(mesh: Any, others: list[int]) -> Figure:

@@ -16,7 +16,7 @@ Point = tuple[float, float]
 Rectangle = tuple[float, float, float, float]  # left, top, width, height
 
 INK = "#1c2430"  # words on a coloured box, in both themes
-# what goes wrong, and the box under words that say so, in both themes
+# faults, and the box under words about them, in both themes
 BAD, ALARM = "#d64545", "#fbd0cc"
 SMALLEST = 0.8  # a drawing shrinks to this part of its size, then it scrolls
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
@@ -71,7 +71,7 @@ class Drawing:
     """An SVG under construction: later shapes cover earlier ones.
 
     Args:
-        title: what a screen reader says; the caption where a figure has several drawings.
+        title: the text alternative, and the caption where a figure has several drawings.
     """
 
     def __init__(self, width: float, height: float, title: str):
@@ -126,8 +126,9 @@ class Drawing:
         width: float = 1.6,
         dash: str = "",
     ) -> None:
-        """Draw a line, or the arc that leaves both ends in the direction `lift` and rises by three
-        quarters of it."""
+        """Draw a line, or an arc that leaves both ends in the direction `lift`.
+
+        The arc rises by three quarters of `lift`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
         look = {"stroke": colour, "stroke_width": f"{width:g}", "stroke_dasharray": dash}
         if any(lift):

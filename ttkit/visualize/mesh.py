@@ -97,19 +97,13 @@ class MeshPicture:
     def folded(self, longest: int) -> MeshPicture:
         """Return the picture with a line of more than `longest` chips folded.
 
-        Of all lengths of a row, take the one with the fewest slanted links, then the fewest curves.
+        Of all lengths of a row, take the one with the most straight links.
         """
         chips = len(self.devices)
         if self.shape[-1] not in (1, chips) or chips <= longest:
             return self
         folds = [replace(self, fold=n) for n in range(longest, 3, -1)]
-
-        def crooked(picture: MeshPicture) -> tuple[int, int]:
-            ends = [tuple(map(picture.spot, pair)) for pair in self.pairs]
-            slanted = sum(a[0] != b[0] and a[1] != b[1] for a, b in ends)
-            return slanted, sum(not picture.straight(pair) for pair in self.pairs)
-
-        return min(folds, key=crooked)
+        return min(folds, key=lambda picture: -sum(map(picture.straight, self.pairs)))
 
 
 def picture_of(
@@ -183,18 +177,15 @@ class MeshDrawing(Drawing):
         if host:
             self.words(12, 16, host, size=11, colour="var(--soft)", anchor="start")
         for card in picture.cards:
-            (x1, y1), (x2, y2) = sorted((self.corner(card[0]), self.corner(card[-1])))
+            (x1, y1), (x2, y2) = sorted(map(self.corner, card))
             w, h = x2 - x1 + self.w + 2 * CARD, y2 - y1 + self.h + 2 * CARD
             self.box(x1 - CARD, y1 - CARD, w, h, edge="var(--frame)", round=10, dash="3 3")
         for pair in picture.pairs:
-            look = ("var(--link)", 1.6) if picture.straight(pair) else ("var(--curve)", 1.3)
-            for i in range(picture.links or 0):
-                off = (i - ((picture.links or 0) - 1) / 2) * LINK_STEP
-                self.line(
-                    *self.course(*pair, off, i * CURVE_STEP),
-                    colour=colour or look[0],
-                    width=look[1],
-                )
+            straight, links = picture.straight(pair), picture.links or 0
+            own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
+            for i in range(links):
+                course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
+                self.line(*course, colour=colour or own, width=width)
 
     def corner(self, index: int) -> Point:
         """Return left and top of a chip."""
@@ -243,7 +234,7 @@ class MeshDrawing(Drawing):
 
 
 def link_notes(picture: MeshPicture) -> list[str]:
-    """Return sentences that say what the lines of a picture mean."""
+    """Return the legend of the lines of a picture."""
     if picture.links is None:
         return ["Which chips are linked is not known here, so no links are drawn."]
     notes = []

@@ -46,7 +46,7 @@ MOST = 12  # steps that are all shown on one page
 
 
 class StepDrawing(MeshDrawing):
-    """What each chip holds after a step, and the step's messages on their links.
+    """A drawing of what each chip holds after a step, and of its messages on their links.
 
     Args:
         small: one of many, without words.
@@ -137,20 +137,17 @@ class StepDrawing(MeshDrawing):
         return self.course(at[arrow.source], at[arrow.destination], off, out)
 
     def _label(self, arrow: Arrow) -> None:
-        """Draw an arrow's badge, the colours of its chunks, and its bytes beside it.
-
-        A plus on the badge: the destination adds."""
+        """Draw the colours of an arrow's chunks, a plus if the chip adds them, and its bytes."""
         (x1, y1), (x2, y2), (right, up) = self._course(arrow)
         x, y = (x1 + x2) / 2 + 0.85 * right, (y1 + y2) / 2 + 0.85 * up
         tones = list(dict.fromkeys(tone(owner(self.step.plan, c)) for c in arrow.chunks))[:8]
-        wide = max(2 * BADGE + 1 if arrow.reduce else 10, 3 * len(tones))
+        wide = max(12, 3 * len(tones))
         left, top, each = x - wide / 2, y - BADGE, wide / len(tones)
         self.blocks([(left - 1, top - 1, wide + 2, 2 * BADGE + 2)], fill=INK)
         for i, fill in enumerate(tones):
             self.blocks([(left + i * each, top, each, 2 * BADGE)], fill=fill)
         if arrow.reduce:
             self.words(x, y + 5, "+", size=14, colour=INK, bold=True)
-        # of two curves, the way forward is the inner one
         # of two curves, the way forward is the inner one
         first = self.step.forward(arrow) != bool(right or up)
         if right or abs(x2 - x1) > abs(y2 - y1):
@@ -160,7 +157,7 @@ class StepDrawing(MeshDrawing):
         self.words(*at, size_text(arrow.bytes), size=NUMBER, anchor=anchor, halo=True)
 
     def _wrong(self, arrow: Arrow) -> None:
-        """Draw what cannot be sent: no arrow, but a dashed red line that says why."""
+        """Draw a dashed red line for what cannot be sent, with the reason."""
         at = self.step.plan.topology.place
         if arrow.source not in at or arrow.destination not in at:
             return  # a chip that is not there has no place
@@ -174,7 +171,7 @@ class StepDrawing(MeshDrawing):
 
 
 def _notes(plan: Plan, small: bool) -> list[str]:
-    """Return sentences that say what the boxes and arrows mean."""
+    """Return the legend of the boxes and arrows."""
     box = "Each box is a chunk, coloured by the chip that it "
     if sums(plan):
         box += f"belongs to, and fills up with the parts of all {plan.group_size} chips"
@@ -240,7 +237,7 @@ def chosen(pictures: list[StepPicture]) -> list[int]:
 
 
 def draw_plan(plan: Plan) -> Figure:
-    """Draw all steps of a plan; of many steps some, and a note that says what is left out."""
+    """Draw all steps of a plan; of many steps some, and a note that lists the others."""
     pictures = step_pictures(plan)
     shown, notes = chosen(pictures), _notes(plan, small=True)
     left_out = set(range(len(pictures))) - set(shown)

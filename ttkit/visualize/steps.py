@@ -23,7 +23,7 @@ class Held:
     """A chunk on a chip, with the contributions of `parts` chips.
 
     Args:
-        new: it has come, or grown, in this step.
+        new: whether it arrived or grew in this step.
     """
 
     chunk: int
@@ -36,7 +36,7 @@ class Arrow:
     """The messages of a step from one chip to another.
 
     Args:
-        wrong: why they cannot be sent; "" if they can.
+        wrong: the reason why they cannot be sent, or "".
     """
 
     source: int
@@ -68,8 +68,8 @@ class StepPicture:
         number: of the step; 0 is the moment before the first.
         slots: for each chip the chunks that it holds at some time or should hold at the end.
         held: for each chip what it holds.
-        problem: what `plan.validate()` says, "" for a good plan.
-        wrong: this is the step that it names.
+        problem: the error of `plan.validate()`, "" for a valid plan.
+        wrong: whether the error names this step.
     """
 
     plan: Plan
@@ -173,7 +173,7 @@ def plan_text(pictures: list[StepPicture]) -> str:
 
 
 def problem_of(plan: Plan) -> tuple[str, int]:
-    """Return what `plan.validate()` says and the step that it names; ("", 0) for a good plan."""
+    """Return the error of `plan.validate()` and the step it names; ("", 0) for a valid plan."""
     try:
         plan.validate()
     except TTKitError as error:

@@ -93,9 +93,9 @@ def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
 def tensor_table(tensor: Any) -> Table:
     """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds.
 
-    This is what ttnn says, which is not always what the chips hold: with a tensor on a part of a
-    mesh, ttnn takes the first shards for those of the first places that the topology names; a
-    negative dimension is taken for one that is not sharded."""
+    The table repeats ttnn's, which can differ from what the chips hold: with a tensor on a part of
+    a mesh, ttnn assigns the first shards to the first places of the topology; it treats a negative
+    dimension as not sharded."""
     from rich.panel import Panel
 
     topology, mesh = tensor.tensor_topology(), tensor.device()
@@ -128,7 +128,7 @@ def tensor_table(tensor: Any) -> Table:
     cells: list[Cell] = []
     for place in everywhere:
         text, background = f"{heads[place]}({place[0]}, {place[1]})\n", None
-        if ids.get(place, 0) is not None:  # of a chip of another rank, ttnn says no more
+        if ids.get(place, 0) is not None:  # ttnn prints no more of a chip of another rank
             if place in holds:
                 text += f"{slice_text(ranges_at(place), whole)}\n{about}"
             if place in group_at:
@@ -160,19 +160,19 @@ def _ranges_at(
 ) -> Callable[[Coordinate], Ranges]:
     """Return a function from a place to what ttnn prints for it: (start, end) in each dimension.
 
-    Along each axis, ttnn asks one place for the size of each part: on the host the first one that
+    Along each axis, ttnn takes the size of each part from one place: on the host the first one that
     the topology names, on devices the last one that the distribution fills. A place without a
-    shard, or none at all, makes a part of size 0.
+    shard, or none at all, gives a part of size 0.
 
     Args:
         on_host: the places that the topology of a tensor on the host names, else None.
     """
     parts = itertools.product(*map(range, distribution))
     part_at = dict(zip(filled(distribution, mesh_shape), parts))
-    asked = on_host or (part_at if len(distribution) <= 2 else ())
+    sources = on_host or (part_at if len(distribution) <= 2 else ())
     has_part = {
         (axis, part): on_host is not None or place in holds
-        for place in asked
+        for place in sources
         for axis, part in enumerate(part_at.get(place, place)[: len(distribution)])
     }
 
@@ -193,7 +193,7 @@ def _ranges_at(
 
 
 def _print(what: str, make: Callable[..., Table], *args: Any) -> None:
-    """Print a table; like ttnn, say on the error stream why there is none rather than raise."""
+    """Print a table, or like ttnn an error on the error stream; do not raise."""
     from rich.console import Console
 
     try:

@@ -138,7 +138,7 @@ def placed(tensor: Any) -> Placed:
 def _unequal(tensor: Any, groups: list[int]) -> frozenset[int]:
     """Return the groups of which two shards differ.
 
-    Only the simulator is asked: on a card this would read back the whole tensor."""
+    Compare on the simulator only: on a card this would read back the whole tensor."""
     if not hasattr(tensor, "shards") or len(set(groups)) == len(groups):
         return frozenset()
     import numpy as np

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import fill, shorten
 from typing import Any
 
-from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, say_nothing, write
+from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, leave_empty, write
 from ttkit.visualize.drawing import ranges, tone
 from ttkit.words import short
 
@@ -111,7 +111,7 @@ class Timeline(Chart):
 
         if not self.end_s:
             entitle(ax, self.title)
-            say_nothing(ax, "nothing that takes modelled time")
+            leave_empty(ax, "nothing that takes modelled time")
             return
         lanes(ax, [fill(lane.label, 20) for lane in self.lanes], self.end_s, "idle")
         for row, lane in enumerate(self.lanes):
