@@ -63,6 +63,7 @@ def test_wires_are_the_descriptors_links():
 
 def test_several_meshes_and_their_links():
     graph, one = draw_descriptor(FOUR)
+    assert repr(graph) == "4 meshes, 32 chips, 4 hosts"
     shown = words(graph)
     assert [w for w in shown if w.startswith("mesh ")] == [f"mesh {i}" for i in range(4)]
     assert sorted(w for w in shown if w.isdigit()) == ["1", "2", "3", "4"]

@@ -107,8 +107,8 @@ def draw_graph(descriptor: Any) -> Figure:
     for connection in descriptor.connections:
         a, b = sorted(map(ids.index, connection.meshes))
         joined[a, b] += connection.channels
-    hosts = f"{descriptor.total_hosts} hosts"
-    title = f"{counted(len(ids), 'mesh')}, {descriptor.total_devices} chips, {hosts}"
+    number, hosts = f"{len(ids)} mesh{'es' * (len(ids) > 1)}", f"{descriptor.total_hosts} hosts"
+    title = f"{number}, {descriptor.total_devices} chips, {hosts}"
     fold = len(ids) if len(ids) <= 3 else math.ceil(math.sqrt(len(ids)))
     picture = MeshPicture(title, (len(ids),), tuple(ids), tuple(joined), 1, fold=fold)
     drawing = MeshDrawing(picture, BOX_W, host="")
