@@ -87,7 +87,7 @@ def test_nothing_yet(curves):
 
 
 def test_steps_are_whole_numbers():
-    ax = axes(Curves("loss", {"a": [(1, 2.0), (2, 1.0), (3, 0.5)]}))
+    ax = axes(Curves("loss", {"a": [(1, 2.0), (2, 1.0), (3, 0.5)], "b": []}))
     assert all(tick == int(tick) for tick in ax.get_xticks())
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
-from ttkit.visualize.chart import Chart
 from ttkit.visualize.charts import MemoryReport, memory
-from ttkit.visualize.drawing import Figure
 from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
@@ -29,10 +27,10 @@ __all__ = [
 ]
 
 
-def _show(picture: Figure | Chart, text: str = "") -> None:
-    """Show a picture in a notebook, with a text for pages that cannot; print it elsewhere."""
+def _show(picture: Any, text: str = "") -> None:
+    """Show a picture in a notebook, with a text for pages that cannot; print the text elsewhere."""
     if not in_notebook():
-        print(picture)
+        print(text or picture)
         return
     from IPython.display import display
 
@@ -121,13 +119,7 @@ def visualize_descriptor(descriptor: Any) -> None:
 
         descriptor = read_descriptor(descriptor)
     _check(descriptor, "connections", "visualize_descriptor", "a mesh graph descriptor")
-    text = described(descriptor)
-    if not in_notebook():
-        print(text)
-        return
-    from IPython.display import display
-
-    display({"text/html": descriptor._repr_html_(), "text/plain": text}, raw=True)
+    _show(descriptor, described(descriptor))
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:

@@ -73,7 +73,8 @@ class Curves(Chart):
             width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)  # those below have rims
             dots = "o" if len(points) <= DOTS else ""
             look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
-            ax.plot(*zip(*points), label=name, linewidth=width, **look)
+            x, y = zip(*points) if points else ((), ())
+            ax.plot(x, y, label=name, linewidth=width, **look)
         ax.legend()
         if all(x == int(x) for points in self.curves.values() for x, _ in points):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -97,13 +97,19 @@ class MeshPicture:
     def folded(self, longest: int) -> MeshPicture:
         """Return the picture with a line of more than `longest` chips folded.
 
-        Of all lengths of a row, take the one with the most straight links.
+        Of all lengths of a row, take the one with the fewest slanted links, then the fewest curves.
         """
         chips = len(self.devices)
         if self.shape[-1] not in (1, chips) or chips <= longest:
             return self
         folds = [replace(self, fold=n) for n in range(longest, 3, -1)]
-        return min(folds, key=lambda picture: -sum(map(picture.straight, self.pairs)))
+
+        def crooked(picture: MeshPicture) -> tuple[int, int]:
+            ends = [tuple(map(picture.spot, pair)) for pair in self.pairs]
+            slanted = sum(a[0] != b[0] and a[1] != b[1] for a, b in ends)
+            return slanted, -sum(map(picture.straight, self.pairs))
+
+        return min(folds, key=crooked)
 
 
 def picture_of(

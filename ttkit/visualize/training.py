@@ -119,7 +119,8 @@ def _gb(nbytes: float) -> str:
 
 def _parameters(plan: Any) -> Report:
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
-    axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in _sizes(plan)]
+    sizes = {"ddp": plan.ddp, "tp": plan.tp}
+    axes = [f"{name.upper()} on axis {axis}: {sizes[name]}" for name, axis in plan.axes.items()]
     project, model = plan.settings.training_config.project_name, plan.config
     title = (
         f"{project}: {model.model_type}, {model.num_blocks} blocks, "
@@ -142,12 +143,6 @@ def _parameters(plan: Any) -> Report:
         rows,
         last,
     )
-
-
-def _sizes(plan: Any) -> list[tuple[str, int, int]]:
-    return [
-        (name, axis, {"ddp": plan.ddp, "tp": plan.tp}[name]) for name, axis in plan.axes.items()
-    ]
 
 
 def _memory(plan: Any) -> Report:
