@@ -164,7 +164,7 @@ def test_plans(plan):
             _, chips = check_layout(StepDrawing(picture, small))
             assert len(chips) == len(plan.topology.chips)
     html = draw_plan(plan)._repr_html_()
-    assert html.count('class="panel"') == html.count("<svg")
+    assert html.count('class="ttkit-panel"') == html.count("<svg")
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):

@@ -36,11 +36,11 @@ _RULES = (
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
     ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
-    ".NAME .title{color:var(--ink);font-size:13px;font-weight:600}"
-    ".NAME .panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
+    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
+    ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
-    ".NAME .note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
-    f".NAME .alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
+    ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
+    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
     "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
@@ -220,7 +220,7 @@ class Figure:
 
 
 def _div(kind: str, content: str) -> str:
-    return f'<div class="{kind}">{content}</div>'
+    return f'<div class="ttkit-{kind}">{content}</div>'
 
 
 # ---------------------------------------------------------------- words in pictures

@@ -118,9 +118,9 @@ def picture_of(
     """Return the picture of devices, with the links and cards of their system if it is known."""
     picture = MeshPicture(title, shape, tuple(devices))
     if system is not None:
-        pairs = itertools.combinations(range(len(devices)), 2)
-        linked = tuple((a, b) for a, b in pairs if system.linked(devices[a], devices[b]))
         at = {device: i for i, device in enumerate(devices)}
+        ends = ((at[a], at[b]) for a, b in system.links() if a in at and b in at)
+        linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
         cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.boards)
         two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
         picture = replace(picture, pairs=linked, links=system.links_per_pair)
