@@ -30,7 +30,7 @@ def sharded() -> str:
             layout=ttnn.TILE_LAYOUT,
             mesh_mapper=mapper,
         )
-        return draw_tensor(tensor).standalone()
+        return draw_tensor(tensor).drawings[0].standalone()
 
 
 def main() -> int:

@@ -136,7 +136,7 @@ def test_imports_go_one_way():
         ("train/modules.py", "import ttkit", "ttkit"),
         ("train/modules.py", "from ttkit import pcc", "ttkit"),
         ("errors.py", "from . import dialect", "dialect"),
-        ("sim/mesh.py", "from ttkit.visualize import mesh_html", "visualize"),
+        ("sim/mesh.py", "from ttkit.visualize.mesh import draw_mesh", "visualize"),
         ("sim/mesh.py", "if True:\n    import ttkit.visualize", "visualize"),
         ("visualize/mesh.py", "from ..sim import mesh", "sim"),
         ("plans/cost.py", "from .. import backend", "backend"),
@@ -159,8 +159,8 @@ def test_the_rule_sees(where, source, target):
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
         (
             "sim/mesh.py",
-            "class Mesh:\n    def _repr_html_(self):\n        from ttkit.visualize import "
-            "mesh_html",
+            "class Mesh:\n    def _repr_html_(self):\n        from ttkit.visualize.mesh import "
+            "draw_mesh",
         ),
         ("backend.py", "from ttkit import __version__"),
         ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),

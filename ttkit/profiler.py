@@ -22,7 +22,7 @@ from ttkit.roofline import default_fidelity, known_fidelity, roofline
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.operation import OPERATIONS, watchers
 from ttkit.sim.trace import tensors_in
-from ttkit.visualize.report import Report
+from ttkit.visualize.tables import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
 from ttkit.words import short
 

@@ -16,10 +16,8 @@ from visualize.test_look import SVG, contrast
 
 from ttkit.plans import all_gather, gpipe, interleaved, one_f_one_b, topology, zb_h1
 from ttkit.visualize.chart import PAGE, chart_svg
-from ttkit.visualize.curves import Curves
+from ttkit.visualize.charts import Curves, MemoryReport, link_chart
 from ttkit.visualize.drawing import CLASS, DARK, LIGHT
-from ttkit.visualize.links import link_chart
-from ttkit.visualize.memory import MemoryReport
 from ttkit.visualize.schedule import schedule_picture
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline
 
@@ -126,7 +124,7 @@ def test_words_are_large_enough_and_readable_on_both_pages(drawn):
 LOSSES = np.linspace(4, 1, 40, dtype=np.float32)
 ANOTHER_CPU = np.nextafter(LOSSES, np.float32(9))  # each in its last digit
 CELL = """import numpy as np
-from ttkit.visualize.curves import Curves
+from ttkit.visualize.charts import Curves
 losses = np.linspace(4, 1, 40, dtype=np.float32)
 {change}
 Curves("loss", {{"run": [*enumerate(losses)]}})"""

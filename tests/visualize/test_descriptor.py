@@ -24,7 +24,8 @@ FOUR = MeshGraphDescriptor(
 )
 
 
-def words(drawing):
+def words(figure):
+    (drawing,) = figure.drawings
     return [
         element.text
         for element in ET.fromstring(drawing.svg()).iter()
@@ -43,7 +44,7 @@ def test_one_mesh_over_two_hosts():
     assert [w for w in shown if w.startswith("(")] == [
         f"({r}, {c})" for r in range(4) for c in range(4)
     ]
-    svg = drawing.svg()
+    svg = drawing._repr_html_()
     assert (
         svg.count(f'fill="{tone(0)}"') == svg.count(f'fill="{tone(1)}"') == 8
         and svg.count("stroke-dasharray") == 2
@@ -52,31 +53,29 @@ def test_one_mesh_over_two_hosts():
 
 def test_wires_are_the_descriptors_links():
     picture = instance_picture(SPLIT)
-    pairs = {frozenset((w.a, w.b)) for w in picture.wires}
+    pairs = {frozenset(divmod(chip, 4) for chip in pair) for pair in picture.pairs}
     grid = {frozenset(((r, c), (r, c + 1))) for r in range(4) for c in range(3)} | {
         frozenset(((r, c), (r + 1, c))) for r in range(3) for c in range(4)
     }
     assert pairs == grid | {frozenset(((r, 0), (r, 3))) for r in range(4)}
-    assert {w.links for w in picture.wires} == {2} and [
-        not w.neighbours for w in picture.wires
-    ].count(True) == 4
+    assert picture.links == 2 and sum(not picture.straight(pair) for pair in picture.pairs) == 4
 
 
 def test_several_meshes_and_their_links():
     graph, one = draw_descriptor(FOUR)
+    assert repr(graph) == "4 meshes, 32 chips, 4 hosts"
     shown = words(graph)
     assert [w for w in shown if w.startswith("mesh ")] == [f"mesh {i}" for i in range(4)]
     assert sorted(w for w in shown if w.isdigit()) == ["1", "2", "3", "4"]
-    assert any("Like it: mesh 1, 2, 3." in w for w in words(one))
-    lines = [line for line in ET.fromstring(graph.svg()) if line.tag.endswith("line")]
+    assert "Like it: mesh 1, 2, 3." in one.notes
+    svg = ET.fromstring(graph.drawings[0].svg())
+    lines = [line for line in svg if line.tag.endswith("line")]
     downwards = {float(line.get("x1")) for line in lines if line.get("x1") == line.get("x2")}
-    numbers = [
-        float(word.get("x")) for word in ET.fromstring(graph.svg()) if (word.text or "").isdigit()
-    ]
+    numbers = [float(word.get("x")) for word in svg if (word.text or "").isdigit()]
     # a number on a line that goes down would be crossed out
     assert downwards and not downwards & set(numbers)
     alone, _ = draw_descriptor(replace(FOUR, connections=()))
-    assert "No links between the meshes" in " ".join(words(alone))
+    assert "No links between the meshes" in alone.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_several_meshes_and_their_links():
 )
 def test_large_meshes_are_boxes(dims, pictures):
     drawings = list(draw_descriptor(MeshGraphDescriptor((replace(SPLIT, device_dims=dims),))))
-    assert len(drawings) == pictures and len(drawings[0].svg()) < 1_000_000
+    assert len(drawings) == pictures and len(drawings[0]._repr_html_()) < 1_000_000
 
 
 def test_in_a_notebook_and_on_a_terminal(capsys, tmp_path):

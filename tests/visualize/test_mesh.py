@@ -24,21 +24,19 @@ def back_to_the_default():
 
 
 def check(picture, system):
-    assert len(set(picture.devices)) == len(picture.devices) == picture.rows * picture.columns
-    at = {picture.place(i): d for i, d in enumerate(picture.devices)}
-    drawn = {frozenset((at[w.a], at[w.b])) for w in picture.wires}
-    cabled = {frozenset(pair) for pair in system.links()}
-    assert drawn == {pair for pair in cabled if pair <= set(picture.devices)}
-    for wire in picture.wires:
-        assert wire.links == system.links_per_pair
-        assert wire.neighbours == (abs(wire.a[0] - wire.b[0]) + abs(wire.a[1] - wire.b[1]) == 1)
+    rows, columns = picture.shape
+    assert len(set(picture.devices)) == len(picture.devices) == rows * columns
+    drawn = {frozenset((picture.devices[a], picture.devices[b])) for a, b in picture.pairs}
+    linked = {frozenset(pair) for pair in system.links()}
+    assert drawn == {pair for pair in linked if pair <= set(picture.devices)}
+    assert picture.links == system.links_per_pair
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_whole_systems(name):
     picture = system_picture(SYSTEMS[name])
     check(picture, SYSTEMS[name])
-    assert draw_mesh(picture).svg().count(">device ") == SYSTEMS[name].num_devices
+    assert draw_mesh(picture)._repr_html_().count(">device ") == SYSTEMS[name].num_devices
 
 
 @settings(deadline=None, max_examples=40)
@@ -86,11 +84,11 @@ class OnCards:
 def test_without_a_known_system_no_cable_is_drawn():
     picture = mesh_picture(OnCards((0, 1)))
     assert picture.devices == (0, 1, 2, 3) and not picture.hosts
-    assert not picture.wires and "not known" in draw_mesh(picture).svg()
+    assert not picture.pairs and "not known" in draw_mesh(picture)._repr_html_()
 
 
 def test_chips_of_other_ranks_on_cards():
     picture = mesh_picture(OnCards((1,)))
     assert [here for here, host in zip(picture.devices, picture.hosts) if host is None] == [0, 1]
-    svg = draw_mesh(picture).svg()
+    svg = draw_mesh(picture)._repr_html_()
     assert svg.count("another rank") == 2 and svg.count(">device ") == 2

@@ -85,7 +85,7 @@ def test_matplotlib_is_imported_only_when_a_chart_is_drawn():
 import importlib, pkgutil, sys, ttkit.visualize
 for module in pkgutil.iter_modules(ttkit.visualize.__path__):
     importlib.import_module("ttkit.visualize." + module.name)
-from ttkit.visualize.curves import Curves
+from ttkit.visualize.charts import Curves
 chart = Curves("loss", {"a": [(1, 2.0)]})
 repr(chart)
 before = sorted({"matplotlib", "IPython", "ipywidgets"} & set(sys.modules))

@@ -9,7 +9,7 @@ import pytest
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.tables import as_text, mesh_table, system_table, tensor_table
+from ttkit.visualize.tables import Report, as_text, mesh_table, system_table, tensor_table
 
 
 def cells(text):
@@ -159,3 +159,20 @@ def test_a_deallocated_tensor(capsys, mesh):
     ttkit.visualize_tensor(tensor)
     out, _ = capsys.readouterr()
     assert "Traceback" not in out
+
+
+def test_a_report_escapes_and_keeps_words_whole():
+    report = Report(
+        "a < b, [red]modelled[/red]",
+        ("<name", "size"),
+        [("x" * 40, "[bold]1")] * 2,
+        ("all & sundry", "2"),
+    )
+    text, html = repr(report), report._repr_html_()
+    assert (
+        "x" * 40 in text
+        and "[bold]1" in text
+        and "[red]modelled[/red]" in text
+        and "all & sundry" in text
+    )
+    assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import ttkit
 from ttkit import ttnn
-from ttkit.visualize.placement import colour, placed
-from ttkit.visualize.tensor import draw_tensor
+from ttkit.visualize.tables import colour
+from ttkit.visualize.tensor import covered, draw_tensor, placed, slice_text
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +43,8 @@ def test_cells_hold_what_they_say(where, dims, on_device):
             contents.setdefault(cell.group, set()).add(inside.tobytes())
             assert (cell.device is not None) == on_device
         assert all(len(c) == 1 for c in contents.values())
-        assert len({next(iter(c)) for c in contents.values()}) == len(contents) == picture.groups
-        assert "ttkit-picture" in draw_tensor(tensor).html()
+        assert len({next(iter(c)) for c in contents.values()}) == len(contents)
+        assert "ttkit-picture" in draw_tensor(tensor)._repr_html_()
 
 
 def test_colours_differ_up_to_32_groups():
@@ -59,7 +59,7 @@ def test_chips_without_a_shard_are_said_to_be_empty():
             device=mesh,
             mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0),
         )
-        assert draw_tensor(tensor).svg().count("no shard") == 2
+        assert draw_tensor(tensor)._repr_html_().count("no shard") == 2
         assert [c.group for c in placed(tensor).cells] == [0, 1, 2, 3, 4, 5, None, None]
 
 
@@ -81,3 +81,139 @@ def test_text_on_a_terminal(capsys):
         and "SystemMesh Global Shape" in text
         and "DRAM of" in text
     )
+
+
+# ---------------------------------------------------------------- where the shards lie
+def check(picture, whole, places, shards):
+    """Each shard is where and what its cell says; cells without a shard say so."""
+    assert picture.whole == whole.shape
+    cells = {cell.coordinate: cell for cell in picture.cells}
+    assert len(cells) == len(picture.cells) == np.prod(picture.mesh_shape)
+    held = {}
+    for place, shard in zip(places, shards, strict=True):
+        cell = cells.pop(place)
+        inside = whole[tuple(slice(a, b) for a, b in cell.ranges)]
+        np.testing.assert_array_equal(inside, ttkit.to_numpy(shard))
+        assert held.setdefault(cell.group, cell.ranges) == cell.ranges
+    assert sorted(held) == list(range(len(held))) and len(set(held.values())) == len(held)
+    assert all(cell.ranges is cell.group is None for cell in cells.values())
+    assert not picture.unequal
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_every_placement_with_overrides_and_offsets(data):
+    name, mesh_shape = data.draw(
+        st.sampled_from(
+            [
+                ("t3000", (2, 4)),
+                ("t3000", (1, 8)),
+                ("t3000", (2, 3)),
+                ("galaxy", (8, 4)),
+                ("galaxy", (1, 32)),
+            ]
+        )
+    )
+    ttkit.use_system(name)
+    with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
+        over = tuple(data.draw(st.integers(1, n)) for n in mesh_shape)
+        at = tuple(data.draw(st.integers(0, m - n)) for n, m in zip(over, mesh_shape))
+        line = data.draw(st.booleans())
+        if line:
+            over = (data.draw(st.integers(1, int(np.prod(mesh_shape)))),)
+        rank = data.draw(st.integers(len(over), 4))
+        dims = data.draw(st.permutations([*range(rank), *[None] * len(over)]))[: len(over)]
+        kinds = [
+            ttnn.PlacementReplicate()
+            if d is None
+            else ttnn.PlacementShard(d - rank * data.draw(st.booleans()))
+            for d in dims
+        ]
+        sizes = [data.draw(st.integers(1, 3)) for _ in range(rank)]
+        for n, d in zip(over, dims):
+            if d is not None:
+                sizes[d] *= n
+        whole = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)
+        config = ttnn.MeshMapperConfig(
+            kinds, ttnn.MeshShape(list(over)), *([] if line else [ttnn.MeshCoordinate(list(at))])
+        )
+        mapper = ttnn.create_mesh_mapper(mesh, config)
+        on_host = ttkit.from_numpy(whole, mesh_mapper=mapper)
+        layout = data.draw(st.sampled_from([ttnn.ROW_MAJOR_LAYOUT, ttnn.TILE_LAYOUT]))
+        on_device = ttkit.from_numpy(whole, mesh_mapper=mapper, device=mesh, layout=layout)
+        places = [tuple(c) for c in on_device.device_coords()]
+        for tensor in (on_host, on_device, on_device.cpu()):
+            assert covered(tensor) == places
+            check(placed(tensor), whole, places, ttnn.get_device_tensors(tensor))
+            draw_tensor(tensor)._repr_html_()
+
+
+def test_a_negative_dimension_is_counted_from_the_end(place):
+    picture = placed(place(np.zeros((4, 16), np.float32), "R S-1"))
+    assert [slice_text(c.ranges, picture.whole) for c in picture.cells[:4]] == [
+        "[:, 0:4]",
+        "[:, 4:8]",
+        "[:, 8:12]",
+        "[:, 12:16]",
+    ]
+
+
+def test_a_dimension_cut_along_both_axes(place):
+    tensor = place(np.zeros((64, 16), np.float32), "S0 R")
+    topology = tensor.tensor_topology()
+    both = [ttnn.PlacementShard(0), ttnn.PlacementShard(0)]
+    tensor.update_tensor_topology(
+        ttnn.TensorTopology(topology.distribution_shape(), both, topology.mesh_coords())
+    )
+    picture = placed(tensor)
+    assert picture.whole == (256, 16) and [
+        slice_text(c.ranges, picture.whole) for c in picture.cells
+    ] == [f"[{i}:{i + 32}, :]" for i in range(0, 256, 32)]
+
+
+def test_copies_that_differ_are_striped(mesh, place):
+    rng = np.random.default_rng(0)
+    sharded = place(rng.random((8, 4), dtype=np.float32), "S0 R", layout=ttnn.TILE_LAYOUT)
+    honest = placed(sharded)
+    assert not honest.unequal and "Striped" not in draw_tensor(sharded)._repr_html_()
+    topology = sharded.tensor_topology()
+    replicas = [ttnn.PlacementReplicate(), ttnn.PlacementReplicate()]
+    sharded.update_tensor_topology(
+        ttnn.TensorTopology(topology.distribution_shape(), replicas, topology.mesh_coords())
+    )
+    picture = placed(sharded)
+    assert {cell.group for cell in picture.cells} == {0} and picture.unequal == {0}
+    assert "Striped: recorded as replicas" in draw_tensor(sharded)._repr_html_()
+
+
+def test_replicas_with_nan_are_still_replicas(place):
+    assert not placed(place(np.full((8, 4), np.nan, np.float32), "R S0")).unequal
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (0, 4), (1, 2, 1, 3, 4, 2, 6, 7)])
+def test_any_rank_and_no_elements(mesh, shape):
+    for device in (None, mesh):
+        tensor = ttkit.from_numpy(np.zeros(shape, np.float32), device=device)
+        picture = placed(tensor)
+        assert picture.whole == shape and {cell.group for cell in picture.cells} == {0}
+        assert str(list(shape)) in draw_tensor(tensor)._repr_html_()
+
+
+def test_submeshes_show_their_own_devices(mesh):
+    row = mesh.create_submesh(ttnn.MeshShape(1, 4), ttnn.MeshCoordinate(1, 0))
+    tensor = ttkit.from_numpy(
+        np.zeros((4, 4), np.float32), device=row, mesh_mapper=ttnn.ShardTensorToMesh(row, dim=0)
+    )
+    assert [cell.device for cell in placed(tensor).cells] == [5, 1, 3, 7]
+
+
+def test_a_deallocated_tensor_says_so(mesh):
+    tensor = ttkit.from_numpy(np.zeros((8, 4), np.float32), device=mesh)
+    ttnn.deallocate(tensor)
+    assert "deallocated" in tensor._repr_html_()
+
+
+def test_a_closed_mesh_still_has_a_picture():
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    mesh.close()
+    assert "device 4" in mesh._repr_html_()

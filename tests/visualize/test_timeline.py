@@ -4,7 +4,6 @@ import pytest
 from matplotlib.figure import Figure
 from visualize.test_chart import spans
 
-from ttkit.visualize.report import Report
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, LOOKS, Bar, Lane, Timeline, lanes_of
 from ttkit.words import short
 
@@ -23,7 +22,7 @@ def axes(*lanes):
 
 
 def test_exposed_is_what_no_computing_hides():
-    assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spent(COMPUTE) == 3
+    assert LANE.exposed == [(2, 3), (4, 6)] and LANE.spans(COMPUTE) == [(0, 2), (3, 4)]
     assert lanes_of({1: [], 0: LANE.bars, 2: LANE.bars}, join=True) == (
         Lane((0, 2), LANE.bars),
         Lane((1,), ()),
@@ -96,20 +95,3 @@ def test_short():
         "3 ns",
         "0.001 ns",
     ]
-
-
-def test_a_report_escapes_and_keeps_words_whole():
-    report = Report(
-        "a < b, [red]modelled[/red]",
-        ("<name", "size"),
-        [("x" * 40, "[bold]1")] * 2,
-        ("all & sundry", "2"),
-    )
-    text, html = repr(report), report._repr_html_()
-    assert (
-        "x" * 40 in text
-        and "[bold]1" in text
-        and "[red]modelled[/red]" in text
-        and "all & sundry" in text
-    )
-    assert "a &lt; b" in html and "all &amp; sundry" in html and html.count("<tr>") == 4

@@ -64,7 +64,7 @@ def test_drivers_of_one_mesh_speak_once(capsys, options, says):
 def test_a_bar_on_a_terminal(monkeypatch, capsys):
     for stream in (sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setitem(sys.modules, "IPython", None)
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert isinstance(training.progress(run(world=2), 3), training.Lines)
     view = training.progress(run(1), 3)
     assert isinstance(view, training.Bar)

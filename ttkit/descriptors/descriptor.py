@@ -156,6 +156,6 @@ class MeshGraphDescriptor:
         )
 
     def _repr_html_(self) -> str:
-        from ttkit.visualize import descriptor_html
+        from ttkit.visualize.descriptor import draw_descriptor
 
-        return descriptor_html(self)
+        return "".join(figure._repr_html_() for figure in draw_descriptor(self))

@@ -145,9 +145,9 @@ class Plan:
         return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
     def _repr_html_(self) -> str:
-        from ttkit.visualize import plan_html
+        from ttkit.visualize.plan import draw_plan
 
-        return plan_html(self)
+        return draw_plan(self)._repr_html_()
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property

@@ -179,9 +179,9 @@ class Schedule:
         return f"Schedule({self.title})"
 
     def _repr_html_(self) -> str:
-        from ttkit.visualize import schedule_html
+        from ttkit.visualize.schedule import schedule_picture
 
-        return schedule_html(self)
+        return schedule_picture(self)._repr_html_()
 
     # ------------------------------------------------------------ what goes where
     def tasks(self, stage: int) -> tuple[Task, ...]:

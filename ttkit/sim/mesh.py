@@ -57,9 +57,9 @@ class MeshDevice:
         self.close()
 
     def _repr_html_(self) -> str:
-        from ttkit.visualize import mesh_html
+        from ttkit.visualize.mesh import draw_mesh, mesh_picture
 
-        return mesh_html(self)
+        return draw_mesh(mesh_picture(self))._repr_html_()
 
     @property
     def shape(self) -> MeshShape:

@@ -258,9 +258,9 @@ class Tensor:
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        from ttkit.visualize import tensor_html
+        from ttkit.visualize.tensor import draw_tensor
 
-        return tensor_html(self)
+        return draw_tensor(self)._repr_html_()
 
 
 class DistributedHostBuffer:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from html import escape
 from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
-from ttkit.visualize.chart import Chart
-from ttkit.visualize.drawing import Drawing
-from ttkit.visualize.memory import MemoryReport, memory
+from ttkit.visualize.charts import MemoryReport, memory
 from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
@@ -19,12 +16,7 @@ from ttkit.words import in_notebook
 __all__ = [
     "MemoryReport",
     "memory",
-    "mesh_html",
-    "plan_html",
-    "schedule_html",
     "step_through",
-    "tensor_html",
-    "descriptor_html",
     "visualize_descriptor",
     "visualize_memory",
     "visualize_mesh_device",
@@ -35,92 +27,49 @@ __all__ = [
 ]
 
 
-def _show(picture: Drawing | Chart, text: str = "") -> None:
-    """Show a picture; a page that cannot, shows the text, by default that of its repr."""
+def _show(picture: Any, text: str = "") -> None:
+    """Show a picture in a notebook, with a text for pages that cannot; print the text elsewhere."""
+    if not in_notebook():
+        print(text or picture)
+        return
     from IPython.display import display
 
     display({"text/html": picture._repr_html_(), "text/plain": text or repr(picture)}, raw=True)
 
 
-def _show_or_print(picture: Drawing | Chart) -> None:
-    if in_notebook():
-        _show(picture)
-    else:
-        print(picture)
+def _check(thing: Any, attribute: str, call: str, what: str) -> None:
+    if not hasattr(thing, attribute):
+        asked = f"{call}({type(thing).__name__})"
+        fail(asked, f"that is not {what}", f"{what}: {call}(...)", TypeError)
 
 
-def _has(thing: Any, names: tuple[str, ...], call: str, what: str) -> None:
-    if not all(hasattr(thing, name) for name in names):
-        fail(
-            f"{call}({type(thing).__name__})",
-            f"that is not {what}",
-            f"{what}: {call}(...)",
-            TypeError,
-        )
+def _table(make: Callable[..., Any], *args: Any) -> str:
+    """Return a table's text; nothing where ttnn has no table, as for a mesh of three axes."""
+    from ttkit.visualize.tables import as_text
 
-
-def mesh_html(mesh: Any) -> str:
-    """A mesh's picture as HTML."""
-    return draw_mesh(mesh_picture(mesh)).html()
-
-
-def descriptor_html(descriptor: Any) -> str:
-    """A mesh graph descriptor's pictures as HTML."""
-    from ttkit.visualize.descriptor import draw_descriptor
-
-    return "".join(drawing.html() for drawing in draw_descriptor(descriptor))
-
-
-def _html(thing: Any, draw: Callable[[Any], Drawing | Chart]) -> str:
-    """A picture as HTML; the text of what cannot be drawn, so that a notebook always shows
-    something.
-    """
     try:
-        return draw(thing)._repr_html_()
+        return as_text(make(*args))
     except Exception:
-        return f"<pre>{escape(repr(thing))}</pre>"
-
-
-def tensor_html(tensor: Any) -> str:
-    """A tensor's picture as HTML."""
-    return _html(tensor, draw_tensor)
-
-
-def plan_html(plan: Any) -> str:
-    """A plan's picture as HTML: all its steps."""
-    from ttkit.visualize.strip import strip
-
-    return _html(plan, strip)
-
-
-def schedule_html(schedule: Any) -> str:
-    """A pipeline schedule's chart as HTML."""
-    from ttkit.visualize.schedule import schedule_picture
-
-    return _html(schedule, schedule_picture)
+        return ""
 
 
 def visualize_mesh_device(mesh_device: Any) -> None:
-    """Show a mesh: its chips, ids and coordinates, and the cables between them; on a terminal as
-    ttnn prints it.
-    """
+    """Show a mesh: its chips, ids, coordinates and links; on a terminal as ttnn prints it."""
     if not in_notebook():
         return backend.load().visualize_mesh_device(mesh_device)
-    from ttkit.visualize.tables import as_text, mesh_table
+    from ttkit.visualize.tables import mesh_table
 
-    _has(mesh_device, ("shape", "get_device_ids"), "visualize_mesh_device", "an open mesh")
-    return _show(
-        draw_mesh(mesh_picture(mesh_device)), _text(lambda: as_text(mesh_table(mesh_device)))
-    )
+    _check(mesh_device, "get_device_ids", "visualize_mesh_device", "an open mesh")
+    return _show(draw_mesh(mesh_picture(mesh_device)), _table(mesh_table, mesh_device))
 
 
 def visualize_system_mesh() -> None:
     """Show the whole machine; on a terminal as ttnn prints it."""
     if not in_notebook():
         return backend.load().visualize_system_mesh()
-    from ttkit.visualize.tables import as_text, system_table
+    from ttkit.visualize.tables import system_table
 
-    return _show(draw_mesh(_machine()), _text(lambda: as_text(system_table())))
+    return _show(draw_mesh(_machine()), _table(system_table))
 
 
 def _machine() -> MeshPicture:
@@ -132,30 +81,23 @@ def _machine() -> MeshPicture:
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     ids = tuple(system.get_device_id(c) for c in ttnn.MeshCoordinateRange(system.shape()))
     shape = tuple(system.shape())
-    return picture_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids, None)
+    return picture_of(f"this machine: {'x'.join(map(str, shape))} chips", shape, ids)
 
 
 def visualize_tensor(tensor: Any) -> None:
     """Show which part of a tensor each chip holds; on a terminal as ttnn prints it."""
     if not in_notebook():
         return backend.load().visualize_tensor(tensor)
-    from ttkit.visualize.tables import as_text, tensor_table
+    from ttkit.visualize.tables import tensor_table
 
-    _has(tensor, ("tensor_topology", "shape"), "visualize_tensor", "a ttnn tensor")
-    return _show(draw_tensor(tensor), _text(lambda: as_text(tensor_table(tensor))))
-
-
-def _text(make: Callable[[], str]) -> str:
-    """A table's text; nothing where ttnn has no table, as for a mesh of three axes."""
-    try:
-        return make()
-    except Exception:
-        return ""
+    _check(tensor, "tensor_topology", "visualize_tensor", "a ttnn tensor")
+    return _show(draw_tensor(tensor), _table(tensor_table, tensor))
 
 
 def visualize_descriptor(descriptor: Any) -> None:
-    """Show which chip of which host each mesh coordinate of a descriptor is, and how meshes are
-    joined; no machine is needed.
+    """Show which chip of which host each coordinate of a descriptor is, and the joined meshes.
+
+    No machine is needed.
 
     Args:
         descriptor: a descriptor, or the path of its file.
@@ -176,52 +118,58 @@ def visualize_descriptor(descriptor: Any) -> None:
         from ttkit.descriptors import read_descriptor
 
         descriptor = read_descriptor(descriptor)
-    _has(descriptor, ("meshes", "connections"), "visualize_descriptor", "a mesh graph descriptor")
-    if not in_notebook():
-        print(described(descriptor))
-        return
-    from IPython.display import display
-
-    display(
-        {"text/html": descriptor_html(descriptor), "text/plain": described(descriptor)}, raw=True
-    )
+    _check(descriptor, "connections", "visualize_descriptor", "a mesh graph descriptor")
+    _show(descriptor, described(descriptor))
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:
     """Show how full each chip's memory is; with a matplotlib Axes, draw into it and return it."""
     report = memory(mesh)
-    return _show_or_print(report) if ax is None else report.plot(ax)
+    return _show(report) if ax is None else report.plot(ax)
 
 
 def visualize_plan(plan: Any, step: int | None = None) -> None:
-    """Show a plan: all its steps, or what is sent in one of them and what the chips hold after
-    it; on a terminal in words.
+    """Show all steps of a plan, or what one sends and what the chips hold after it.
+
+    On a terminal it is in words. The picture of a plan that does not work shows where it goes
+    wrong.
 
     Args:
-        plan: from `ttkit.plans`; the picture of one that does not work shows where it goes wrong.
+        plan: from `ttkit.plans`.
         step: its number; 0 is the moment before the first.
 
     Raises:
         TTKitError: no such step.
     """
-    from ttkit.visualize.plan import draw_step
-    from ttkit.visualize.strip import strip
+    from ttkit.visualize.plan import draw_plan, draw_step
 
-    _has(plan, ("topology", "steps", "states"), "visualize_plan", "a plan of ttkit.plans")
-    _show_or_print(strip(plan) if step is None else draw_step(plan, step))
+    _check(plan, "states", "visualize_plan", "a plan of ttkit.plans")
+    _show(draw_plan(plan) if step is None else draw_step(plan, step))
+
+
+def step_through(plan: Any) -> None:
+    """Walk through a plan with a widget; below it, all steps, for pages where nothing moves."""
+    from ttkit.visualize.plan import stepper
+
+    _check(plan, "states", "step_through", "a plan of ttkit.plans")
+    if in_notebook():
+        from IPython.display import display
+
+        words = {"text/plain": "Run this cell to step through the plan."}  # on a saved page
+        display({**stepper(plan)._repr_mimebundle_(), **words}, raw=True)
+    visualize_plan(plan)
 
 
 def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:
-    """Show a pipeline schedule: when each stage does what with which micro-batch, its bubble and
-    its memory; on a terminal in letters.
+    """Show when each stage of a pipeline does what, its bubble and its memory.
+
+    On a terminal it is in letters. The picture of a schedule that does not work shows where its
+    stages stop.
 
     Args:
-        schedule: from `ttkit.plans`; the picture of one that does not work shows where its stages
-        stop. With times of your own,
-            what its `timeline(...)` returns.
+        schedule: from `ttkit.plans`; with times of your own, what its `timeline(...)` returns.
         measured: a run to show on the same axis: (stage, action, start in s, end in s) of each
-        action; a schedule without times
-            of its own then takes the medians of the run.
+            action; a schedule without times of its own then takes the medians of the run.
         ax: a matplotlib Axes to draw into; it is returned, and nothing is shown.
 
     Raises:
@@ -236,26 +184,7 @@ def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> A
     """
     from ttkit.visualize.schedule import schedule_picture
 
-    _has(
-        getattr(schedule, "schedule", schedule),
-        ("stages", "micro_batches", "tasks"),
-        "visualize_schedule",
-        "a schedule of ttkit.plans",
-    )
+    plain = getattr(schedule, "schedule", schedule)
+    _check(plain, "micro_batches", "visualize_schedule", "a schedule of ttkit.plans")
     picture = schedule_picture(schedule, measured)
-    return _show_or_print(picture) if ax is None else picture.plot(ax)
-
-
-def step_through(plan: Any) -> None:
-    """Walk through a plan step by step with a widget; below it, all steps, for pages where
-    nothing can be moved.
-    """
-    from ttkit.visualize.strip import stepper
-
-    _has(plan, ("topology", "steps", "states"), "step_through", "a plan of ttkit.plans")
-    if in_notebook():
-        from IPython.display import display
-
-        words = {"text/plain": "Run this cell to step through the plan."}  # on a saved page
-        display({**stepper(plan)._repr_mimebundle_(), **words}, raw=True)
-    visualize_plan(plan)
+    return _show(picture) if ax is None else picture.plot(ax)

@@ -1,97 +1,91 @@
-"""SVG by hand: boxes, lines, arrows and words in the colours of the page, light or dark.
+"""SVG primitives, and the figure that a notebook shows: all diagrams are made of them.
 
-All diagrams are drawn with it.
-"""
+A drawing uses the colours of the page, light or dark. The title, the notes and the place of several
+drawings beside one another are HTML: the browser breaks lines and rows as its page is wide."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 
 Point = tuple[float, float]
+Rectangle = tuple[float, float, float, float]  # left, top, width, height
 
+INK = "#1c2430"  # words on a coloured box, in both themes
+# faults, and the box under words about them, in both themes
+BAD, ALARM = "#d64545", "#fbd0cc"
+SMALLEST = 0.8  # a drawing shrinks to this part of its size, then it scrolls
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
-LIGHT = "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--wire:#3f72c8;--wrap:#b8652f;--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff"
-DARK = "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--wire:#7fb0ff;--wrap:#f0a878;--frame:#4d5664;--empty:#323944;--page:#15181d"
+LIGHT = (
+    "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3f72c8;--curve:#b8652f;"
+    "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff"
+)
+DARK = (
+    "--ink:#e8ecf2;--soft:#a6b0bd;--chip:#2a313c;--edge:#7b8696;--link:#7fb0ff;--curve:#f0a878;"
+    "--frame:#4d5664;--empty:#323944;--page:#15181d"
+)
 _RULES = (
-    f".NAME{{{LIGHT};overflow-x:auto;font-family:system-ui,'DejaVu Sans',sans-serif}}"
+    f".NAME{{{LIGHT};margin-bottom:10px;overflow-x:auto;"
+    "font-family:system-ui,'DejaVu Sans',sans-serif}"
     f"@media(prefers-color-scheme:dark){{.NAME{{{DARK}}}}}"
     f'[data-jp-theme-light="true"] .NAME,body.vscode-light .NAME{{{LIGHT}}}'
     f'[data-jp-theme-light="false"] .NAME,body.vscode-dark .NAME{{{DARK}}}'
-    ".NAME svg{max-width:100%;height:auto;display:block}"
+    ".NAME svg{max-width:100%;height:auto;display:block;font-weight:400}"
+    ".NAME .ttkit-title{color:var(--ink);font-size:13px;font-weight:600}"
+    ".NAME .ttkit-panel{color:var(--ink);display:inline-block;font-size:11px;font-weight:600;"
+    "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
+    ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
+    f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
+    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
 # theirs.
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
-INK = "#1c2430"  # words on a coloured box, in both themes
-# what goes wrong, and the box under words that say so, in both themes
-BAD, ALARM = "#d64545", "#fbd0cc"
-SMALLEST = 0.8  # a picture shrinks to this part of its size, then it scrolls
 # Fills of groups: 32 colours as far apart in the OKLab space as can be among those that are light
 # enough for dark words; the first eight, which most pictures need, stand furthest apart.
-PALETTE = (
-    "#faa39c",
-    "#8cc3fc",
-    "#92d094",
-    "#ddb96b",
-    "#d2abf1",
-    "#5ed3d3",
-    "#f6da6f",
-    "#efa2cd",
-    "#92986e",
-    "#ecebd4",
-    "#a080d7",
-    "#d76f7a",
-    "#34b4e8",
-    "#9efdfc",
-    "#26ac80",
-    "#cd7e35",
-    "#f2ac7b",
-    "#fdc6f7",
-    "#82b862",
-    "#b0a5c0",
-    "#bcd8fe",
-    "#fec8b0",
-    "#c4fda4",
-    "#d487cd",
-    "#c6a234",
-    "#9ba1fb",
-    "#71b5ac",
-    "#6e98c3",
-    "#a9889d",
-    "#d29580",
-    "#6ff1c9",
-    "#c0dabb",
-)
+PALETTE = """
+    #faa39c #8cc3fc #92d094 #ddb96b #d2abf1 #5ed3d3 #f6da6f #efa2cd
+    #92986e #ecebd4 #a080d7 #d76f7a #34b4e8 #9efdfc #26ac80 #cd7e35
+    #f2ac7b #fdc6f7 #82b862 #b0a5c0 #bcd8fe #fec8b0 #c4fda4 #d487cd
+    #c6a234 #9ba1fb #71b5ac #6e98c3 #a9889d #d29580 #6ff1c9 #c0dabb
+""".split()
 
 
-def on_page(svg: str) -> str:
-    """SVG for a notebook, with the style that follows its theme."""
-    return f'<div class="ttkit-picture {CLASS}"><style>{STYLE}</style>{svg}</div>'
+def on_page(content: str) -> str:
+    """Return HTML for a notebook, with the style that follows its theme."""
+    return f'<div class="ttkit-picture {CLASS}"><style>{STYLE}</style>{content}</div>'
 
 
 def tone(group: int) -> str:
-    """The fill of a group, as #rrggbb; a group keeps its colour however many there are, and the
-    33rd has the first's.
-    """
+    """Return the fill of a group as #rrggbb; the 33rd group has the first one's."""
     return PALETTE[group % len(PALETTE)]
 
 
 class Drawing:
-    """A picture under construction: shapes are added in the order in which they cover each other.
+    """An SVG under construction: later shapes cover earlier ones.
 
     Args:
-        title: what a screen reader says.
-        text: what is shown instead where pictures cannot be.
+        title: the text alternative, and the caption where a figure has several drawings.
     """
 
-    def __init__(self, width: float, height: float, title: str, text: str = ""):
-        self.width, self.height, self.title, self.text = width, height, title, text
+    def __init__(self, width: float, height: float, title: str):
+        self.width, self.height, self.title = width, height, title
         self._parts: list[str] = []
+
+    def add(self, tag: str, text: str = "", **attributes: float | str) -> None:
+        """Add an SVG element: `stroke_width=2` is stroke-width="2", an empty value is left out."""
+        written = "".join(
+            f' {name.replace("_", "-")}="{value if isinstance(value, str) else f"{value:g}"}"'
+            for name, value in attributes.items()
+            if value != ""
+        )
+        self._parts.append(f"<{tag}{written}>{escape(text)}</{tag}>")
 
     def box(
         self,
@@ -105,73 +99,43 @@ class Drawing:
         round: float = 6,
         dash: str = "",
     ) -> None:
-        """A rectangle with rounded corners."""
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self._parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{round:g}" fill="{fill}" '
-            f'stroke="{edge}"{dashed}/>'
-        )
+        """Draw a rectangle with rounded corners."""
+        look = {"fill": fill, "stroke": edge, "stroke_dasharray": dash}
+        self.add("rect", x=x, y=y, width=w, height=h, rx=round, **look)
 
     def blocks(
         self,
-        boxes: Iterable[tuple[float, float, float, float]],
+        boxes: Iterable[Rectangle],
         *,
         fill: str = "none",
         edge: str = "none",
         width: float = 1,
     ) -> None:
-        """Many rectangles (left, top, width, height) of one look as one shape, which takes an
-        eighth of the text.
-        """
-        path, left, top = "", 0.0, 0.0
-        for x, y, w, h in boxes:  # each is drawn from where the one before began
-            right, down = round(x - left, 2), round(y - top, 2)
-            left, top = left + right, top + down
-            path += f"m{right:g} {down:g}h{w:.4g}v{h:.4g}h{-w:.4g}z"
+        """Draw many rectangles of one look as one shape, which takes an eighth of the text."""
+        path = "".join(f"M{x:g} {y:g}h{w:.4g}v{h:.4g}h{-w:.4g}z" for x, y, w, h in boxes)
         if path:
-            self._parts.append(
-                f'<path d="{path}" fill="{fill}" stroke="{edge}" stroke-width="{width:g}"/>'
-            )
-
-    def inset(self, other: Drawing, x: float, y: float) -> None:
-        """Another picture in this one, its left upper corner at (x, y)."""
-        self._parts.append(f'<g transform="translate({x:g} {y:g})">{"".join(other._parts)}</g>')
+            self.add("path", d=path, fill=fill, stroke=edge, stroke_width=width)
 
     def line(
         self,
-        x1: float,
-        y1: float,
-        x2: float,
-        y2: float,
+        start: Point,
+        end: Point,
+        lift: Point = (0, 0),
         *,
-        colour: str = "var(--wire)",
+        colour: str = "var(--link)",
         width: float = 1.6,
         dash: str = "",
     ) -> None:
-        """A straight line."""
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self._parts.append(
-            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{colour}" '
-            f'stroke-width="{width:g}"{dashed}/>'
-        )
+        """Draw a line, or an arc that leaves both ends in the direction `lift`.
 
-    def arc(
-        self,
-        start: Point,
-        end: Point,
-        lift: Point,
-        *,
-        colour: str = "var(--wrap)",
-        width: float = 1.3,
-    ) -> None:
-        """An arc that leaves both ends in the direction `lift` and rises by three quarters of
-        it.
-        """
+        The arc rises by three quarters of `lift`."""
         (x1, y1), (x2, y2), (dx, dy) = start, end, lift
-        path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
-        self._parts.append(
-            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>'
-        )
+        look = {"stroke": colour, "stroke_width": f"{width:g}", "stroke_dasharray": dash}
+        if any(lift):
+            path = f"M{x1:g} {y1:g}C{x1 + dx:g} {y1 + dy:g} {x2 + dx:g} {y2 + dy:g} {x2:g} {y2:g}"
+            self.add("path", d=path, fill="none", **look)
+        else:
+            self.add("line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
 
     def arrow(
         self,
@@ -183,166 +147,112 @@ class Drawing:
         width: float = 2,
         head: float = 8,
     ) -> None:
-        """An arrow whose tip is at `end`: straight, or along the arc that leaves both ends in
-        the direction `lift`.
-        """
+        """Draw an arrow whose tip is at `end`, straight or along an arc as in `line`."""
         (x1, y1), (x2, y2) = start, end
         dx, dy = (-lift[0], -lift[1]) if any(lift) else (x2 - x1, y2 - y1)
         length = math.hypot(dx, dy) or 1
-        ux, uy = dx / length, dy / length
-        bx, by = x2 - ux * head, y2 - uy * head
-        if any(lift):
-            # as high as the head, so that arcs of both ways do not cross
-            foot = (x1 - ux * head, y1 - uy * head)
-            self.line(x1, y1, *foot, colour=colour, width=width)
-            self.arc(foot, (bx, by), lift, colour=colour, width=width)
-        else:
-            self.line(x1, y1, bx, by, colour=colour, width=width)
-        points = (
-            (x2, y2),
-            (bx - uy * head / 2, by + ux * head / 2),
-            (bx + uy * head / 2, by - ux * head / 2),
-        )
-        self._parts.append(
-            f'<polygon points="{" ".join(f"{x:.4g},{y:.4g}" for x, y in points)}" fill="{colour}"/>'
-        )
-
-    def stripes(
-        self,
-        x: float,
-        y: float,
-        w: float,
-        h: float,
-        *,
-        colour: str = "rgba(255,255,255,.45)",
-        step: float = 12,
-        width: float = 4.2,
-    ) -> None:
-        """Slanted stripes over a rectangle."""
-        path, at = "", -h + step / 2
-        while at < w:  # each stripe runs from (at, h) up to (at + h, 0), cut at both sides
-            left, right = max(at, 0), min(at + h, w)
-            path += (
-                f"M{x + left:.4g} {y + h - (left - at):.4g}L{x + right:.4g} "
-                f"{y + h - (right - at):.4g}"
-            )
-            at += step
-        self._parts.append(
-            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>'
-        )
+        ux, uy = dx / length * head, dy / length * head
+        neck = (x2 - ux, y2 - uy)
+        self.line(start, neck, lift, colour=colour, width=width)
+        corners = (end, (neck[0] - uy / 2, neck[1] + ux / 2), (neck[0] + uy / 2, neck[1] - ux / 2))
+        self.add("polygon", points=" ".join(f"{x:.4g},{y:.4g}" for x, y in corners), fill=colour)
 
     def words(
         self,
         x: float,
         y: float,
-        text: str,
+        text: str | Sequence[str],
         *,
         size: float = 12,
         colour: str = "var(--ink)",
         anchor: str = "middle",
         bold: bool = False,
         halo: bool = False,
-    ) -> None:
-        """A line of text; `y` is its base line; a halo keeps it apart from lines below it."""
-        look = (
-            ' font-weight="600"' * bold
-            + ' stroke="var(--page)" stroke-width="3" paint-order="stroke"' * halo
-        )
-        self._parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" fill="{colour}" '
-            f'text-anchor="{anchor}"{look}>{escape(text)}</text>'
-        )
-
-    def lines(
-        self,
-        x: float,
-        y: float,
-        texts: Sequence[str],
-        *,
-        size: float = 12,
         step: float = 13,
-        colour: str = "var(--ink)",
-        anchor: str = "middle",
     ) -> None:
-        """Lines of text one under the other."""
-        for i, text in enumerate(texts):
-            self.words(x, y + i * step, text, size=size, colour=colour, anchor=anchor)
+        """Write a line of text with base line `y`, or several, each `step` below the one before.
 
-    def svg(self, style: str = "") -> str:
-        """The picture as SVG."""
+        A halo keeps the text apart from lines below it."""
+        look = {"fill": colour, "text_anchor": anchor, "font_weight": "600" * bold}
+        if halo:
+            look |= {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
+        for i, line in enumerate([text] if isinstance(text, str) else text):
+            self.add("text", line, x=x, y=y + i * step, font_size=size, **look)
+
+    def svg(self, look: str = "") -> str:
+        """Return the drawing as SVG; `look` is written into its first tag."""
         box = f'viewBox="0 0 {self.width:g} {self.height:g}" width="{self.width:g}"'
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" {box} '
-            f'role="img"{style}><title>{escape(self.title)}</title>'
-        )
-        return head + "".join(self._parts) + "</svg>"
-
-    def html(self) -> str:
-        """The picture for a notebook, with the style that follows its theme."""
-        return on_page(self.svg(f' style="min-width:{SMALLEST * self.width:.0f}px"'))
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
+        return f"{head}<title>{escape(self.title)}</title>{''.join(self._parts)}</svg>"
 
     def standalone(self) -> str:
-        """The picture as an SVG file that carries its own style and a background."""
-        head, rest = self.svg(f' class="{CLASS}"').split(">", 1)
-        page = '<rect width="100%" height="100%" fill="var(--page)"/>'
-        return f"{head}><style>{STYLE}</style>{page}{rest}"
+        """Return an SVG file that carries its own style and a background."""
+        page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
+        return self.svg(f' class="{CLASS}"').replace("</title>", f"</title>{page}", 1)
 
-    _repr_html_ = html
+
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """What a notebook shows: a title, drawings beside one another, what is wrong, and notes.
+
+    Args:
+        text: what pages without pictures show; by default the title.
+    """
+
+    title: str
+    drawings: Sequence[Drawing]
+    notes: Sequence[str] = ()
+    text: str = ""
+    alarm: str = ""
 
     def __repr__(self) -> str:
         return self.text or self.title
 
+    def _repr_html_(self) -> str:
+        panels = []
+        for drawing in self.drawings:
+            caption = escape(drawing.title) if len(self.drawings) > 1 else ""
+            svg = drawing.svg(f' style="min-width:{SMALLEST * drawing.width:.0f}px"')
+            panels.append(_div("panel", caption + svg))
+        alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
+        notes = [_div("note", escape(note)) for note in self.notes]
+        return on_page("".join([_div("title", escape(self.title)), *panels, *alarms, *notes]))
 
+
+def _div(kind: str, content: str) -> str:
+    return f'<div class="ttkit-{kind}">{content}</div>'
+
+
+# ---------------------------------------------------------------- words in pictures
 def width_of(text: str, size: float, bold: bool = False) -> float:
-    """About how wide a line of text is in DejaVu Sans, the widest of the fonts that a page may
-    take.
-    """
-    glyphs = sum(
-        0.32
-        if c in " ,.|"
-        else 0.39
-        if c in "[]():;·-"
-        else 0.28
-        if c in "ijl"
-        else 0.76
-        if c.isupper()
-        else 0.62
-        for c in text
-    )
-    return size * glyphs * (1.1 if bold else 1)
+    """Return about how wide a line is in DejaVu Sans, the widest font that a page may take."""
+    widths = (0.37 if c in " ,.|[]():;·-ijl" else 0.76 if c.isupper() else 0.62 for c in text)
+    return size * sum(widths) * (1.1 if bold else 1)
 
 
-def wrap(text: str, room: float, size: float, most: int = 3) -> list[str]:
-    """Text in as few lines as `room` allows, about equally long, broken at spaces; what does not
-    fit ends in an ellipsis.
+def size_text(nbytes: float) -> str:
+    """Return bytes in words.
 
     Example:
-        >>> wrap("[:, :, 128:256, 256:384]", 110, 10)
-        ['[:, :, 128:256,', '256:384]']
+        >>> size_text(1000), size_text(4096), size_text(1.5 * 2**20)
+        ('1000 B', '4 KiB', '1.5 MiB')
     """
-    lines = _broken(text, room, size)
-    if len(lines) > most:
-        lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
-    elif len(lines) > 1:
-        narrower = (_broken(text, room * part / 20, size) for part in range(8, 20))
-        lines = next((found for found in narrower if len(found) == len(lines)), lines)
-    return [_cut(line, room, size) for line in lines]
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= size:
+            amount = nbytes / size
+            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+    return f"{nbytes:g} B"
 
 
-def _broken(text: str, room: float, size: float) -> list[str]:
-    lines = [""]
-    for word in text.split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        if not lines[-1] or width_of(longer, size) <= room:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    return lines
+def ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers in short.
 
-
-def _cut(line: str, room: float, size: float) -> str:
-    if width_of(line, size) <= room:
-        return line
-    while line and width_of(line + "…", size) > room:
-        line = line[:-1]
-    return line + "…"
+    Example:
+        >>> ranges([0, 1, 2, 3, 7, 9, 10])
+        '0-3, 7, 9, 10'
+    """
+    texts: list[str] = []
+    for _, run in itertools.groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        found = [n for _, n in run]
+        texts += [f"{found[0]}-{found[-1]}"] if len(found) > 2 else map(str, found)
+    return ", ".join(texts)

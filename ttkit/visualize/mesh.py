@@ -1,312 +1,220 @@
-"""Pictures of meshes: chips where they stand, and the cables that there really are."""
+"""Pictures of meshes: chips where they stand, and the links that there really are."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.visualize.drawing import ALARM, INK, Drawing, Point, width_of, wrap
-from ttkit.visualize.placement import Coordinate, grid_of, ids_at
+from ttkit import backend
+from ttkit.visualize.drawing import INK, Drawing, Figure, Point
 
-CHIP_W, CHIP_H, NARROW_W = 104, 58, 92
-GAP, NARROW_GAP, EDGE = 36, 24, 26
-WIRE_STEP, WRAP_STEP = 5, 3  # between the lines of one pair of chips
-# heights: the title, the host's label, a board's margin, a line under the picture
-TITLE, LABEL, BOARD, FOOT = 26, 22, 8, 15
+Coordinate = tuple[int, ...]
+Pair = tuple[int, int]  # of indices of chips
+
+CHIP_W, CHIP_H = 94, 58
+GAPS = (28.0, 36.0)  # between chips, across and down
+LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of chips
+CARD = 8  # between a chip and the outline of its card
 UNKNOWN = -1  # a host rank that is not known
 LONGEST = 8  # a line of more chips is folded
 
 
-@dataclass(frozen=True)
-class Wire:
-    """Cables between two places of a mesh."""
-
-    a: Coordinate
-    b: Coordinate
-    links: int
-    neighbours: bool  # next to each other in the mesh
-
-
-@dataclass(frozen=True)
-class MeshPicture:
-    """What a picture of a mesh shows."""
-
-    title: str
-    rows: int
-    columns: int
-    devices: tuple[int, ...]  # ids, row by row; none for a tensor on the host
-    wires: tuple[Wire, ...]
-    # boards of several chips whose chips stand side by side
-    boards: tuple[tuple[Coordinate, ...], ...]
-    links_known: bool
-    shape: Coordinate = ()  # the mesh's own shape where it is not rows x columns
-    fold: int = 0  # a long line is drawn in rows of so many chips, there and back
-    hosts: tuple[int | None, ...] = ()  # of chips that other ranks drive, their host rank
-
-    def place(self, index: int) -> Coordinate:
-        """Row and column of the chip with this index."""
-        return divmod(index, self.columns)
-
-    def label(self, index: int) -> str:
-        """The mesh coordinate of the chip with this index."""
-        coordinate: list[int] = []
-        for n in reversed(self.shape or (self.rows, self.columns)):
-            index, at = divmod(index, n)
-            coordinate.insert(0, at)
-        return f"({', '.join(map(str, coordinate))})"
-
-    def spot(self, place: Coordinate) -> Coordinate:
-        """Where a place is drawn: its row and column, or its place in the folded line."""
-        if not self.fold:
-            return place
-        row, column = divmod(place[0] * self.columns + place[1], self.fold)
-        return row, self.fold - 1 - column if row % 2 else column
-
-    def straight(self, wire: Wire) -> bool:
-        """True where the two chips are drawn next to each other."""
-        return (
-            sum(abs(x - y) for x, y in zip(self.spot(wire.a), self.spot(wire.b), strict=True)) == 1
-        )
-
-    @property
-    def drawn(self) -> Coordinate:
-        """Rows and columns as drawn."""
-        return (
-            (-(-self.rows * self.columns // self.fold), self.fold)
-            if self.fold
-            else (self.rows, self.columns)
-        )
-
-
-def mesh_picture(mesh: Any) -> MeshPicture:
-    """The data of a mesh's picture; cables are known where the mesh knows its system, as on the
-    simulator.
-    """
-    shape = tuple(mesh.shape)
-    title = f"{'x'.join(map(str, shape))} mesh"
-    return replace(
-        picture_of(title, shape, chips_of(mesh), getattr(mesh, "system", None)),
-        hosts=hosts_of(mesh),
-    )
+# ---------------------------------------------------------------- what a mesh is made of
+def ids_at(mesh: Any) -> dict[Coordinate, int | None]:
+    """Return {coordinate: device id} in row-major order, None for a chip of another rank."""
+    view, ids = mesh.get_view(), iter(mesh.get_device_ids())
+    coordinate = backend.load().MeshCoordinate
+    places = itertools.product(*map(range, mesh.shape))
+    return {
+        place: next(ids) if view.is_local(coordinate(list(place))) else None for place in places
+    }
 
 
 def chips_of(mesh: Any) -> tuple[int, ...]:
-    """The device ids of a mesh, row by row; chips of other ranks have numbers that only this
-    process uses.
-    """
+    """Return the device ids row by row; chips of other ranks have numbers of this process."""
+    known = getattr(mesh, "chips", None)
     return tuple(
-        getattr(mesh, "chips", None)
-        or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
+        known or (-1 - i if id is None else id for i, id in enumerate(ids_at(mesh).values()))
     )
 
 
 def hosts_of(mesh: Any) -> tuple[int | None, ...]:
-    """The host rank of each chip that another rank drives, UNKNOWN on a card, which does not
-    say; empty where there is none.
-    """
-    grid = getattr(mesh, "grid", None)
-    if grid is None:
-        ids = list(ids_at(mesh).values())
-        return tuple(UNKNOWN if id is None else None for id in ids) if None in ids else ()
-    if grid.local:
+    """Return the host rank of each chip of another rank, UNKNOWN on a card; () if all are ours."""
+    ids = ids_at(mesh)
+    if None not in ids.values():
         return ()
-    return tuple(None if c in grid.coords else grid.owner_of(c) for c in grid.covers)
+    owner_of = mesh.grid.owner_of if hasattr(mesh, "grid") else lambda place: UNKNOWN
+    return tuple(owner_of(place) if id is None else None for place, id in ids.items())
+
+
+@dataclass(frozen=True)
+class MeshPicture:
+    """What a picture of a mesh shows; a chip is known by its index, counted row by row.
+
+    Args:
+        devices: the id of each chip.
+        pairs: linked chips.
+        links: of each pair; None where the links are not known.
+        cards: the first and the last of the chips with one outline: those of a card, or of a host.
+        fold: a long line is drawn in rows of so many chips, there and back.
+        hosts: for each chip of another rank its host rank, else None; () if all chips are ours.
+    """
+
+    title: str
+    shape: Coordinate
+    devices: tuple[int, ...]
+    pairs: tuple[Pair, ...] = ()
+    links: int | None = None
+    cards: tuple[Pair, ...] = ()
+    fold: int = 0
+    hosts: tuple[int | None, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """The mesh coordinate of each chip."""
+        coordinates = itertools.product(*map(range, self.shape))
+        return [f"({', '.join(map(str, coordinate))})" for coordinate in coordinates]
+
+    @property
+    def drawn(self) -> tuple[int, int]:
+        """Rows and columns as drawn."""
+        columns = self.fold or self.shape[-1]
+        return -(-len(self.devices) // columns), columns
+
+    def spot(self, index: int) -> tuple[int, int]:
+        """Return the row and column where a chip is drawn."""
+        columns = self.drawn[1]
+        row, column = divmod(index, columns)
+        return row, columns - 1 - column if self.fold and row % 2 else column
+
+    def straight(self, pair: Pair) -> bool:
+        """Return whether the two chips are drawn next to each other."""
+        (r1, c1), (r2, c2) = map(self.spot, pair)
+        return abs(r1 - r2) + abs(c1 - c2) == 1
+
+    def folded(self, longest: int) -> MeshPicture:
+        """Return the picture with a line of more than `longest` chips folded.
+
+        Of all lengths of a row, take the one with the fewest slanted links, then the fewest curves.
+        """
+        chips = len(self.devices)
+        if self.shape[-1] not in (1, chips) or chips <= longest:
+            return self
+        folds = [replace(self, fold=n) for n in range(longest, 3, -1)]
+
+        def crooked(picture: MeshPicture) -> tuple[int, int]:
+            ends = [tuple(map(picture.spot, pair)) for pair in self.pairs]
+            slanted = sum(a[0] != b[0] and a[1] != b[1] for a, b in ends)
+            return slanted, -sum(map(picture.straight, self.pairs))
+
+        return min(folds, key=crooked)
+
+
+def picture_of(
+    title: str, shape: Coordinate, devices: Sequence[int], system: Any = None
+) -> MeshPicture:
+    """Return the picture of devices, with the links and cards of their system if it is known."""
+    picture = MeshPicture(title, shape, tuple(devices))
+    if system is not None:
+        at = {device: i for i, device in enumerate(devices)}
+        ends = ((at[a], at[b]) for a, b in system.links() if a in at and b in at)
+        linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
+        cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.boards)
+        two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
+        picture = replace(picture, pairs=linked, links=system.links_per_pair)
+        picture = replace(picture, cards=tuple(card for card in two if picture.straight(card)))
+    return picture.folded(LONGEST)
+
+
+def mesh_picture(mesh: Any) -> MeshPicture:
+    """Return what a mesh's picture shows; only the simulator's meshes know their links."""
+    shape, system = tuple(mesh.shape), getattr(mesh, "system", None)
+    title = f"{'x'.join(map(str, shape))} mesh" + (f" on {system.name}" if system else "")
+    return replace(picture_of(title, shape, chips_of(mesh), system), hosts=hosts_of(mesh))
 
 
 def system_picture(system: Any) -> MeshPicture:
-    """The data of a whole machine's picture."""
+    """Return what a whole machine's picture shows."""
     rows, columns = system.shape
-    return picture_of(
-        f"{system.name}: {rows}x{columns} chips",
-        (rows, columns),
-        tuple(itertools.chain(*system.ids)),
-        system,
-    )
+    title = f"{system.name}: {rows}x{columns} chips"
+    return picture_of(title, system.shape, tuple(itertools.chain(*system.ids)), system)
 
 
-def picture_of(title: str, shape: Coordinate, devices: tuple[int, ...], system: Any) -> MeshPicture:
-    """Devices in a grid, with the cables and boards of a system; `system` None: not known."""
-    rows, columns = grid_of(shape)
-    where = {device: divmod(i, columns) for i, device in enumerate(devices)}
-    wires, boards = [], []
-    if system is not None:
-        title += f" on {system.name}" if title.endswith("mesh") else ""
-        wires = _wires(where, system.linked, system.links_per_pair)
-        for chips in system.boards:
-            places = tuple(where[d] for d in chips if d in where)
-            if (
-                len(places) == len(chips) == 2
-                and sum(abs(x - y) for x, y in zip(*places, strict=True)) == 1
-            ):
-                boards.append(places)
-    own = shape if shape != (rows, columns) else ()
-    return _folded(
-        MeshPicture(
-            title, rows, columns, devices, tuple(wires), tuple(boards), system is not None, own
-        ),
-        LONGEST,
-    )
+# ---------------------------------------------------------------- drawn
+class MeshDrawing(Drawing):
+    """The frame that pictures of meshes, tensors and plans share: outline, cards and links.
 
-
-def topology_picture(title: str, topology: Any, longest: int) -> MeshPicture:
-    """The chips and cables of a plan's topology; a line of more than `longest` chips is folded."""
-    where = {chip: topology.coordinate(chip) for chip in topology.chips}
-    rows, columns = topology.shape
-    wires = _wires(where, topology.joined, topology.links)
-    return _folded(
-        MeshPicture(title, rows, columns, topology.chips, tuple(wires), (), True), longest
-    )
-
-
-def _wires(
-    where: Mapping[int, Coordinate], joined: Callable[[int, int], bool], links: int
-) -> list[Wire]:
-    wires = []
-    for a, b in itertools.combinations(where, 2):
-        if joined(a, b):
-            (r1, c1), (r2, c2) = where[a], where[b]
-            wires.append(Wire(where[a], where[b], links, abs(r1 - r2) + abs(c1 - c2) == 1))
-    return wires
-
-
-def _folded(picture: MeshPicture, longest: int) -> MeshPicture:
-    if min(picture.rows, picture.columns) > 1 or picture.rows * picture.columns <= longest:
-        return picture
-    folds = [replace(picture, fold=n) for n in range(longest, 3, -1)]
-
-    # cables that go across and down at once, then those that are not straight
-    def crooked(p: MeshPicture) -> tuple[int, int]:
-        ends = [(p.spot(w.a), p.spot(w.b)) for w in p.wires]
-        return sum(a[0] != b[0] and a[1] != b[1] for a, b in ends), sum(
-            not p.straight(w) for w in p.wires
-        )
-
-    return min(folds, key=crooked)
-
-
-class MeshDrawing:
-    """The frame that mesh and tensor pictures share: title, host, boards, cables; the caller
-    fills the chips.
+    The caller fills the chips.
 
     Args:
-        width, height: of a chip; None takes what suits the number of columns.
-        foot: sentences under the picture.
-        host: what the outline is.
-        gap: between chips, across and down; None takes what suits the number of columns.
-        curves: more room for curves, above and beside the chips.
-        wire: the colour of all cables; "" for one colour for lines and another for curves.
-        alarm: what is wrong, said under the picture.
-        tight: little room around the chips, and no name for the outline.
+        width, height: of a chip.
+        host: the name of the outline; "" draws a small picture with narrow edges.
+        gap: between chips, across and down.
+        room: more room for curves, above and beside the chips.
+        colour: of all links; by default one for straight ones and another for curves.
     """
 
     def __init__(
         self,
         picture: MeshPicture,
-        width: float | None = None,
+        width: float = CHIP_W,
         height: float = CHIP_H,
-        title: str = "",
-        foot: Sequence[str] = (),
         host: str = "host",
         *,
-        gap: tuple[float, float] | None = None,
-        curves: tuple[float, float] = (0, 0),
-        wire: str = "",
-        alarm: str = "",
-        tight: bool = False,
+        gap: tuple[float, float] = GAPS,
+        room: tuple[float, float] = (0, 0),
+        colour: str = "",
     ):
         rows, columns = picture.drawn
-        self.picture, self.h = picture, height
-        self.edge, self.top = (12, TITLE + 12) if tight else (EDGE, TITLE + LABEL)
-        self.w = width or (CHIP_W if columns <= 6 else NARROW_W)
-        self.gap_x: float
-        self.gap_y: float
-        self.gap_x, self.gap_y = gap or (GAP if columns <= 6 else NARROW_GAP, GAP)
-        self.above, self.beside = self._room_for_curves(picture, curves)
-        frame_w = columns * self.w + (columns - 1) * self.gap_x + 2 * self.edge + self.beside
-        self.above += BOARD * bool(picture.boards)
-        frame_h = (
-            self.top - TITLE + self.above + rows * height + (rows - 1) * self.gap_y + self.edge
-        )
-        title = title or picture.title
-        notes_w = max((width_of(sentence, 11) for sentence in (*foot, alarm)), default=0) + 8
-        total_w = max(frame_w + 2, width_of(title, 13, bold=True) + 8, min(notes_w, 680))
-        under = [line for sentence in foot for line in wrap(sentence, total_w - 6, 11, 4)]
-        alarms = wrap(alarm, total_w - 20, 11, 6) if alarm else []
-        self.drawing = Drawing(
-            total_w, TITLE + frame_h + 8 + FOOT * len(under) + alarm_height(alarms), title
-        )
-        self.drawing.words(3, 16, title, size=13, anchor="start", bold=True)
-        self.drawing.box(1, TITLE, frame_w, frame_h, edge="var(--frame)", round=12)
-        self.drawing.words(
-            12, TITLE + 15, host * (not tight), size=11, colour="var(--soft)", anchor="start"
-        )
-        draw_alarm(self.drawing, TITLE + frame_h + 8, alarms)
-        self.drawing.lines(
-            3,
-            TITLE + frame_h + 17 + alarm_height(alarms),
-            under,
-            size=11,
-            step=FOOT,
-            colour="var(--soft)",
-            anchor="start",
-        )
-        for places in picture.boards:
-            self._board(places)
-        for cable in picture.wires:
-            self._wire(cable, wire)
+        self.picture, self.w, self.h = picture, width, height
+        self.gap_x, self.gap_y = gap
+        curved = [pair for pair in picture.pairs if not picture.straight(pair)]
+        ends = [(picture.spot(a), picture.spot(b)) for a, b in curved]
+        above = (20 + room[0]) * any(a[0] == b[0] for a, b in ends)
+        beside = (20 + room[1]) * any(a[1] == b[1] for a, b in ends)
+        edge, label = (26, 22) if host else (12, 12)
+        self.left, self.top = 1 + edge, 1 + label + above + CARD * bool(picture.cards)
+        frame_w = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + beside
+        frame_h = self.top - 1 + rows * (height + self.gap_y) - self.gap_y + edge
+        super().__init__(frame_w + 2, frame_h + 2, picture.title)
+        self.box(1, 1, frame_w, frame_h, edge="var(--frame)", round=12)
+        if host:
+            self.words(12, 16, host, size=11, colour="var(--soft)", anchor="start")
+        for card in picture.cards:
+            (x1, y1), (x2, y2) = sorted(map(self.corner, card))
+            w, h = x2 - x1 + self.w + 2 * CARD, y2 - y1 + self.h + 2 * CARD
+            self.box(x1 - CARD, y1 - CARD, w, h, edge="var(--frame)", round=10, dash="3 3")
+        for pair in picture.pairs:
+            straight, links = picture.straight(pair), picture.links or 0
+            own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
+            for i in range(links):
+                course = self.course(*pair, (i - (links - 1) / 2) * LINK_STEP, i * CURVE_STEP)
+                self.line(*course, colour=colour or own, width=width)
 
-    @staticmethod
-    def _room_for_curves(picture: MeshPicture, more: tuple[float, float]) -> tuple[float, float]:
-        """Room above a lone row and right of a lone column, and above the first and right of the
-        last of several.
-        """
-        rows, columns = picture.drawn
-        curved = [
-            (picture.spot(w.a), picture.spot(w.b)) for w in picture.wires if not picture.straight(w)
-        ]
-        above = (more[0] + (26 if rows == 1 else 12)) * any(a[0] == b[0] for a, b in curved)
-        return above, (more[1] + (26 if columns == 1 else 8)) * any(a[1] == b[1] for a, b in curved)
+    def corner(self, index: int) -> Point:
+        """Return left and top of a chip."""
+        row, column = self.picture.spot(index)
+        return self.left + column * (self.w + self.gap_x), self.top + row * (self.h + self.gap_y)
 
-    def corner(self, place: Coordinate) -> tuple[float, float]:
-        """Left and top of the chip at a place."""
-        row, column = self.picture.spot(place)
-        return 1 + self.edge + column * (self.w + self.gap_x), self.top + self.above + row * (
-            self.h + self.gap_y
-        )
+    @property
+    def corners(self) -> Iterator[Point]:
+        """Left and top of each chip, in the order of the devices."""
+        return map(self.corner, range(len(self.picture.devices)))
 
-    def fill(self, draw: Callable[[int, float, float], None]) -> Drawing:
-        """Call `draw(index, left, top)` for each chip, and return the finished drawing."""
-        for index in range(self.picture.rows * self.picture.columns):
-            draw(index, *self.corner(self.picture.place(index)))
-        return self.drawing
+    def chip(
+        self, corner: Point, lines: Sequence[str], fill: str = "var(--chip)", dash: str = ""
+    ) -> None:
+        """Draw a chip with its name and lines about it below the name."""
+        (x, y), middle = corner, corner[0] + self.w / 2
+        self.box(x, y, self.w, self.h, fill=fill, dash=dash)
+        name, about = (INK, INK) if fill.startswith("#") else ("var(--ink)", "var(--soft)")
+        self.words(middle, y + 25, lines[0], size=14, colour=name, bold=not dash)
+        self.words(middle, y + 44, lines[1:], colour=about, step=17)
 
-    def _board(self, places: Sequence[Coordinate]) -> None:
-        corners = [self.corner(p) for p in places]
-        x, y = min(c[0] for c in corners) - BOARD, min(c[1] for c in corners) - BOARD
-        w, h = (
-            max(c[0] for c in corners) + self.w + BOARD - x,
-            max(c[1] for c in corners) + self.h + BOARD - y,
-        )
-        self.drawing.box(x, y, w, h, edge="var(--frame)", round=10, dash="3 3")
-
-    def _wire(self, wire: Wire, colour: str) -> None:
-        first, last = sorted((wire.a, wire.b), key=self.picture.spot)
-        for i in range(wire.links):
-            start, end, lift = self.course(
-                first, last, (i - (wire.links - 1) / 2) * WIRE_STEP, i * WRAP_STEP
-            )
-            if lift is None:
-                self.drawing.line(*start, *end, colour=colour or "var(--wire)")
-            else:
-                self.drawing.arc(start, end, lift, colour=colour or "var(--wrap)")
-
-    def course(
-        self, a: Coordinate, b: Coordinate, off: float, out: float
-    ) -> tuple[Point, Point, Point | None]:
-        """Where a cable from place `a` to place `b` is drawn: both ends and, if it is a curve,
-        the lift of its arc.
+    def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, ...]:
+        """Return how a link of two chips is drawn: its start, its end, and the lift of its arc.
 
         Args:
             off: how far a straight line is moved down or to the right.
@@ -318,86 +226,50 @@ class MeshDrawing:
         (r1, c1), (r2, c2) = self.picture.spot(a), self.picture.spot(b)
         (x1, y1), (x2, y2) = self.corner(a), self.corner(b)
         rows, columns = self.picture.drawn
-        if r1 == r2 and c2 - c1 == 1:
-            return (x1 + self.w, y1 + self.h / 2 + off), (x2, y2 + self.h / 2 + off), None
-        if c1 == c2 and r2 - r1 == 1:
-            return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), None
-        if r1 == r2:  # above the row; curves over a lone row rise with their length
-            rise = 12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y
-            return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise - out)
-        if c1 == c2:  # right of the column
-            rise = 12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x
-            return (
-                (x1 + self.w, y1 + self.h * 0.8 - out),
-                (x2 + self.w, y2 + self.h * 0.2 + out),
-                (rise + out, 0),
-            )
+        if r1 == r2 and c2 - c1 > 1:  # above the row; over a lone row it rises with its length
+            rise = out + (12 + 34 * (c2 - c1) / columns if rows == 1 else 0.62 * self.gap_y)
+            return (x1 + self.w * 0.72 - out, y1), (x2 + self.w * 0.28 + out, y2), (0, -rise)
+        if c1 == c2 and r2 - r1 > 1:  # right of the column
+            rise = out + (12 + 34 * (r2 - r1) / rows if columns == 1 else 0.62 * self.gap_x)
+            x = x1 + self.w
+            return (x, y1 + self.h * 0.8 - out), (x, y2 + self.h * 0.2 + out), (rise, 0)
+        if r1 == r2:
+            y = y1 + self.h / 2 + off
+            return (x1 + self.w, y), (x2, y), (0, 0)
         return (x1 + self.w / 2 + off, y1 + self.h), (x2 + self.w / 2 + off, y2), (0, 0)
 
 
-def alarm_height(lines: Sequence[str]) -> float:
-    """How much room the box of an alarm takes."""
-    return FOOT * len(lines) + 16 if lines else 0
-
-
-def draw_alarm(drawing: Drawing, y: float, lines: Sequence[str]) -> None:
-    """Words that say what is wrong, in a box below `y`."""
-    if lines:
-        drawing.box(3, y, drawing.width - 6, alarm_height(lines) - 6, fill=ALARM, edge="none")
-        drawing.lines(12, y + 15, lines, size=11, step=FOOT, colour=INK, anchor="start")
-
-
-def cable_notes(picture: MeshPicture) -> list[str]:
-    """Sentences that say what the lines of a picture mean."""
-    if not picture.links_known:
-        return ["Which chips are cabled is not known here, so no cables are drawn."]
+def link_notes(picture: MeshPicture) -> list[str]:
+    """Return the legend of the lines of a picture."""
+    if picture.links is None:
+        return ["Which chips are linked is not known here, so no links are drawn."]
     notes = []
-    links = sorted({wire.links for wire in picture.wires})
-    if links:
-        each = "Each line is an ethernet link" + (
-            f", {links[0]} for each pair of cabled chips." if len(links) == 1 else "."
+    if picture.pairs:
+        notes.append(
+            f"Each line is an ethernet link, {picture.links} for each pair of linked chips."
         )
-        curves = (
-            " Curves lead to chips that are not drawn next to each other."
-            if not all(map(picture.straight, picture.wires))
-            else ""
-        )
-        notes.append(each + curves)
+        if not all(map(picture.straight, picture.pairs)):
+            notes.append("Curves lead to chips that are not drawn next to each other.")
     elif len(picture.devices) > 1:
-        notes.append("No two of these chips are cabled.")
+        notes.append("No two of these chips are linked.")
     if picture.fold:
         notes.append(f"The line is folded: {picture.fold} chips there, {picture.fold} back.")
     if picture.hosts:
         notes.append("Dashed chips are driven by other ranks.")
-    if picture.boards:
-        notes[-1:] = [notes[-1] + " Dotted: one card."] if notes else ["Dotted: one card."]
-    return notes
+    if picture.cards:
+        notes.append("Dotted: one card.")
+    return [" ".join(notes)]
 
 
-def draw_mesh(picture: MeshPicture) -> Drawing:
-    """A mesh as a picture: ids, coordinates, cables, boards."""
-    frame = MeshDrawing(picture, foot=cable_notes(picture))
-
-    def chip(index: int, x: float, y: float) -> None:
-        away = picture.hosts[index] if picture.hosts else None
-        name = (
-            f"device {picture.devices[index]}"
-            if away is None
-            else "another rank's"
-            if away == UNKNOWN
-            else f"on host {away}"
-        )
-        frame.drawing.box(
-            x,
-            y,
-            frame.w,
-            frame.h,
-            fill="var(--chip)" if away is None else "none",
-            dash="" if away is None else "3 3",
-        )
-        frame.drawing.words(x + frame.w / 2, y + 25, name, size=14, bold=away is None)
-        frame.drawing.words(
-            x + frame.w / 2, y + 44, picture.label(index), size=12, colour="var(--soft)"
-        )
-
-    return frame.fill(chip)
+def draw_mesh(picture: MeshPicture) -> Figure:
+    """Draw a mesh: ids, coordinates, links and cards."""
+    drawing = MeshDrawing(picture)
+    hosts = picture.hosts or (None,) * len(picture.devices)
+    chips = zip(picture.devices, hosts, picture.labels, drawing.corners)
+    for device, host, label, corner in chips:
+        if host is None:
+            drawing.chip(corner, [f"device {device}", label])
+        else:
+            name = "another rank's" if host == UNKNOWN else f"on host {host}"
+            drawing.chip(corner, [name, label], "none", "3 3")
+    return Figure(picture.title, [drawing], link_notes(picture))

@@ -1,31 +1,37 @@
-"""Meshes and tensors as tables on a terminal, as ttnn prints them."""
+"""Tables: meshes and tensors on a terminal as ttnn prints them, and reports of numbers."""
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.placement import (
-    Coordinate,
-    Ranges,
-    colour,
-    filled,
-    grid_of,
-    ids_at,
-    mesh_shape_of,
-    shards_of,
-    slice_text,
-)
+from ttkit.visualize.mesh import Coordinate, ids_at
+from ttkit.visualize.tensor import Ranges, filled, mesh_shape_of, shards_of, slice_text
 
 CELL = 30  # columns of text
 Table = list[Any]  # what rich prints, in order
+Cell = tuple[str, str | None]  # text and background
 
 
-def _table(title: str, columns: int, cells: Sequence[tuple[str, str | None]]) -> Any:
-    """A table of (text, background) in rows under a title."""
+def as_text(table: Table, width: int = 160) -> str:
+    """Return a table as plain text of a fixed width."""
+    import io
+
+    from rich.console import Console
+
+    page = io.StringIO()
+    Console(file=page, width=width, color_system=None, force_jupyter=False).print(*table, sep="\n")
+    return page.getvalue().rstrip("\n")
+
+
+# ---------------------------------------------------------------- as ttnn prints them
+def _table(title: str, columns: int, cells: Sequence[Cell]) -> Any:
     from rich import box
     from rich.align import Align
     from rich.table import Table
@@ -34,34 +40,34 @@ def _table(title: str, columns: int, cells: Sequence[tuple[str, str | None]]) ->
     table = Table(title=title, show_header=False, box=box.SQUARE, show_lines=True, padding=(0, 0))
     for _ in range(columns):
         table.add_column(justify="center", vertical="middle", width=CELL)
-    boxes = []
-    for text, background in cells:
-        content = Align(Text(text, justify="center"), "center", vertical="middle")
-        content.style = f"on {background}" if background else None
-        boxes.append(content)
+    boxes = [
+        Align(
+            Text(text, justify="center"),
+            "center",
+            style=f"on {background}" if background else None,
+            vertical="middle",
+        )
+        for text, background in cells
+    ]
     for start in range(0, len(boxes), columns):
         table.add_row(*boxes[start : start + columns])
     return table
 
 
 def system_table() -> Table:
-    """The machine: its shape, and the id and coordinate of each chip."""
+    """Return the machine: its shape, and the id and coordinate of each chip."""
     ttnn = backend.load()
     system = ttnn._ttnn.multi_device.SystemMeshDescriptor()
     whole, local = system.shape(), system.local_shape()
-    cells: list[tuple[str, str | None]] = []
+    cells: list[Cell] = []
     for c in ttnn.MeshCoordinateRange(whole):
-        text = (
-            f"Dev. ID: {system.get_device_id(c)}\n({c[0]}, {c[1]})"
-            if system.is_local(c)
-            else f"Remote\nUnknown\n({c[0]}, {c[1]})"
-        )
-        cells.append(
-            (text, "dark_green")
-            if system.all_local()
-            else ("Local\n" * system.is_local(c) + text, None)
-        )
-    title = f"SystemMesh Global Shape: {_pair(whole)} | Local Shape: {_pair(local)}"
+        here = system.is_local(c)
+        text = f"Dev. ID: {system.get_device_id(c)}\n" if here else "Remote\nUnknown\n"
+        text += f"({c[0]}, {c[1]})"
+        alone = system.all_local()
+        cells.append((text, "dark_green") if alone else ("Local\n" * here + text, None))
+    shapes = [f"({', '.join(map(str, shape))})" for shape in (whole, local)]
+    title = f"SystemMesh Global Shape: {shapes[0]} | Local Shape: {shapes[1]}"
     return [
         f"\n[bold green]SystemMesh Global Shape: {whole}[/bold green]",
         f"\n[bold blue]SystemMesh Local Shape: {local}[/bold blue]\n",
@@ -70,85 +76,73 @@ def system_table() -> Table:
 
 
 def mesh_table(mesh_device: Any) -> Table:
-    """A mesh: the id and coordinate of each chip."""
+    """Return a mesh: the id and coordinate of each chip."""
     rows, columns = tuple(mesh_device.shape)
     ids = ids_at(mesh_device)
-    cells: list[tuple[str, str | None]] = [
-        (f"{_head(ids, place)}({place[0]}, {place[1]})\n", None) for place in ids
-    ]
+    cells = [(f"{_head(ids, place)}({place[0]}, {place[1]})\n", None) for place in ids]
     return [_table(f"MeshDevice(rows={rows}, cols={columns})", columns, cells)]
 
 
 def _head(ids: dict[Coordinate, int | None], place: Coordinate) -> str:
-    """The first lines of a chip: its id, and where ranks share the mesh, whether this rank
-    drives it.
-    """
+    """Return the first lines of a chip: its id; where ranks share the mesh, whether it is ours."""
     if ids[place] is None:
         return "Remote\nUnknown ID\n"
     return ("Local\n" if None in ids.values() else "") + f"Dev. ID: {ids[place]}\n"
 
 
 def tensor_table(tensor: Any) -> Table:
-    """A tensor's placements and, for each chip, the slice that it holds; equal slices have equal
-    backgrounds.
+    """Return a tensor's placements and each chip's slice; equal slices have equal backgrounds.
 
-    This is what ttnn says, which is not always what the chips hold: with a tensor on a part of a
-    mesh, ttnn takes the first shards for those of the first places that the topology names; a
-    negative dimension is taken for one that is not cut."""
+    The table repeats ttnn's, which can differ from what the chips hold: with a tensor on a part of
+    a mesh, ttnn assigns the first shards to the first places of the topology; it treats a negative
+    dimension as not sharded."""
     from rich.panel import Panel
 
     topology, mesh = tensor.tensor_topology(), tensor.device()
     mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
-    distribution, named = (
-        tuple(topology.distribution_shape()),
-        [tuple(c) for c in topology.mesh_coords()],
-    )
-    shards = shards_of(tensor)
+    distribution = tuple(topology.distribution_shape())
+    named = [tuple(c) for c in topology.mesh_coords()]
+    holds = set(named[: shards_of(tensor)])
     axis_of: dict[int, int] = {}
     for axis, placement in enumerate(topology.placements()):
         if getattr(placement, "dim", None) is not None:
             axis_of.setdefault(placement.dim, axis)
     whole = list(shape)
-    # a negative dimension counts here, though its slices are printed as not cut
+    # a negative dimension counts here, though its slices are printed as not sharded
     for dim, axis in axis_of.items():
         whole[dim] *= distribution[axis]
-    ranges_at = _ranges_at(
-        distribution, mesh_shape, named, shards, axis_of, shape, on_host=mesh is None
-    )
-
+    on_host = None if mesh is not None else named
+    ranges_at = _ranges_at(distribution, mesh_shape, holds, axis_of, shape, on_host)
     groups: dict[Ranges, int] = {}
     group_at = {place: groups.setdefault(ranges_at(place), len(groups)) for place in named}
-    holds = set(named[:shards])
+
     about = f"Shape: {list(shape)}\nDtype: {tensor.dtype.name}\nLayout: {tensor.layout.name}"
+    everywhere = list(itertools.product(*map(range, mesh_shape)))
     ids = ids_at(mesh) if mesh is not None else {}
-    here = (
-        {place: _is_here(tensor, place) for place in itertools.product(*map(range, mesh_shape))}
-        if mesh is None
-        else {}
-    )
-    cells: list[tuple[str, str | None]] = []
-    for place in itertools.product(*map(range, mesh_shape)):
-        text = (
-            _head(ids, place)
-            if ids
-            else ""
-            if all(here.values())
-            else "Local\n"
-            if here[place]
-            else "Remote\n"
-        )
-        text += f"({place[0]}, {place[1]})\n"
-        if ids and ids[place] is None:  # of a chip of another rank, ttnn says no more
-            cells.append((text, None))
-            continue
-        if place in holds:
-            text += f"{slice_text(ranges_at(place), tuple(whole))}\n{about}"
-        cells.append((text, colour(group_at[place], len(groups)) if place in group_at else None))
+    if mesh is not None:
+        heads = {place: _head(ids, place) for place in everywhere}
+    else:
+        here = {place: _is_here(tensor, place) for place in everywhere}
+        shared = not all(here.values())
+        heads = {place: ("Local\n" if here[place] else "Remote\n") * shared for place in here}
+    cells: list[Cell] = []
+    for place in everywhere:
+        text, background = f"{heads[place]}({place[0]}, {place[1]})\n", None
+        if ids.get(place, 0) is not None:  # ttnn prints no more of a chip of another rank
+            if place in holds:
+                text += f"{slice_text(ranges_at(place), whole)}\n{about}"
+            if place in group_at:
+                background = colour(group_at[place], len(groups))
+        cells.append((text, background))
     panel = Panel(str(topology.placements()), title="Placement Configuration", border_style="blue")
-    return [
-        panel,
-        _table(f"Tensor(storage: {tensor.storage_type()})", grid_of(mesh_shape)[1], cells),
-    ]
+    title = f"Tensor(storage: {tensor.storage_type()})"
+    return [panel, _table(title, mesh_shape[-1], cells)]
+
+
+def colour(group: int, groups: int) -> str:
+    """Return the background of a group as #rrggbb: hues evenly spaced, as in ttnn's tables."""
+    parts = colorsys.hsv_to_rgb(group / groups, 0.48, 0.80)
+    return "#" + "".join(f"{int(part * 255):02x}" for part in parts)
 
 
 def _is_here(tensor: Any, place: Coordinate) -> bool:
@@ -159,78 +153,55 @@ def _is_here(tensor: Any, place: Coordinate) -> bool:
 def _ranges_at(
     distribution: Coordinate,
     mesh_shape: Coordinate,
-    named: list[Coordinate],
-    shards: int,
+    holds: set[Coordinate],
     axis_of: dict[int, int],
     shape: Coordinate,
-    *,
-    on_host: bool,
+    on_host: list[Coordinate] | None,
 ) -> Callable[[Coordinate], Ranges]:
-    """A function that says what ttnn prints for a place: (start, end) in each dimension.
+    """Return a function from a place to what ttnn prints for it: (start, end) in each dimension.
 
-    Along each axis, ttnn asks one place for the size of each part: on the host the first one that
+    Along each axis, ttnn takes the size of each part from one place: on the host the first one that
     the topology names, on devices the last one that the distribution fills. A place without a
-    shard, or none at all, makes a part of size 0."""
-    places = filled(distribution, mesh_shape)
-    part_at = dict(zip(places, itertools.product(*map(range, distribution))))
-    has_part: list[dict[int, bool]] = [{} for _ in distribution]
-    if on_host:
-        for place in reversed(named):
-            for axis, part in enumerate(part_at.get(place, place)[: len(distribution)]):
-                has_part[axis][part] = True
-    elif len(distribution) <= 2:
-        holds = set(named[:shards])
-        for place, parts in part_at.items():
-            for axis, part in enumerate(parts):
-                has_part[axis][part] = place in holds
+    shard, or none at all, gives a part of size 0.
+
+    Args:
+        on_host: the places that the topology of a tensor on the host names, else None.
+    """
+    parts = itertools.product(*map(range, distribution))
+    part_at = dict(zip(filled(distribution, mesh_shape), parts))
+    sources = on_host or (part_at if len(distribution) <= 2 else ())
+    has_part = {
+        (axis, part): on_host is not None or place in holds
+        for place in sources
+        for axis, part in enumerate(part_at.get(place, place)[: len(distribution)])
+    }
 
     def ranges(place: Coordinate) -> Ranges:
         own = part_at.get(place, place)
         found = []
         for dim, size in enumerate(shape):
-            axis = axis_of.get(dim)
-            part = 0 if axis is None or axis >= len(own) else own[axis]
-            if axis is None or part >= distribution[axis]:
+            axis = axis_of.get(dim, len(own))
+            part = own[axis] if axis < len(own) else 0
+            if dim not in axis_of or part >= distribution[axis]:
                 found.append((0, size))
             else:
-                sizes = [size * has_part[axis].get(p, False) for p in range(part + 1)]
+                sizes = [size * has_part.get((axis, p), False) for p in range(part + 1)]
                 found.append((sum(sizes[:-1]), sum(sizes)))
         return tuple(found)
 
     return ranges
 
 
-def _pair(shape: Any) -> str:
-    return f"({', '.join(map(str, shape))})"
-
-
-def as_text(table: Table, width: int = 160) -> str:
-    """A table as plain text of a fixed width."""
-    import io
-
-    from rich.console import Console
-
-    page = io.StringIO()
-    console = Console(
-        file=page, width=width, color_system=None, force_terminal=False, force_jupyter=False
-    )
-    for part in table:
-        console.print(part)
-    return page.getvalue().rstrip("\n")
-
-
 def _print(what: str, make: Callable[..., Table], *args: Any) -> None:
-    """Print a table; like ttnn, say on the error stream why there is none rather than raise."""
+    """Print a table, or like ttnn an error on the error stream; do not raise."""
     from rich.console import Console
 
     try:
         table = make(*args)
     except Exception as error:
         print(f"Error visualizing {what}: {error}", file=sys.stderr)
-        return
-    console = Console()
-    for part in table:
-        console.print(part)
+    else:
+        Console().print(*table, sep="\n")
 
 
 def visualize_system_mesh() -> None:
@@ -246,3 +217,60 @@ def visualize_mesh_device(mesh_device: Any) -> None:
 def visualize_tensor(tensor: Any) -> None:
     """Print a tensor's placements and the slice that each chip holds."""
     _print("tensor", tensor_table, tensor)
+
+
+# ---------------------------------------------------------------- of numbers
+@dataclass(frozen=True)
+class Report:
+    """A table of text with a title, on a terminal, in a notebook, or through rich.
+
+    Args:
+        columns: headings; a `<` in front puts the column to the left.
+        last: a row apart from the others.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    last: Sequence[str] = ()
+
+    def __rich__(self) -> Any:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=Text(self.title, "bold"), box=box.SQUARE, show_footer=bool(self.last))
+        for i, heading in enumerate(self.columns):
+            cells = [row[i] for row in self.rows]
+            left = heading.startswith("<")
+            # words stay whole, and numbers with their unit
+            parts = " ".join(cells).split(" ") if left else cells
+            table.add_column(
+                heading.lstrip("<"),
+                Text(self.last[i] if self.last else ""),
+                min_width=max(map(len, parts), default=0),
+                justify="left" if left else "right",
+            )
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+    def __repr__(self) -> str:
+        return as_text([self])
+
+    def _repr_html_(self) -> str:
+        def line(cells: Sequence[str], tag: str) -> str:
+            found = []
+            for heading, cell in zip(self.columns, cells, strict=True):
+                side = "left" if heading.startswith("<") else "right;white-space:nowrap"
+                found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
+            return f"<tr>{''.join(found)}</tr>"
+
+        look = "text-align:left;font-weight:600;white-space:nowrap"
+        head = line([heading.lstrip("<") for heading in self.columns], "th")
+        body = "".join(line(row, "td") for row in self.rows)
+        foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
+        return (
+            f'<div style="overflow-x:auto"><table><caption style="{look}">{escape(self.title)}'
+            f"</caption><thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>"
+        )

@@ -1,196 +1,234 @@
-"""Pictures of tensors over a mesh: which part of the whole each chip holds."""
+"""Pictures of tensors over a mesh: which part of the whole each chip holds.
+
+They read public attributes only: the objects may be the real library's or the simulator's."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
-from ttkit.visualize.drawing import INK, Drawing, tone, width_of, wrap
-from ttkit.visualize.mesh import MeshDrawing, chips_of, picture_of
-from ttkit.visualize.placement import Cell, Placed, placed
+from ttkit import backend
+from ttkit.visualize.drawing import INK, Figure, tone, width_of
+from ttkit.visualize.mesh import Coordinate, MeshDrawing, chips_of, ids_at, picture_of
 
+Ranges = tuple[tuple[int, int], ...]  # (start, end) in each dimension of the whole tensor
 # side of the small map of the last two dimensions, and the least that is seen of a slice
 MAP, SLIVER = 44, 2.5
+STRIPES = "rgba(255,255,255,.45)"
 NAME, SIZE, STEP = 11, 10.5, 13  # sizes of the words in a chip, and from line to line
 
 
+# ---------------------------------------------------------------- where the shards lie
 @dataclass(frozen=True)
-class Style:
-    """How a chip is filled: the map above the words, or left of them where rows are many and
-    columns few.
+class Cell:
+    """One place of a mesh in a picture.
+
+    Args:
+        device: the device id; None on the host, and for a chip of another rank.
+        ranges: what it holds of the whole tensor; None where there is no shard.
+        group: chips of one group hold the same slice; None where there is no shard.
     """
 
-    width: float
-    beside: bool
-
-    @property
-    def room(self) -> float:
-        """How wide a line of words may be."""
-        return self.width - 10 - self.beside * (MAP + 12)
+    coordinate: Coordinate
+    device: int | None = None
+    ranges: Ranges | None = None
+    group: int | None = None
 
 
-def _style(picture: Placed, names: list[str], rows: int, columns: int) -> Style:
-    """As wide as the longest slice, within limits: a line that is wider still is broken.
+@dataclass(frozen=True)
+class Placed:
+    """A tensor over a mesh: the shape of the whole, and a cell for each place.
 
-    Names are never broken.
+    Args:
+        unequal: groups whose chips should hold replicas of one slice, but hold different values:
+            partial results.
     """
-    beside = rows >= 4 and columns <= 4
-    least, most = (
-        (160, 206)
-        if beside
-        else (124, 168 if columns <= 4 else 140)
-        if columns <= 6
-        else (100, 112)
-    )
-    texts = [picture.slice_text(c) for c in picture.cells] + [
-        f"shard {list(c.shape)}" for c in picture.cells if c.shape is not None
-    ]
-    around = 11 + beside * (MAP + 12)
-    longest, name = (
-        max((width_of(text, SIZE) for text in texts), default=0),
-        max(width_of(text, NAME, bold=True) for text in names),
-    )
-    return Style(max(min(max(longest + around, least), most), name + around), beside)
+
+    mesh_shape: Coordinate
+    whole: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    unequal: frozenset[int] = frozenset()
 
 
-def draw_tensor(tensor: Any) -> Drawing:
-    """A tensor as a picture: the same colour where chips hold the same slice, and a map of the
-    slice in the whole.
+def slice_text(ranges: Ranges, whole: Iterable[int]) -> str:
+    """Return a slice as Python would write it.
+
+    Example:
+        >>> slice_text(((0, 8), (16, 32)), (8, 64))
+        '[:, 16:32]'
     """
+    parts = (":" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole))
+    return f"[{', '.join(parts)}]"
+
+
+def filled(distribution: Coordinate, mesh: Coordinate) -> list[Coordinate]:
+    """Return the mesh places that a distribution fills: its corner where it fits, else by rows."""
+    if len(distribution) == len(mesh) and all(d <= m for d, m in zip(distribution, mesh)):
+        return list(itertools.product(*map(range, distribution)))
+    return list(itertools.islice(itertools.product(*map(range, mesh)), math.prod(distribution)))
+
+
+def mesh_shape_of(tensor: Any) -> Coordinate:
+    """Return the shape of the mesh that a tensor lies on or, on the host, was cut for."""
+    mesh = tensor.device()
+    return tuple(mesh.shape if mesh is not None else tensor.host_buffer().shape())
+
+
+def shards_of(tensor: Any) -> int:
+    """Return how many shards a tensor has on all ranks; the simulator need not gather them."""
+    if hasattr(tensor, "grid"):
+        return len(tensor.grid.covers)
+    return len(backend.load().get_device_tensors(tensor))
+
+
+def covered(tensor: Any) -> list[Coordinate]:
+    """Return the places that hold a shard, in order; the topology may name more."""
+    if tensor.device() is not None:
+        return [tuple(c) for c in tensor.device_coords()]
+    if hasattr(tensor, "grid"):
+        return list(tensor.grid.covers)
+    buffer, coords = tensor.host_buffer(), list(tensor.tensor_topology().mesh_coords())
+    shards, axes = shards_of(tensor), len(tuple(buffer.shape()))
+    here = [c for c in coords if len(tuple(c)) == axes and buffer.is_local(c)]
+    return [tuple(c) for c in (here if len(here) == shards else coords[:shards])]
+
+
+def placed(tensor: Any) -> Placed:
+    """Return where a tensor's shards lie and which part of the whole each one is.
+
+    Unlike the printed table this counts a negative dimension from the end, and follows offsets and
+    any number of axes."""
+    topology, mesh = tensor.tensor_topology(), tensor.device()
+    mesh_shape, shape = mesh_shape_of(tensor), tuple(tensor.shape)
+    distribution = tuple(topology.distribution_shape())
+    axes: list[list[int]] = [[] for _ in shape]  # of the distribution, for each dimension
+    for axis, placement in enumerate(topology.placements()):
+        dim = getattr(placement, "dim", None)
+        if dim is not None and -len(shape) <= dim < len(shape):
+            axes[dim].append(axis)
+    whole = tuple(n * math.prod(distribution[a] for a in along) for n, along in zip(shape, axes))
+
+    places, parts = covered(tensor), list(itertools.product(*map(range, distribution)))
+    known = places if len(places) == len(parts) else filled(distribution, mesh_shape)
+    part_at = dict(zip(known, parts))
+    ranges_at: dict[Coordinate, Ranges] = {}
+    for place in places:
+        part, ranges = part_at.get(place, (0,) * len(distribution)), []
+        for size, along in zip(shape, axes):
+            at = 0
+            for axis in along:
+                at = at * distribution[axis] + part[axis]
+            ranges.append((at * size, (at + 1) * size))
+        ranges_at[place] = tuple(ranges)
+    groups = {ranges: i for i, ranges in enumerate(dict.fromkeys(ranges_at.values()))}
+    ids = ids_at(mesh) if mesh is not None else {}
+    cells = []
+    for place in itertools.product(*map(range, mesh_shape)):
+        held = ranges_at.get(place)
+        group = None if held is None else groups[held]
+        cells.append(Cell(place, ids.get(place), held, group))
+    unequal = _unequal(tensor, [groups[ranges_at[place]] for place in places])
+    return Placed(mesh_shape, whole, tuple(cells), unequal)
+
+
+def _unequal(tensor: Any, groups: list[int]) -> frozenset[int]:
+    """Return the groups of which two shards differ.
+
+    Compare on the simulator only: on a card this would read back the whole tensor."""
+    if not hasattr(tensor, "shards") or len(set(groups)) == len(groups):
+        return frozenset()
+    import numpy as np
+
+    first: dict[int, Any] = {}
+    different, local = set(), set(tensor.grid.coords)
+    here = (g for g, c in zip(groups, tensor.grid.covers, strict=True) if c in local)
+    for group, shard in zip(here, tensor.shards()):
+        other, real = first.setdefault(group, shard), shard.dtype.kind == "f"
+        at = other.__array_interface__["data"]
+        same = at == shard.__array_interface__["data"] or group in different
+        if not same and not np.array_equal(other, shard, equal_nan=real):
+            different.add(group)
+    return frozenset(different)
+
+
+# ---------------------------------------------------------------- drawn
+def draw_tensor(tensor: Any) -> Figure:
+    """Draw a tensor: one colour for chips of the same slice, and a map of it in the whole."""
     kind = f"{tensor.dtype.name} · {tensor.layout.name}"
     if not tensor.is_allocated():
-        return _gone(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated")
+        return Figure(f"tensor with shards {list(tensor.shape)} · {kind} · deallocated", [])
     picture, mesh = placed(tensor), tensor.device()
-    if mesh is not None:
-        chips = picture_of(
-            "mesh", picture.mesh_shape, chips_of(mesh), getattr(mesh, "system", None)
-        )
-    else:
-        chips = picture_of("host", picture.mesh_shape, tuple(range(len(picture.cells))), None)
-    away = "" if mesh is None else "remote "
-    names = [
-        away + chips.label(i) if cell.device is None else f"device {cell.device} {chips.label(i)}"
-        for i, cell in enumerate(picture.cells)
-    ]
-    style = _style(picture, names, *chips.drawn)
-    words = _words(picture, names, style)
-    tallest = max(map(len, words))
-    height = max(MAP + 16, STEP * tallest + 14) if style.beside else MAP + STEP * tallest + 22
-    title = (
-        f"tensor {list(picture.whole)} · {kind} · "
-        f"{'on device' if mesh is not None else 'in host memory'}"
-    )
-    frame = MeshDrawing(
-        chips,
-        style.width,
-        height,
-        title,
-        _notes(tensor, picture),
-        "host" if mesh is not None else "host memory",
-    )
-    return frame.fill(
-        lambda i, x, y: _chip(frame, picture, picture.cells[i], words[i], tallest, style, x, y)
-    )
+    where, host = ("in host memory", "host memory") if mesh is None else ("on device", "host")
+    shards = f" in shards of {list(tensor.shape)}" * (len(picture.cells) > 1)
+    title = f"tensor {list(picture.whole)}{shards} · {kind} · {where}"
+    devices = tuple(range(len(picture.cells))) if mesh is None else chips_of(mesh)
+    chips = picture_of(title, picture.mesh_shape, devices, getattr(mesh, "system", None))
+    rows, columns = chips.drawn
+    beside = rows >= 4 >= columns  # the map stands left of the words, not above them
+    names, words = [], []
+    for label, cell in zip(chips.labels, picture.cells):
+        away = "remote " * (mesh is not None)
+        names.append((away if cell.device is None else f"device {cell.device} ") + label)
+        text = "no shard" if cell.ranges is None else slice_text(cell.ranges, picture.whole)
+        words.append(wrap(text, 30 if columns <= 4 else 18, max_lines=3))
+    widths = [width_of(line, SIZE) for lines in words for line in lines]
+    widths += [width_of(name, NAME, bold=True) for name in names]
+    tall = STEP * (1 + max(map(len, words)))
+    width = max(widths) + 11 + (MAP + 12) * beside
+    height = max(MAP + 16, tall + 14) if beside else MAP + tall + 20
+    drawing = MeshDrawing(chips, width, height, host)
+    for cell, name, lines, (x, y) in zip(picture.cells, names, words, drawing.corners):
+        empty = cell.group is None
+        fill = "var(--empty)" if cell.group is None else tone(cell.group)
+        drawing.box(x, y, width, height, fill=fill, dash="4 3" * (cell.device is None))
+        if cell.group in picture.unequal:
+            ends = (x + 3, y + height / 2), (x + width - 3, y + height / 2)
+            drawing.line(*ends, colour=STRIPES, width=height - 6, dash="4 8")
+        if beside:
+            map_x, map_y, anchor = x + 8, y + (height - MAP) / 2, "start"
+            left, top = x + MAP + 16, y + (height - tall) / 2 + 10
+        else:
+            map_x, map_y, anchor = x + (width - MAP) / 2, y + 8, "middle"
+            left, top = x + width / 2, y + MAP + 22
+        look: dict[str, Any] = {"colour": "var(--soft)" if empty else INK, "anchor": anchor}
+        drawing.words(left, top, name, size=NAME, bold=not empty, **look)
+        drawing.words(left, top + STEP, lines, size=SIZE, step=STEP, **look)
+        if cell.ranges is not None:
+            _map(drawing, picture.whole, cell.ranges, map_x, map_y)
+    return Figure(title, [drawing], _notes(tensor, picture))
 
 
-def _gone(title: str) -> Drawing:
-    drawing = Drawing(width_of(title, 13, bold=True) + 8, 24, title)
-    drawing.words(3, 16, title, size=13, anchor="start", bold=True)
-    return drawing
+def _map(drawing: MeshDrawing, whole: Coordinate, ranges: Ranges, x: float, y: float) -> None:
+    """Draw the last two dimensions of the whole as a square, and in it what a chip holds."""
+    drawing.box(x, y, MAP, MAP, fill="#ffffff", edge=INK, round=0)
+    spans = [((0, 1), 1)] * (2 - len(whole)) + list(zip(ranges, whole))[-2:]
+    (top, bottom), (left, right) = ((MAP * a / (n or 1), MAP * b / (n or 1)) for (a, b), n in spans)
+    w, h = max(right - left, SLIVER), max(bottom - top, SLIVER)
+    at = (x + min(left, MAP - w), y + min(top, MAP - h))
+    drawing.box(*at, w, h, fill="#3d4a5c", edge="none", round=0)
 
 
 def _notes(tensor: Any, picture: Placed) -> list[str]:
-    """Sentences under the picture: how the tensor is placed, and what the colours mean."""
+    """Return how the tensor is placed, and what the colours mean."""
     if len(picture.cells) == 1:
         return []
     topology = tensor.tensor_topology()
     over = tuple(topology.distribution_shape())
-    kinds = [
-        "replicated" if getattr(p, "dim", None) is None else f"dim {p.dim} is cut"
-        for p in topology.placements()
-    ]
+    dims = [getattr(placement, "dim", None) for placement in topology.placements()]
+    kinds = ["replicated" if dim is None else f"dim {dim} is sharded" for dim in dims]
     if len(over) == len(picture.mesh_shape):
-        how = [f"mesh axis {axis} ({n}): {kind}" for axis, (n, kind) in enumerate(zip(over, kinds))]
+        axes = enumerate(zip(over, kinds))
+        how = ", ".join(f"mesh axis {axis} ({n}): {kind}" for axis, (n, kind) in axes)
     else:
-        how = [f"{'x'.join(map(str, over))} in row order: {', '.join(kinds)}"]
-    text = f"Placement, as ttnn records it: {', '.join(how)}. One colour: the same slice."
+        how = f"{'x'.join(map(str, over))} in row order: {', '.join(kinds)}"
+    notes = [f"Placement, as ttnn records it: {how}. One colour: the same slice."]
     if picture.unequal:
-        return [
-            text,
-            "Striped: recorded as copies of one slice, but the values differ from chip to chip, "
-            "as those of partial results do.",
-        ]
-    return [text]
-
-
-def _words(picture: Placed, names: list[str], style: Style) -> list[list[str]]:
-    """The lines in each chip: which it is, its slice, its shard's shape; the same line at the
-    same height in all.
-    """
-    slices = [
-        wrap(picture.slice_text(cell), style.room, SIZE) if cell.shape is not None else ["no shard"]
-        for cell in picture.cells
-    ]
-    most = max(map(len, slices))
-    words = []
-    for name, cell, lines in zip(names, picture.cells, slices):
-        shape = _shape_lines(cell.shape, style.room) if cell.shape is not None else []
-        words.append([name, *lines, *[""] * (most - len(lines)), *shape])
-    return words
-
-
-def _shape_lines(shape: tuple[int, ...], room: float) -> list[str]:
-    lines = wrap(f"shard {list(shape)}", room, SIZE, 2)
-    alone = str(list(shape))
-    return ["shard", alone] if len(lines) == 2 and width_of(alone, SIZE) <= room else lines
-
-
-def _chip(
-    frame: MeshDrawing,
-    picture: Placed,
-    cell: Cell,
-    words: list[str],
-    tallest: int,
-    style: Style,
-    x: float,
-    y: float,
-) -> None:
-    drawing, empty = frame.drawing, cell.group is None
-    fill = "var(--empty)" if cell.group is None else tone(cell.group)
-    drawing.box(x, y, frame.w, frame.h, fill=fill, dash="4 3" if cell.device is None else "")
-    if cell.group in picture.unequal:
-        drawing.stripes(x + 3, y + 3, frame.w - 6, frame.h - 6)
-    ink = "var(--soft)" if empty else INK
-    if empty:
-        drawing.words(x + frame.w / 2, y + 16, words[0], size=NAME, colour=ink)
-        drawing.words(x + frame.w / 2, y + frame.h / 2 + 10, words[1], size=SIZE, colour=ink)
-    elif style.beside:
-        _map(drawing, picture, cell, x + 8, y + (frame.h - MAP) / 2)
-        left, top = x + MAP + 16, y + (frame.h - STEP * tallest) / 2 + 10
-        drawing.words(left, top, words[0], size=NAME, colour=ink, anchor="start", bold=True)
-        drawing.lines(left, top + STEP, words[1:], size=SIZE, step=STEP, colour=ink, anchor="start")
-    else:
-        drawing.words(x + frame.w / 2, y + 16, words[0], size=NAME, colour=ink, bold=True)
-        _map(drawing, picture, cell, x + (frame.w - MAP) / 2, y + 22)
-        drawing.lines(x + frame.w / 2, y + MAP + 36, words[1:], size=SIZE, step=STEP, colour=ink)
-
-
-def _map(drawing: Drawing, picture: Placed, cell: Cell, left: float, top: float) -> None:
-    """The last two dimensions of the whole tensor as a square, what the chip holds of them in
-    it.
-    """
-    drawing.box(left, top, MAP, MAP, fill="#ffffff", edge=INK, round=0)
-    spans = [(0, 1, 1)] * (2 - min(2, len(picture.whole)))
-    spans += [(a, b, n) for (a, b), n in zip((cell.ranges or ())[-2:], picture.whole[-2:])]
-    if all(n for _, _, n in spans):
-        (r0, r1), (c0, c1) = ((MAP * a / n, MAP * b / n) for a, b, n in spans)
-        w, h = max(c1 - c0, SLIVER), max(r1 - r0, SLIVER)
-        drawing.box(
-            left + min(c0, MAP - w),
-            top + min(r0, MAP - h),
-            w,
-            h,
-            fill="#3d4a5c",
-            edge="none",
-            round=0,
+        notes.append(
+            "Striped: recorded as replicas of one slice, but the values differ from chip to chip, "
+            "as those of partial results do."
         )
+    return notes

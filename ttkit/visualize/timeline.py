@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill, shorten
 from typing import Any
 
-from ttkit.visualize.chart import EMPTY, MANY, Chart, bars, entitle, fits, lanes, write
-from ttkit.visualize.drawing import tone
-from ttkit.visualize.moments import ranges
+from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, leave_empty, write
+from ttkit.visualize.drawing import ranges, tone
 from ttkit.words import short
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 LOOKS = {COMPUTE: (tone(1), ""), COMMUNICATION: (tone(3), "\\\\")}  # colour and hatch
-Interval = tuple[float, float]
+EXPOSED = ("exposed: the chip computes nothing meanwhile", tone(3), "//")
 
 
 @dataclass(frozen=True)
@@ -47,41 +44,39 @@ class Lane:
         named = shorten(ranges(self.chips), 50, placeholder=" …")
         return f"chip {named}" if len(self.chips) == 1 else f"chips {named} alike"
 
-    def spent(self, kind: str) -> float:
-        """Seconds of one kind."""
-        return sum(bar.end_s - bar.start_s for bar in self.bars if bar.kind == kind)
+    def spans(self, kind: str) -> list[Span]:
+        """Return (start, end) of each bar of one kind."""
+        return [(bar.start_s, bar.end_s) for bar in self.bars if bar.kind == kind]
 
     @property
-    def exposed(self) -> list[Interval]:
+    def exposed(self) -> list[Span]:
         """When the chips communicate and compute nothing meanwhile: (start, end) in seconds."""
-        busy = sorted((b.start_s, b.end_s) for b in self.bars if b.kind == COMPUTE)
-        ends = list(itertools.accumulate((end for _, end in busy), max))
-        found = []
-        for bar in self.bars:
-            if bar.kind == COMMUNICATION:
-                at = bar.start_s
-                for i in range(bisect.bisect_right(ends, at), len(busy)):
-                    start, end = busy[i]
-                    if start >= bar.end_s:
-                        break
-                    if start > at:
-                        found.append((at, start))
-                    at = max(at, end)
-                if at < bar.end_s:
-                    found.append((at, bar.end_s))
+        busy, found, first = sorted(self.spans(COMPUTE)), [], 0
+        for at, stop in sorted(self.spans(COMMUNICATION)):
+            while first < len(busy) and busy[first][1] <= at:
+                first += 1
+            for start, end in busy[first:]:
+                if start >= stop:
+                    break
+                if start > at:
+                    found.append((at, start))
+                at = max(at, end)
+            if at < stop:
+                found.append((at, stop))
         return found
 
 
 def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
-    """Lanes for chips and their bars in the order of the ids; with `join` one lane for all chips
-    of equal bars.
+    """Return lanes in the order of the chips' ids.
+
+    Args:
+        bars: of each chip.
+        join: one lane for all chips of equal bars.
     """
-    if not join:
-        return tuple(Lane((chip,), tuple(bars[chip])) for chip in sorted(bars))
-    alike: dict[tuple[Bar, ...], list[int]] = {}
+    alike: dict[Any, list[int]] = {}
     for chip in sorted(bars):
-        alike.setdefault(tuple(bars[chip]), []).append(chip)
-    return tuple(Lane(tuple(chips), same) for same, chips in alike.items())
+        alike.setdefault(tuple(bars[chip]) if join else chip, []).append(chip)
+    return tuple(Lane(tuple(chips), tuple(bars[chips[0]])) for chips in alike.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,12 +94,10 @@ class Timeline(Chart):
     def __repr__(self) -> str:
         lines = [self.title]
         for lane in self.lanes:
-            exposed = sum(end - start for start, end in lane.exposed)
-            spent = (
-                f"{short(lane.spent(COMPUTE), 's')} of compute, "
-                f"{short(lane.spent(COMMUNICATION), 's')} of communication"
-            )
-            lines.append(f"  {lane.label}: {spent} ({short(exposed, 's')} exposed), modelled")
+            kinds = (lane.spans(COMPUTE), lane.spans(COMMUNICATION), lane.exposed)
+            compute, sent, exposed = (short(sum(b - a for a, b in spans), "s") for spans in kinds)
+            spent = f"{compute} of compute, {sent} of communication ({exposed} exposed)"
+            lines.append(f"  {lane.label}: {spent}, modelled")
         return "\n".join(lines)
 
     @property
@@ -116,37 +109,21 @@ class Timeline(Chart):
         """Draw a lane under the other on an axis of modelled time."""
         from matplotlib.ticker import EngFormatter
 
-        exposed = (LOOKS[COMMUNICATION][0], "//")
-        entitle(
-            ax,
-            self.title,
-            {**LOOKS, "exposed: the chip computes nothing meanwhile": exposed, "idle": (EMPTY, "")},
-        )
-        end = self.end_s
-        if not end:
-            ax.text(
-                0.5, 0.5, "nothing that takes modelled time", transform=ax.transAxes, ha="center"
-            )
-            ax.set(xticks=[], yticks=[])
+        if not self.end_s:
+            entitle(ax, self.title)
+            leave_empty(ax, "nothing that takes modelled time")
             return
-        lanes(ax, [fill(lane.label, 20) for lane in self.lanes], end)
-        many = sum(len(lane.bars) for lane in self.lanes) > MANY
+        lanes(ax, [fill(lane.label, 20) for lane in self.lanes], self.end_s, "idle")
         for row, lane in enumerate(self.lanes):
             for kind, look in LOOKS.items():
-                bars(
-                    ax,
-                    row,
-                    [(bar.start_s, bar.end_s) for bar in lane.bars if bar.kind == kind],
-                    *look,
-                    many,
-                )
-            bars(ax, row, lane.exposed, *exposed, many)
+                bars(ax, row, lane.spans(kind), kind, *look)
+            bars(ax, row, lane.exposed, *EXPOSED)
             for bar in lane.bars:
-                name, plate = (
-                    bar.name.rpartition(".")[2],
-                    LOOKS[bar.kind][0] if bar.kind == COMMUNICATION else None,
-                )
-                if fits(ax, name, bar.end_s - bar.start_s, end):
-                    write(ax, (bar.start_s + bar.end_s) / 2, row, name, plate)
+                colour, hatch = LOOKS[bar.kind]
+                span = (bar.start_s, bar.end_s)
+                name = fitting(ax, span, [bar.name.rpartition(".")[2]])
+                if name:
+                    write(ax, row, span, name, colour if hatch else None)
+        entitle(ax, self.title)
         ax.xaxis.set_major_formatter(EngFormatter(unit="s"))
         ax.set_xlabel("modelled time")

@@ -6,66 +6,52 @@ import sys
 import time
 from typing import Any
 
-from ttkit.visualize.curves import Curves
-from ttkit.visualize.report import Report
-from ttkit.words import counted, short
+from ttkit.visualize.charts import Curves
+from ttkit.visualize.tables import Report
+from ttkit.words import counted, in_notebook, short
 
 EVERY_S = 2.0  # between two pictures: one takes a tenth of a second, which training should have
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 
 
 def loss_curves(trainer: Any) -> Curves:
-    """The losses that a trainer's history holds.
+    """Return the losses of a trainer's history.
 
     Args:
         trainer: a `ttkit.train.Trainer`.
     """
     history = trainer.history
-    held_out = [
-        (record.step, record.validation_loss)
-        for record in history
-        if record.validation_loss is not None
-    ]
-    curves = {"training loss": [(record.step, record.loss) for record in history]} | (
-        {"validation loss": held_out} if held_out else {}
-    )
-    return Curves(
-        f"{trainer.settings.training_config.project_name}: {counted(len(history), 'step')}", curves
-    )
+    curves = {"training loss": [(record.step, record.loss) for record in history]}
+    checks = [(r.step, r.validation_loss) for r in history if r.validation_loss is not None]
+    if checks:
+        curves["validation loss"] = checks
+    project = trainer.settings.training_config.project_name
+    return Curves(f"{project}: {counted(len(history), 'step')}", curves)
 
 
 def words(record: Any, end: int) -> str:
-    """A record as a line of text."""
-    held_out = (
-        "" if record.validation_loss is None else f", validation {record.validation_loss:.4f}"
-    )
-    return (
-        f"step {record.step}/{end}: loss {record.loss:.4f}{held_out}, "
-        f"{record.tokens_per_s:,.0f} tokens/s"
-    )
+    """Return a record as a line of text."""
+    checked = record.validation_loss is not None
+    validation = f", validation {record.validation_loss:.4f}" if checked else ""
+    speed = f"{record.tokens_per_s:,.0f} tokens/s"
+    return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
 
 
 class Lines:
     """Prints now and then: for logs, and for each of several ranks."""
 
     def __init__(self, trainer: Any, end: int):
-        self.end, self.every, self.silent = (
-            end,
-            max((end - trainer.steps) // LINES, 1),
-            bool(trainer.rank) and not trainer.replicas,
-        )
+        self.end, self.every = end, max((end - trainer.steps) // LINES, 1)
+        self.silent = bool(trainer.rank) and not trainer.replicas
 
     def update(self, record: Any) -> None:
         """Take a record."""
-        if not self.silent and (
-            record.step % self.every == 0
-            or record.step == self.end
-            or record.validation_loss is not None
-        ):
+        due = record.step % self.every == 0 or record.step == self.end
+        if (due or record.validation_loss is not None) and not self.silent:
             print(words(record, self.end), flush=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Bar:
@@ -109,16 +95,11 @@ class Page:
 
 
 def progress(trainer: Any, end: int) -> Lines | Bar | Page:
-    """What shows a run where this one runs."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    if shell is not None and hasattr(shell, "kernel") and trainer.world == 1:
+    """Return what shows a run where this one runs."""
+    if trainer.world == 1 and in_notebook():
         return Page(trainer, end)
-    return (
-        Bar(trainer, end)
-        if sys.stderr.isatty() and sys.stdout.isatty() and trainer.world == 1
-        else Lines(trainer, end)
-    )
+    terminal = sys.stderr.isatty() and sys.stdout.isatty()
+    return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
 
 
 # ---------------------------------------------------------------- its plan
@@ -138,7 +119,8 @@ def _gb(nbytes: float) -> str:
 
 def _parameters(plan: Any) -> Report:
     shape = "x".join(map(str, plan.settings.device_config.mesh_shape))
-    axes = [f"{name.upper()} on axis {axis}: {size}" for name, axis, size in _sizes(plan)]
+    sizes = {"ddp": plan.ddp, "tp": plan.tp}
+    axes = [f"{name.upper()} on axis {axis}: {sizes[name]}" for name, axis in plan.axes.items()]
     project, model = plan.settings.training_config.project_name, plan.config
     title = (
         f"{project}: {model.model_type}, {model.num_blocks} blocks, "
@@ -161,12 +143,6 @@ def _parameters(plan: Any) -> Report:
         rows,
         last,
     )
-
-
-def _sizes(plan: Any) -> list[tuple[str, int, int]]:
-    return [
-        (name, axis, {"ddp": plan.ddp, "tp": plan.tp}[name]) for name, axis in plan.axes.items()
-    ]
 
 
 def _memory(plan: Any) -> Report:

@@ -1,4 +1,4 @@
-"""Charts of losses over steps: what they show, in words and as lines of a matplotlib Axes."""
+"""Charts of losses, memory and links: what they show, in words and in a matplotlib Axes."""
 
 import itertools
 import math
@@ -9,7 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from visualize.test_look import contrast
 
-from ttkit.visualize.curves import COLOURS, Curves
+import ttkit
+from ttkit.plans import all_gather, all_reduce, broadcast, point_to_point, topology
+from ttkit.visualize.charts import COLOURS, MOST, Curves, MemoryReport, link_chart
 from ttkit.visualize.drawing import DARK, LIGHT
 from ttkit.visualize.training import loss_curves
 
@@ -33,7 +35,6 @@ def test_a_line_for_each_curve_with_its_name_and_data():
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
     assert [line.get_marker() for line in ax.lines] == ["", "o"]  # few points have dots
-    assert axes(Curves("loss", curves, across="epoch")).get_xlabel() == "epoch"
 
 
 def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():
@@ -86,7 +87,7 @@ def test_nothing_yet(curves):
 
 
 def test_steps_are_whole_numbers():
-    ax = axes(Curves("loss", {"a": [(1, 2.0), (2, 1.0), (3, 0.5)]}))
+    ax = axes(Curves("loss", {"a": [(1, 2.0), (2, 1.0), (3, 0.5)], "b": []}))
     assert all(tick == int(tick) for tick in ax.get_xticks())
 
 
@@ -96,8 +97,8 @@ def test_a_long_run_stays_a_small_picture():
 
 
 def test_as_text():
-    few = Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []}, across="epoch")
-    assert repr(few) == "loss\n  a: 5.5 at epoch 1, 2.25 at epoch 20\n  b: nothing yet"
+    few = Curves("loss", {"a": [(1, 5.5), (20, 2.25)], "b": []})
+    assert repr(few) == "loss\n  a: 5.5 at step 1, 2.25 at step 20\n  b: nothing yet"
     many = Curves("loss", {"a": [(step, abs(step - 6.4)) for step in range(1, 10)]})
     assert (
         repr(many) == "loss\n  a: 5.4 at step 1, 3.4 at step 3, 1.4 at step 5, 0.6 at step 7, "
@@ -120,3 +121,69 @@ def test_the_curves_of_a_trainer():
     assert loss_curves(types.SimpleNamespace(history=[], settings=config)).curves == {
         "training loss": []
     }
+
+
+# ---------------------------------------------------------------- memory
+TOTAL = 12 * 10**9
+
+
+@pytest.mark.parametrize("chips", [1, 8, 32])
+@pytest.mark.parametrize("used", [0, 1, 3 * 10**6, 11 * 10**9])
+def test_a_bar_for_each_chip(used, chips):
+    report = MemoryReport("a mesh", TOTAL, dict.fromkeys(range(chips), used))
+    ax = report.plot(Figure().subplots())
+    (drawn,) = ax.containers
+    assert list(drawn.datavalues) == [used] * chips
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        str(chip) for chip in range(chips)
+    ]
+    assert ax.get_title() == "DRAM in use on a mesh: of 12 GB on each chip"
+    whole = not used or used > TOTAL / 50
+    assert (ax.get_ylim() == (0, TOTAL)) == whole and ax.get_ylim()[1] > used
+
+
+def test_on_a_card_the_chart_says_so():
+    report = MemoryReport("a mesh", math.nan, dict.fromkeys(range(8), math.nan))
+    ax = report.plot(Figure().subplots())
+    assert not ax.containers and not ax.axison and "not known on a card" in ax.get_title()
+
+
+def test_into_an_axes_of_mine(mesh, capsys):
+    ax = Figure().subplots()
+    assert ttkit.visualize_memory(mesh, ax=ax) is ax and len(ax.containers[0]) == 8
+    assert capsys.readouterr().out == ""
+
+
+# ---------------------------------------------------------------- bytes from chip to chip
+@pytest.mark.parametrize(
+    "plan",
+    [
+        all_gather(topology("n300"), 1 << 20),
+        all_gather(topology("t3000"), 1024),
+        all_reduce(topology("galaxy_torus"), 1 << 20),
+        point_to_point(topology("t3000"), 7, 4, 2),
+    ],
+    ids=repr,
+)
+def test_bars_are_the_bytes_of_the_busiest_ways(plan):
+    chart = link_chart(plan)
+    ax = axes(chart)
+    (drawn,) = ax.containers
+    sizes = sorted(plan.bytes_per_link.values(), reverse=True)
+    assert list(drawn.datavalues) == [size for _, size, _ in chart.bars] == sizes[:MOST]
+    for name, size, words in chart.bars:
+        way = tuple(map(int, name.split(" → ")))
+        busy = sum(any((t.source, t.destination) == way for t in step) for step in plan.steps)
+        assert plan.bytes_per_link[way] == size
+        assert words.endswith(f"busy in {busy} of {len(plan.steps)} steps")
+    assert [label.get_text() for label in ax.get_yticklabels()] == [bar[0] for bar in chart.bars]
+    assert [text.get_text() for text in ax.texts] == [bar[2] for bar in chart.bars]
+    assert ax.get_title() == chart.title and ax.get_xlabel() == "\n".join(chart.foot)
+    assert ax.yaxis_inverted()  # the busiest on top
+
+
+def test_the_other_ways_are_counted():
+    plan = all_reduce(topology("galaxy_torus"), 1 << 20)
+    more = len(plan.bytes_per_link) - MOST
+    assert f"{more} more carry at most" in repr(link_chart(plan))
+    assert "Without bytes: 1 way." in repr(link_chart(broadcast(topology("n300"), 4096)))

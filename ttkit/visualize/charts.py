@@ -1,0 +1,237 @@
+"""Charts of losses over steps, of the chips' memory, and of bytes from chip to chip."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit import backend
+from ttkit.visualize.chart import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
+from ttkit.visualize.drawing import size_text
+from ttkit.words import counted, short
+
+# Each stands out from a light and from a dark page.
+COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
+DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
+DOTS = 20  # up to so many points, each has a dot
+MOST = 16  # ways from chip to chip with a bar of their own
+NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, repr=False)
+class Curves(Chart):
+    """Curves over steps, such as the losses of one run or of several.
+
+    Args:
+        curves: name -> (step, value) points.
+        digits: of the values in words; smaller differences do not matter to a reader of the chart.
+
+    Example:
+        >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
+        loss
+          DP4: 5.5 at step 1, 5 at step 2
+          TP4: 5.5 at step 1, 5.1 at step 2
+    """
+
+    title: str
+    curves: Mapping[str, Points]
+    digits: int = 3
+
+    def __repr__(self) -> str:
+        curves = (f"{name}: {self._in_words(points)}" for name, points in self.curves.items())
+        return "\n  ".join([self.title, *curves])
+
+    def _in_words(self, points: Points) -> str:
+        """Return up to five points, evenly spread, and between which values all of them lie."""
+        if not points:
+            return "nothing yet"
+        at = {round((len(points) - 1) * part / 4) for part in range(5)}
+        shown = (points[i] for i in sorted(at))
+        text = ", ".join(f"{y:.{self.digits}g} at step {x:g}" for x, y in shown)
+        values = [y for _, y in points if math.isfinite(y)]
+        if values and len(points) > len(at):
+            low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
+            text += f"; all from {low} to {high}"
+        return text
+
+    def draw(self, ax: Any) -> None:
+        """Draw a line for each curve; a value that is not finite leaves a gap."""
+        from matplotlib.ticker import MaxNLocator
+
+        entitle(ax, self.title)
+        ax.set_xlabel("step")
+        ax.grid(axis="y")
+        if not any(self.curves.values()):
+            leave_empty(ax, "nothing yet")
+            return
+        for i, (name, points) in enumerate(self.curves.items()):
+            dash = DASHES[(i + i // len(COLOURS)) % len(DASHES)]
+            width = 1.6 + 0.8 * min(len(self.curves) - 1 - i, 2)  # those below have rims
+            dots = "o" if len(points) <= DOTS else ""
+            look = {"color": COLOURS[i % len(COLOURS)], "linestyle": dash, "marker": dots}
+            x, y = zip(*points) if points else ((), ())
+            ax.plot(x, y, label=name, linewidth=width, **look)
+        ax.legend()
+        if all(x == int(x) for points in self.curves.values() for x, _ in points):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+# ---------------------------------------------------------------- memory
+@dataclass(frozen=True, repr=False)
+class MemoryReport(Chart):
+    """DRAM of the chips of a mesh, in bytes; NaN on a card.
+
+    Args:
+        total: of each chip.
+        used: {device: bytes}.
+    """
+
+    mesh: str
+    total: float
+    used: dict[int, float]
+
+    @property
+    def free(self) -> dict[int, float]:
+        """What is left on each chip: {device: bytes}."""
+        return {device: self.total - nbytes for device, nbytes in self.used.items()}
+
+    @property
+    def known(self) -> bool:
+        """Whether the numbers are known: the simulator counts bytes, a card does not."""
+        return not math.isnan(self.total)
+
+    def __repr__(self) -> str:
+        if not self.known:
+            return (
+                f"DRAM of {self.mesh}: bytes in use are not known on a card; "
+                "ttnn.dump_device_memory_state(device) writes reports"
+            )
+        lines = [
+            f"DRAM of {self.mesh}: {self.total:,} bytes a chip",
+            f"{'device':>8} {'used':>16} {'free':>16}",
+        ]
+        for device, free in self.free.items():
+            lines.append(f"{device:>8} {self.used[device]:>16,} {free:>16,}")
+        return "\n".join(lines)
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """What the chart shows, and how much there is."""
+        known = f"of {short(self.total, 'B')} on each chip" if self.known else "not known on a card"
+        return f"DRAM in use on {self.mesh}: {known}"
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 2.4 if self.known else 0.4
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar for each chip, up to the whole memory unless nearly all of it is free."""
+        from matplotlib.ticker import EngFormatter
+
+        entitle(ax, self.title)
+        if not self.known:
+            ax.set_axis_off()
+            return
+        used = list(self.used.values())
+        many = len(used) > 8
+        drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
+        ax.bar_label(drawn, [short(n, "B") for n in used], padding=2, rotation=90 * many)
+        ax.set_xticks(range(len(used)), list(self.used))
+        ax.set_xlabel("device")
+        ax.yaxis.set_major_formatter(EngFormatter("B"))
+        ax.margins(y=0.4 if many else 0.15)
+        if not any(used) or max(used) > self.total / 50:
+            ax.set_ylim(0, self.total)
+        ax.grid(axis="y")
+        ax.set_axisbelow(True)
+
+
+def memory(mesh: Any) -> MemoryReport:
+    """Return the bytes of DRAM in use on each chip of a mesh by all tensors, tile padding included.
+
+    Only the simulator counts them. On a card every number is NaN, so that the same code still runs.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        ...     memory(mesh).used
+        {4: 0, 0: 0}
+    """
+    ids = mesh.get_device_ids()
+    if not backend.is_simulated():
+        return MemoryReport(repr(mesh), NOT_KNOWN, dict.fromkeys(ids, NOT_KNOWN))
+    from ttkit.sim.memory import bytes_in_use
+
+    used = bytes_in_use()
+    total = mesh.system.chip.dram_bytes
+    return MemoryReport(repr(mesh), total, {device: used[device] for device in ids})
+
+
+# ---------------------------------------------------------------- bytes from chip to chip
+@dataclass(frozen=True, repr=False)
+class LinkChart(Chart):
+    """A bar for each of the busiest ways from chip to chip, and sentences about the others.
+
+    Args:
+        bars: (way, bytes, how busy it is), the busiest first.
+    """
+
+    title: str
+    bars: tuple[tuple[str, int, str], ...]
+    foot: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        bars = (f"{name}: {words}" for name, _, words in self.bars)
+        return "\n".join([self.title, *bars, *self.foot])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 0.9 + 0.22 * len(self.bars) + 0.15 * len(self.foot)
+
+    def draw(self, ax: Any) -> None:
+        """Draw the bars, the busiest on top."""
+        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
+        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
+        ax.bar_label(drawn, words, padding=5)
+        ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
+        ax.margins(y=0.01)
+        ax.invert_yaxis()
+        ax.set_xlabel("\n".join(self.foot), loc="left")
+        entitle(ax, self.title)
+
+
+def link_chart(plan: Any) -> LinkChart:
+    """Chart what a plan of `ttkit.plans` sends from chip to chip, and in how many steps.
+
+    Example:
+        >>> from ttkit.plans import broadcast, topology
+        >>> link_chart(broadcast(topology("n300"), 4096))
+        broadcast on n300 1x2, both ways · bytes from chip to chip
+        0 → 1: 4 KiB, busy in 1 of 1 steps
+        Without bytes: 1 way.
+    """
+    from ttkit.visualize.steps import title_of
+
+    steps: Counter[tuple[int, int]] = Counter()
+    for step in plan.steps:
+        steps.update({(t.source, t.destination) for t in step if t.bytes})
+    place, pairs = plan.topology.place, plan.topology.pairs
+    sizes = {way: size for way, size in plan.bytes_per_link.items() if size and way in pairs}
+    ways = sorted(sizes, key=lambda way: (-sizes[way], -steps[way], *map(place.get, way)))
+    bars = []
+    for way in ways[:MOST]:
+        words = f"{size_text(sizes[way])}, busy in {steps[way]} of {len(plan.steps)} steps"
+        bars.append((f"{way[0]} → {way[1]}", sizes[way], words))
+    foot = []
+    if ways[MOST:]:
+        most = size_text(sizes[ways[MOST]])
+        foot.append(f"{len(ways) - MOST} more carry at most {most} each.")
+    if idle := len(pairs) - len(ways):
+        foot.append(f"Without bytes: {counted(idle, 'way')}.")
+    return LinkChart(f"{title_of(plan)} · bytes from chip to chip", tuple(bars), tuple(foot))

@@ -1,0 +1,230 @@
+"""What pictures of plans show: the chunks on each chip after each step, and what a step sends."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ttkit.errors import TTKitError
+from ttkit.plans import Plan, Transfer
+from ttkit.plans.plan import REDUCES
+from ttkit.visualize.drawing import ranges, size_text
+from ttkit.visualize.mesh import MeshPicture
+from ttkit.words import counted
+
+LONGEST = 6  # chips in a line that is not folded: they are wider here than in the picture of a mesh
+State = dict[int, dict[int, frozenset[int]]]  # chip -> chunk -> the chips whose parts are in it
+
+
+@dataclass(frozen=True)
+class Held:
+    """A chunk on a chip, with the contributions of `parts` chips.
+
+    Args:
+        new: whether it arrived or grew in this step.
+    """
+
+    chunk: int
+    parts: int
+    new: bool
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """The messages of a step from one chip to another.
+
+    Args:
+        wrong: the reason why they cannot be sent, or "".
+    """
+
+    source: int
+    destination: int
+    transfers: tuple[Transfer, ...]
+    wrong: str = ""
+
+    @property
+    def reduce(self) -> bool:
+        """Whether the destination adds what arrives."""
+        return any(t.reduce for t in self.transfers)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunks of all messages."""
+        return tuple(c for t in self.transfers for c in t.chunks)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all messages."""
+        return sum(t.bytes or 0 for t in self.transfers)
+
+
+@dataclass(frozen=True)
+class StepPicture:
+    """What a picture of a step shows: the chips after it, and its messages.
+
+    Args:
+        number: of the step; 0 is the moment before the first.
+        slots: for each chip the chunks that it holds at some time or should hold at the end.
+        held: for each chip what it holds.
+        problem: the error of `plan.validate()`, "" for a valid plan.
+        wrong: whether the error names this step.
+    """
+
+    plan: Plan
+    number: int
+    mesh: MeshPicture
+    slots: dict[int, tuple[int, ...]]
+    held: dict[int, tuple[Held, ...]]
+    arrows: tuple[Arrow, ...]
+    problem: str = ""
+    wrong: bool = False
+
+    def forward(self, arrow: Arrow) -> bool:
+        """Return whether an arrow is drawn downwards, or to the right."""
+        at = self.plan.topology.place
+        return self.mesh.spot(at[arrow.source]) < self.mesh.spot(at[arrow.destination])
+
+    @property
+    def messages(self) -> int:
+        """How many messages the step sends."""
+        return sum(len(arrow.transfers) for arrow in self.arrows)
+
+    @property
+    def size(self) -> str:
+        """The bytes of all messages, in words."""
+        return size_text(sum(arrow.bytes for arrow in self.arrows))
+
+    @property
+    def caption(self) -> str:
+        """The step and what it sends.
+
+        Example:
+            >>> from ttkit.plans import all_gather, topology
+            >>> [picture.caption for picture in step_pictures(all_gather(topology("n300"), 4096))]
+            ['start', 'step 1: 8 KiB in 2 messages']
+        """
+        if not self.number:
+            return "start"
+        return f"step {self.number}: {self.size} in {counted(self.messages, 'message')}"
+
+    @property
+    def text(self) -> str:
+        """The step for pages without pictures: its messages, and what each chip holds."""
+        lines = [f"{title_of(self.plan)} · {self.caption}"]
+        for arrow in self.arrows:
+            sign = "+>" if arrow.reduce else "->"
+            wrong = f" ({arrow.wrong})" if arrow.wrong else ""
+            lines.append(
+                f"{arrow.source} {sign} {arrow.destination}: {size_text(arrow.bytes)}, "
+                f"chunks {ranges(arrow.chunks)}{wrong}"
+            )
+        whole = whole_of(self.plan)
+        for chip, held in self.held.items():
+            texts = []
+            for parts in sorted({one.parts for one in held}):
+                share = f" ({parts} of {whole} parts)" if whole > 1 else ""
+                texts.append(ranges(one.chunk for one in held if one.parts == parts) + share)
+            lines.append(f"device {chip} holds {'; '.join(texts) or 'nothing'}")
+        return "\n".join([*lines, *([self.problem] if self.problem else [])])
+
+
+def sums(plan: Plan) -> bool:
+    """Return whether the chips of a plan add what arrives."""
+    return plan.collective in REDUCES
+
+
+def whole_of(plan: Plan) -> int:
+    """Return how many chips contribute to a finished chunk."""
+    return plan.group_size if sums(plan) else 1
+
+
+def title_of(plan: Plan) -> str:
+    """Return the plan in the title of a picture."""
+    rows, columns = plan.topology.shape
+    along = "" if plan.axis is None else f" along axis {plan.axis}"
+    return f"{plan.collective}{along} on {plan.topology.name} {rows}x{columns}, {plan.algorithm}"
+
+
+def summary_of(plan: Plan) -> str:
+    """Return the title with the number of steps and bytes."""
+    steps = counted(len(plan.steps), "step")
+    return f"{title_of(plan)} · {steps}, {size_text(plan.total_bytes)} in all"
+
+
+def plan_text(pictures: list[StepPicture]) -> str:
+    """Return a line for each step: messages, bytes, and how much the chips hold after it."""
+    plan, problem = pictures[0].plan, pictures[0].problem
+    head = f"{'step':>6} {'messages':>9} {'bytes':>10}  chunks held"
+    lines = [summary_of(plan), head + ", finished sums" * sums(plan)]
+    for picture in pictures:
+        held = [one for chip in picture.held.values() for one in chip]
+        done = sum(one.parts == whole_of(plan) for one in held)
+        about = f"{len(held)}, {done}" if sums(plan) else f"{len(held)}"
+        number = picture.number or "start"
+        lines.append(f"{number:>6} {picture.messages:>9} {picture.size:>10}  {about}")
+    return "\n".join([*lines, *([problem] if problem else [])])
+
+
+def problem_of(plan: Plan) -> tuple[str, int]:
+    """Return the error of `plan.validate()` and the step it names; ("", 0) for a valid plan."""
+    try:
+        plan.validate()
+    except TTKitError as error:
+        message = str(error).replace("\n  try:", "; try:")
+        named = re.match(r"step (\d+) of", message)
+        return message, int(named[1]) if named else len(plan.steps)
+    return "", 0
+
+
+def step_pictures(plan: Plan) -> list[StepPicture]:
+    """Return the pictures of all moments, before the first step and after each; of bad plans too.
+
+    A chip has a place for all chunks that it holds at some time or should hold at the end."""
+    states = list(_states(plan))
+    slots = {}
+    for chip in plan.topology.chips:  # nothing that is held is ever dropped
+        ever = {*plan.goal(chip), *states[0].get(chip, ()), *states[-1].get(chip, ())}
+        slots[chip] = tuple(sorted(ever))
+    topology, at = plan.topology, plan.topology.place
+    pairs = sorted((at[a], at[b]) for a, b in topology.pairs if at[a] < at[b])
+    mesh = MeshPicture("", topology.shape, topology.chips, tuple(pairs), topology.links)
+    mesh = mesh.folded(LONGEST)
+    problem, where = problem_of(plan)
+    pictures = []
+    for number, state in enumerate(states):
+        before = states[max(number - 1, 0)]
+        held = {}
+        for chip, chunks in state.items():
+            held[chip] = tuple(
+                Held(c, len(parts) if sums(plan) else 1, before[chip].get(c) != parts)
+                for c, parts in sorted(chunks.items())
+            )
+        arrows = tuple(_arrows(plan, number, before)) if number else ()
+        wrong = bool(problem) and number == where
+        pictures.append(StepPicture(plan, number, mesh, slots, held, arrows, problem, wrong))
+    return pictures
+
+
+def _states(plan: Plan) -> Iterator[State]:
+    """As `plan.states()`; a plan that cannot go on stays as it is."""
+    state, left = {}, len(plan.steps) + 1
+    try:
+        for state in plan.states():
+            yield state
+            left -= 1
+    except KeyError:  # a chip or a chunk that is not there
+        yield from itertools.repeat(state, left)
+
+
+def _arrows(plan: Plan, number: int, before: State) -> Iterator[Arrow]:
+    ways: dict[tuple[int, int, str], list[Transfer]] = {}
+    for t in plan.steps[number - 1]:
+        if not plan.topology.joined(t.source, t.destination):
+            wrong = "no cable"
+        else:
+            wrong = "" if all(c in before[t.source] for c in t.chunks) else "not held"
+        ways.setdefault((t.source, t.destination, wrong), []).append(t)
+    for (source, destination, wrong), transfers in ways.items():
+        yield Arrow(source, destination, tuple(transfers), wrong)
