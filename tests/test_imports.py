@@ -25,10 +25,9 @@ MAY_IMPORT = {
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
     "calltape": {"backend", "hardware", "sim"},
-    "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware"},  # stands alone, but for the descriptors that it re-exports
-    "train": {"backend", "channel", "cluster", "convert", "hardware", "plans", "roofline"},
+    "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
     "roofline": {"hardware"},
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only

@@ -10,7 +10,7 @@ import yaml
 
 from ttkit import TTKitError
 from ttkit.cluster import lint_path
-from ttkit.train import axes, read_settings
+from ttkit.train import parallel, read_settings
 from ttkit.train.config import DeviceConfig, MultihostConfig, RopeScaling, Settings, TrainingConfig
 
 
@@ -147,13 +147,13 @@ WRONG = {
     "device_config: {mesh_shape: [1, 8], enable_ddp: true, enable_tp: true}": "1: error: "
     "For line mesh topology (shape MeshShape([1, 8])), exactly one parallelism type must be "
     "enabled. Got: ddp=true, tp=true, cp=false "
-    f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
+    f"({parallel.GUIDES_RULE}); {parallel.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true}": "1: error: "
     "For 2D mesh (shape MeshShape([2, 4])), number of enabled parallelization axes (1) must "
     "equal mesh dimensions (2). "
-    f"({axes.GUIDES_RULE}); {axes.GUIDES_CURE}",
+    f"({parallel.GUIDES_RULE}); {parallel.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
-    "enable_cp: context parallelism is not built here: ttml has the name, and so has this kit; "
+    "enable_cp: context parallelism is not built here: only its name is known, as ttml's; "
     "enable_ddp and enable_tp",
     "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
     "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",

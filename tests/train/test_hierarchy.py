@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
@@ -218,29 +217,3 @@ def test_multihost_must_be_enabled():
         HierarchicalTrainer(
             replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT
         )
-
-
-def test_parcels_hold_every_parameter_once():
-    """Without ranks: the packing alone."""
-    from ttkit.train.hierarchy import WIDTH, Parcels
-    from ttkit.train.models import create_model
-    from ttkit.train.modules import Layout
-
-    model = create_model(replace(MODEL, vocab_size=5000, embedding_dim=512, num_blocks=1), Layout())
-    parcels = object.__new__(Parcels)
-    parcels._cut(model.parameters())
-    assert 1 < len(parcels.buckets) < len(parcels.parameters)
-    assert [p.name for bucket in parcels.buckets for p in bucket] == sorted(model.parameters())
-    generator = np.random.default_rng(0)
-    values = {
-        p.name: generator.standard_normal((2, *p.global_shape[1:])).astype(np.float32)
-        for p in parcels.parameters
-    }
-    packed = list(parcels.packed(lambda p: values[p.name]))
-    assert all(
-        array.shape == parcels.shape(i, 2) and array.shape[3] == WIDTH
-        for i, array in enumerate(packed)
-    )
-    for group in range(2):
-        for parameter, array in parcels.unpacked([array[group] for array in packed]):
-            assert (array == values[parameter.name][group]).all()

@@ -28,11 +28,10 @@ from train.pipelines import (
 from ttkit import TTKitError, ttnn
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
 from ttkit.train.config import MultihostConfig
-from ttkit.train.modules import Layout
+from ttkit.train.parallel import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks
 from ttkit.train.trainer import Trainer
-from ttkit.train.wires import check_order
 
 HERE = pathlib.Path(__file__).resolve().parent
 TIED = replace(MODEL, weight_tying="enabled")
@@ -385,11 +384,3 @@ def test_blocks_are_balanced_with_the_head():
         [range(3), range(5, 7)],
         [range(3, 5), range(7, 8)],
     ]
-
-
-def test_a_socket_keeps_the_order():
-    check_order(one_f_one_b(3, 4))
-    with pytest.raises(
-        TTKitError, match="stage 1 takes the activations of stage 0 in another order"
-    ):
-        check_order(Schedule("swapped", 2, 2, ["F0 F1 B0 B1", "F1 F0 B0 B1"]))

@@ -39,7 +39,7 @@ def _mesh(device: DeviceConfig) -> Iterator[Any]:
     `synchronize_gradients` look for it.
     """
     from ttkit.train import AutoContext
-    from ttkit.train.trainer import open_layout
+    from ttkit.train.context import open_layout
 
     context = AutoContext.get_instance()
     require(

@@ -31,7 +31,7 @@ from typing_extensions import TypedDict
 
 from ttkit.cluster.documents import Where, did_you_mean
 from ttkit.errors import fail
-from ttkit.train.axes import STRATEGIES, parallel_axes
+from ttkit.train.parallel import STRATEGIES, parallel_axes
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line

@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 from ttkit.cluster.documents import Document, Where, did_you_mean, fail_with, find_file, read_yaml
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.findings import Finding
-from ttkit.train.axes import check_divisible
 from ttkit.train.config import (
     IN_A_FILE,
     SECTIONS,
@@ -22,6 +21,7 @@ from ttkit.train.config import (
     faults,
     shared_by_tp,
 )
+from ttkit.train.parallel import check_divisible
 from ttkit.words import counted
 
 

@@ -17,7 +17,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.train import checkpoint
 from ttkit.train.config import DeviceConfig
-from ttkit.train.ranks import of_rank_0
+from ttkit.train.replicas import of_rank_0
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -177,7 +177,8 @@ def test_what_rank_0_cannot_do_stops_all(run, tmp_path):
     with trainer(checkpoint_dir=str(tmp_path / "run")) as one:
         one.fit(1, show=False)
     options = {"form": "one", "replicas": True, "checkpoint_dir": str(tmp_path / "run")}
-    assert "resume=False, and there are checkpoints" in run(2, fails=True, resume=False, **options)
+    other = run(2, fails=True, **options, tokenizer_type="char")
+    assert "its tokenizer_type is byte" in other
     (tmp_path / "run" / "log.jsonl").unlink()
     (tmp_path / "run" / "log.jsonl").mkdir()
     assert "Is a directory" in run(2, fails=True, **options)
@@ -191,7 +192,7 @@ def test_one_process_is_its_own_rank_0():
 
 ALONE = """
 import os
-from ttkit.train.ranks import start_mpi
+from ttkit.train.replicas import start_mpi
 
 mpi = start_mpi()
 print("sm_segment" in open("/proc/self/maps").read(), mpi.COMM_WORLD.allreduce(3), "OMPI_MCA_btl" in os.environ)
