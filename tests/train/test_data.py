@@ -80,12 +80,8 @@ def test_a_folder_in_order(tmp_path):
 def test_errors_name_the_file(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "picture.png").write_bytes(b"\x89PNG\r\n")
-    (tmp_path / "blank").write_text(" \n")
-    (tmp_path / "nothing").mkdir()
     wrong = {
         "in/picture.png cannot be read as UTF-8 text: 'utf-8' codec": tmp_path / "in",
-        "there is no text in": tmp_path / "blank",
-        f"there is no text in {tmp_path / 'nothing'}": tmp_path / "nothing",
         "cannot be read as UTF-8 text: No such file": tmp_path / "no",
     }
     for rule, path in wrong.items():

@@ -563,7 +563,7 @@ def test_batches_that_do_not_divide():
         lambda: trainer(gradient_accumulation_steps=0),
         "gradient_accumulation_steps",
         "got 0",
-        "at least 1 and at most",
+        "greater than or equal to 1",
     )
     refused(lambda: trainer("TP4", model={"num_heads": 2}), "num_heads", "devices = 4")
 

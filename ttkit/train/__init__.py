@@ -18,7 +18,7 @@ Example:
 from importlib import import_module as _import_module
 from typing import Any as _Any
 
-# What is loaded when it is first asked for: module -> the names that it holds.
+# Modules are loaded when one of their names is first used.
 _NAMES = {
     "autograd": "Tensor no_grad",
     "checkpoint": "DamagedCheckpoint check_matches",

@@ -285,7 +285,7 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
             if waits[source] == 0:
                 if source._node is not None:
                     heapq.heappush(ready, (-source._age, source))
-                elif source in grads:  # a leaf has its whole gradient now, before the walk goes on
+                elif source in grads:  # a leaf has its whole gradient now, before the pass goes on
                     source.add_grad(_hooked(source, grads.pop(source)))
 
 
@@ -302,8 +302,7 @@ def recorded(
     inputs: Sequence[Tensor],
     backward: Callable[[Value], Sequence[Value | None]],
 ) -> Tensor:
-    """Return the result of an operation; record it unless inside `no_grad` or no input requires a
-    gradient.
+    """Return the result of an operation; record it if gradients are wanted.
 
     Args:
         name: shown in messages.
@@ -336,7 +335,7 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end.backward()
         return [start.get_grad(), None]
 
-    # stands for those in the function, which want gradients also where x does not
+    # in place of the weights in the function, which want gradients even if x does not
     weights = Tensor(x.get_value())
     return recorded("recompute", value, [x, weights], backward)
 

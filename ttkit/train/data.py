@@ -35,9 +35,9 @@ STORIES, SCENES = 500, 5
 
 
 class _Dice:
-    """A linear congruential generator with Knuth's MMIX constants: the same numbers everywhere.
-
-    NumPy's and Python's own generators may draw other numbers in another version."""
+    """A linear congruential generator with Knuth's MMIX constants: other versions of NumPy and
+    Python draw the same numbers.
+    """
 
     def __init__(self, seed: int):
         self.state = seed
@@ -131,27 +131,23 @@ def read_text(path: str | os.PathLike[str]) -> str:
     newline, so that the last word of one does not run into the next.
 
     Raises:
-        TTKitError: it does not exist, cannot be opened, is not UTF-8, or has no text; the message
-            names the file.
+        TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
     """
     asked, start = f"read_text({str(path)!r})", Path(path)
-    file, files = start, [start]
+    if not start.is_dir():
+        return _text_of(start, asked)
+    below = sorted(file.relative_to(start).parts for file in start.rglob("*") if file.is_file())
+    seen = [parts for parts in below if not any(part.startswith(".") for part in parts)]
+    texts = [_text_of(start.joinpath(*parts), asked) for parts in seen]
+    return "".join(text if text.endswith("\n") else text + "\n" for text in texts if text)
+
+
+def _text_of(file: Path, asked: str) -> str:
     try:
-        if start.is_dir():
-            below = [found.relative_to(start) for found in start.rglob("*") if found.is_file()]
-            seen = [each for each in below if not any(part[0] == "." for part in each.parts)]
-            files = [start / each for each in sorted(seen, key=lambda each: each.parts)]
-        texts = []
-        for file in files:
-            texts.append(file.read_text(encoding="utf-8-sig"))
+        return file.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         rule = f"{file} cannot be read as UTF-8 text: {getattr(error, 'strerror', None) or error}"
         fail(asked, rule, "a text file, or a folder of text files; relative paths start here")
-    if not any(text.strip() for text in texts):
-        fail(asked, f"there is no text in {path}", "a file, or a folder of files, with text")
-    if not start.is_dir():
-        return texts[0]
-    return "".join(text if text.endswith("\n") or not text else text + "\n" for text in texts)
 
 
 def training_text(data_path: str | None) -> str:
@@ -198,8 +194,7 @@ class TokenDataset:
     def split(self, validation_fraction: float = 0.1) -> tuple[TokenDataset, TokenDataset]:
         """Return training and validation windows: the last part of the text is for validation.
 
-        No window has ids of both parts. Validation windows lie side by side, so that each id is
-        predicted once.
+        Validation windows lie side by side, so that each id is predicted once.
 
         Raises:
             TTKitError: a part is shorter than one window.
@@ -258,11 +253,7 @@ class Batches:
         return len(self.dataset) // self.batch_size
 
     def part(self, rank: int, world: int) -> Batches:
-        """Return what one of `world` ranks sees: its share of the rows of each batch.
-
-        Raises:
-            TTKitError: the rows cannot be shared evenly.
-        """
+        """Return what one of `world` ranks sees: an equal part of the rows of each batch."""
         part = Batches(self.dataset, self.batch_size, self.seed)
         part.rows = _share(self.rows, rank, world, "ranks")
         return part
@@ -274,11 +265,7 @@ class Batches:
 
         Args:
             step: from 0, through all epochs.
-            micro_batch: which of `micro_batches` equal parts of the rows, for gradient
-                accumulation.
-
-        Raises:
-            TTKitError: the rows cannot be shared evenly.
+            micro_batch: which of `micro_batches` equal parts of the rows.
         """
         rows = _share(self.rows, micro_batch, micro_batches, "micro-batches")
         epoch, place = divmod(step, len(self))
@@ -293,13 +280,8 @@ class Batches:
 def make_batches(
     ids: Any, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
 ) -> tuple[Batches, Batches]:
-    """Return the training and validation batches of one of `ranks` ranks; the last tenth of the
-    ids is for validation.
-
-    Args:
-        ids: the whole text.
-        length: ids of a window.
-        groups: data-parallel groups of each rank.
+    """Return the training and validation batches of one of `ranks` ranks of so many groups each,
+    in windows of `length` ids; the last tenth is for validation.
 
     Raises:
         TTKitError: the batch cannot be divided, or the text is too short.

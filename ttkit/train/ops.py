@@ -74,25 +74,6 @@ def mean(x: Tensor) -> Tensor:
     return recorded("mean", value, [x], backward)
 
 
-def rows(x: Tensor, start: int, stop: int) -> Tensor:
-    """Return rows start to stop of [1, 1, n, m]."""
-    one, two, n, m = x.shape()
-    if (start, stop) == (0, n):
-        return x
-
-    def part(value: Value, start: int, stop: int) -> Value:
-        return ttnn.slice(value, [0, 0, start, 0], [one, two, stop, m])
-
-    def backward(grad: Value) -> list[Value]:
-        # zeros around the rows; on a device ttnn.pad only fills up below
-        zeros = ttnn.zeros_like(x.get_value())
-        above = [part(zeros, 0, start)] if start else []
-        below = [part(zeros, stop, n)] if stop < n else []
-        return [ttnn.concat([*above, grad, *below], dim=2)]
-
-    return recorded("rows", part(x.get_value(), start, stop), [x], backward)
-
-
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
     """[B, 1, S, heads * d] -> [B, heads, S, d]."""
     batch, _, length, width = x.shape()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ttkit.errors import fail
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
@@ -137,8 +135,7 @@ def split_blocks(
     """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
     `ttkit.plans.Schedule`.
 
-    Unless given, they are balanced so that the part with the most work has least; the head counts
-    as many blocks as its weights are worth.
+    Unless given, the parts are of the same size, the first ones a block larger if necessary.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.
@@ -170,25 +167,9 @@ def split_blocks(
             for count in per_stage
         ]
     else:
-        sizes = _balanced(config, parts)
+        sizes = [total // parts + (part < total % parts) for part in range(parts)]
     ends = [sum(sizes[: part + 1]) for part in range(parts)]
     return [
         [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
         for stage in range(stages)
     ]
-
-
-def _balanced(config: TransformerConfig, parts: int) -> list[int]:
-    total = config.num_blocks
-    if parts == 1:
-        return [total]
-    # a block without the ends of the model
-    block = create_model(replace(config, num_blocks=3), Layout(), range(1, 2)).parameters()
-    weights = sum(math.prod(parameter.global_shape) for parameter in block.values())
-    head = config.vocab_size * config.embedding_dim / weights
-    last = min(
-        range(1, total - parts + 2),
-        key=lambda count: (max(-(-(total - count) // (parts - 1)), count + head), -count),
-    )
-    rest = total - last
-    return [rest // (parts - 1) + (part < rest % (parts - 1)) for part in range(parts - 1)] + [last]

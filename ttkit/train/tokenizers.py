@@ -230,8 +230,11 @@ def _one_thread() -> Iterator[None]:
             os.environ[name] = before
 
 
-def make_tokenizer(tokenizer_type: str, text: str, vocab_size: int = 512) -> Tokenizer:
-    """Make the tokenizer of a tokenizer_type for this text; vocab_size is for "bpe".
+def make_tokenizer(
+    tokenizer_type: str, text: str, vocab_size: int = 512, path: str | None = None
+) -> Tokenizer:
+    """Read the tokenizer of a file, or make one of a tokenizer_type for this text; vocab_size is
+    for "bpe".
 
     Raises:
         TTKitError: a tokenizer_type that is none of byte, char and bpe, in ttml's words.
@@ -240,6 +243,8 @@ def make_tokenizer(tokenizer_type: str, text: str, vocab_size: int = 512) -> Tok
         >>> make_tokenizer("char", "abracadabra").vocab_size
         5
     """
+    if path:
+        return BPETokenizer.load(path)
     if tokenizer_type == "byte":
         return ByteTokenizer()
     if tokenizer_type == "char":

@@ -28,7 +28,7 @@ from ttkit.train.memory import check_memory
 from ttkit.train.models import create_model
 from ttkit.train.replicas import Replicas, interrupts, mean, of_rank_0, start_mpi
 from ttkit.train.run_folder import Record, RunFolder, Saved
-from ttkit.train.tokenizers import BPETokenizer, make_tokenizer, tokenizer_from_dict
+from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
 # settings of a model that a resumed run may change, or whose change the shapes show
@@ -50,12 +50,9 @@ class Trainer:
 
     Example:
         >>> from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-        >>> small = TransformerConfig(
-        ...     num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0
-        ... )
-        >>> config = TrainingConfig(
-        ...     batch_size=4, max_steps=3, tokenizer_type="byte", checkpoint_dir="", eval_every=0
-        ... )
+        >>> small = TransformerConfig(num_heads=2, embedding_dim=32, num_blocks=1)
+        >>> how = {"tokenizer_type": "byte", "checkpoint_dir": "", "eval_every": 0}
+        >>> config = TrainingConfig(batch_size=4, max_steps=3, **how)
         >>> with Trainer(Settings(training_config=config, transformer_config=small)) as trainer:
         ...     len(trainer.fit(show=False))
         3
@@ -85,26 +82,21 @@ class Trainer:
         # rank 0's checkpoint may not be on the other hosts
         saved = of_rank_0(self.comm, lambda: self._saved(config, step))
         self.text = training_text(config.data_path) if text is None else text
+        model = settings.transformer_config
         if saved:
             self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
-        elif config.tokenizer_path:
-            self.tokenizer = BPETokenizer.load(config.tokenizer_path)
         else:
-            size = settings.transformer_config.vocab_size
-            self.tokenizer = make_tokenizer(config.tokenizer_type, self.text, size)
-        vocab_size = self.tokenizer.vocab_size
-        self.model_config = replace(settings.transformer_config, vocab_size=vocab_size)
+            kind, path = config.tokenizer_type, config.tokenizer_path
+            self.tokenizer = make_tokenizer(kind, self.text, model.vocab_size, path)
+        self.model_config = replace(model, vocab_size=self.tokenizer.vocab_size)
         self.settings = replace(settings, transformer_config=self.model_config)
         self._build()
         check_memory(self.model_config, config, list(self.parameters.values()), self.comm is None)
         self.optimizer = optimizers.make_optimizer(config, self.parameters)
+        ids, length = self.tokenizer.encode(self.text), self.model_config.max_sequence_length
+        groups = math.lcm(*(layout.ddp_size for layout in self.layouts))
         self.batches, self.validation = make_batches(
-            self.tokenizer.encode(self.text),
-            self.model_config.max_sequence_length,
-            config,
-            math.lcm(*(layout.ddp_size for layout in self.layouts)),
-            self.part,
-            self.parts,
+            ids, length, config, groups, self.part, self.parts
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
         self.history: list[Record] = []
@@ -128,19 +120,16 @@ class Trainer:
         AutoContext.get_instance().close_device()
 
     def _open(self, settings: Settings) -> None:
-        """Open the mesh, and find the ranks: replicas with a mesh each, or drivers of one mesh, or
-        this process alone.
-        """
+        """Open the mesh, and find the ranks: with a mesh each, with one mesh, or this one alone."""
         self.layout, distributed = open_layout(settings), settings.distributed.enabled
         self.layouts = [self.layout]
         ranks = DistributedContext()
         self.rank, self.world, self.comm = ranks.rank(), ranks.size(), None
         if self.world > 1 and drives_whole(self.layout.device) and not distributed:
-            rule = (
-                f"{self.world} ranks with a mesh each, and distributed.enabled is false: "
-                "each would train the same model on the same batches"
-            )
-            fail("Trainer", rule, "distributed: {enabled: true}, or one mesh over the ranks")
+            rule = f"{self.world} ranks with a mesh each, and distributed.enabled is false"
+            same = "each would train the same model on the same batches"
+            cure = "distributed: {enabled: true}, or one mesh over the ranks"
+            fail("Trainer", f"{rule}: {same}", cure)
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
             self.rank, self.world = self.comm.rank, self.comm.size
@@ -163,8 +152,8 @@ class Trainer:
         if not np.isfinite(loss):  # the weights are unchanged
             again = self.run_folder.earlier() if self.run_folder else ""
             cure = "a smaller learning rate, use_clip_grad_norm, or an earlier checkpoint"
-            rule = f"the loss is {loss}"
-            fail(f"step {self.steps + 1}", rule, f"{cure}; {again}" if again else cure)
+            cure = f"{cure}; {again}" if again else cure
+            fail(f"step {self.steps + 1}", f"the loss is {loss}", cure)
         if config.use_clip_grad_norm:
             self.clip(config.clip_grad_norm_max_norm)
         lr = self.lr(self.steps)
@@ -178,9 +167,7 @@ class Trainer:
         return Record(self.steps, loss, lr, seconds, tokens / seconds)
 
     def gradients(self) -> float:
-        """Compute the gradients of all micro-batches, averaged over replicas; return the mean
-        loss.
-        """
+        """Compute gradients of all micro-batches, averaged over replicas; return the mean loss."""
         total, parts = 0.0, self.settings.training_config.gradient_accumulation_steps
         self.model.train()
         for dropout in self.model.dropouts():
@@ -200,9 +187,7 @@ class Trainer:
         return total
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
-        """Return the loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]; each device has that of
-        its part of the batch.
-        """
+        """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
         return self.model.loss(self.model(self.layout.tokens(x)), self.layout.tokens(y))
 
     def number(self, loss: Tensor) -> float:
@@ -254,8 +239,7 @@ class Trainer:
         from ttkit.visualize.training import progress  # an object that is asked to draw itself
 
         config, folder = self.settings.training_config, self.run_folder
-        end = self.max_steps if steps is None else self.steps + steps
-        first = len(self.history)
+        end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # the log loses the steps after the checkpoint that the run goes on from
             of_rank_0(self.comm, lambda: folder.begin(self.history))
         view = progress(self, end) if show else None
@@ -268,16 +252,17 @@ class Trainer:
                     self.history.append(record)
                     if folder and self.rank == 0:
                         folder.append(record)
-                    for call in (view.update if view else None, on_step):
-                        if call:
-                            call(record)
+                    if view:
+                        view.update(record)
+                    if on_step:
+                        on_step(record)
                     if folder and self._is_due(config.model_save_interval, end):
                         self.save()
                 if self.steps < end:
                     kept = "checkpoint_dir is empty, so nothing was saved."
                     if folder:
                         kept = f"Saved {self.save()}; the same call goes on from there."
-                    self.say(f"Stopped after step {self.steps}. {kept}")
+                    self.notify(f"Stopped after step {self.steps}. {kept}")
         finally:
             if view:
                 view.close()
@@ -287,18 +272,21 @@ class Trainer:
         """Whether this is a step of the interval, if that is not 0, or the last step."""
         return self.steps == end or (interval > 0 and self.steps % interval == 0)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Print, once for all ranks that drive one mesh."""
         if self.rank == 0 or self.replicas:
             print(text, flush=True)
 
     # ------------------------------------------------------------ checkpoints
     def save(self) -> Path:
-        """Write a checkpoint and return its path; every rank must call, and rank 0 writes."""
+        """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
         folder = self.run_folder
         if folder is None:
-            cure = "training_config.checkpoint_dir: a folder"
-            fail("Trainer.save", "checkpoint_dir is empty", cure)
+            fail(
+                "Trainer.save",
+                "checkpoint_dir is empty",
+                "training_config.checkpoint_dir: a folder",
+            )
         tensors = self.collected()
         meta = {
             "settings": asdict(self.settings),
@@ -309,21 +297,17 @@ class Trainer:
         return of_rank_0(self.comm, lambda: folder.save(self.steps, tensors, meta))
 
     def collected(self) -> dict[str, np.ndarray]:
-        """Return the global arrays of a checkpoint, whole on rank 0: "model/<parameter>" and
-        "optimizer/<kind>/<parameter>".
-        """
+        """Return a checkpoint's global arrays: model/<parameter>, optimizer/<kind>/<parameter>."""
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
         return found | {f"optimizer/{key}": array for key, array in state.items()}
 
     def _saved(self, config: TrainingConfig, step: int | None) -> Saved | None:
         """Return the checkpoint to go on from, if there is one."""
-        if self.run_folder is None:
-            if step is not None:
-                cure = "training_config.checkpoint_dir: the folder of that checkpoint"
-                fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
-            return None
-        saved = self.run_folder.saved(step)
+        if self.run_folder is None and step is not None:
+            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
+            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
+        saved = self.run_folder.saved(step) if self.run_folder else None
         if saved:
             then = saved.meta.settings.training_config
             saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
@@ -341,7 +325,7 @@ class Trainer:
         state = {"steps": saved.meta.optimizer_steps, "tensors": saved.part("optimizer/")}
         self.optimizer.load_state_dict(state)
         self.steps, self.history = saved.meta.step, saved.history
-        self.say(f"Going on from step {self.steps}: {saved.path}")
+        self.notify(f"Going on from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use
     def sample(
@@ -357,8 +341,7 @@ class Trainer:
         there are positions for, at most 100.
         """
         self.model.eval()
-        # each group needs a sequence; they are alike, and the first is returned
-        copies = self.layout.ddp_size
+        copies = self.layout.ddp_size  # a sequence for each group
         ids = self.tokenizer.encode(prompt).tolist()
         if new_tokens is None:
             new_tokens = max(min(100, self.model_config.max_sequence_length + 1 - len(ids)), 0)
