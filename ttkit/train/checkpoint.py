@@ -107,15 +107,8 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
         >>> checkpoints("/nowhere")
         []
     """
-    return [path for path in _named(folder) if os.path.isfile(path)]
-
-
-def _named(folder: str | os.PathLike[str]) -> list[Path]:
-    try:
-        found = [path for path in Path(folder).iterdir() if NAME.fullmatch(path.name)]
-    except OSError:
-        return []
-    return sorted(found, key=step_of, reverse=True)
+    found = [path for path in Path(folder).glob("step_*") if NAME.fullmatch(path.name)]
+    return sorted(filter(Path.is_file, found), key=step_of, reverse=True)
 
 
 def step_of(path: Path) -> int:
@@ -141,7 +134,7 @@ def latest(folder: str | os.PathLike[str]) -> Path:
         cure = "check checkpoint_dir; relative paths start at the folder you are in"
         fail(asked, "there is no such folder", cure)
     reasons = []
-    for path in _named(folder):
+    for path in checkpoints(folder):
         try:
             load(path)
         except DamagedCheckpoint as error:
@@ -169,9 +162,6 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str,
     def damaged(rule: str, cure: str = "an older checkpoint: latest(folder) finds it") -> NoReturn:
         fail(asked, rule, cure, DamagedCheckpoint)
 
-    # to open a named pipe would wait for its writer
-    if os.path.lexists(path) and not os.path.isfile(path):
-        damaged("it is no file", "a checkpoint file: checkpoints(folder) lists them")
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -16,8 +16,17 @@ from ttkit.train.distributed import one_copy
 from ttkit.train.modules import Parameter
 
 
+class _Made:
+    """Settings that are made as in ttml."""
+
+    @classmethod
+    def make(cls, lr: float, *rest: Any, **more: Any) -> Any:
+        """Make the settings; the order is ttml's, that of the fields."""
+        return cls(lr, *rest, **more)  # type: ignore[call-arg]
+
+
 @dataclass(frozen=True)
-class SGDConfig:
+class SGDConfig(_Made):
     """Settings of SGD."""
 
     lr: float = 1e-3
@@ -32,14 +41,9 @@ class SGDConfig:
             rule = f"nesterov needs momentum above 0 and no dampening: momentum={self.momentum}"
             fail("SGDConfig", f"{rule}, dampening={self.dampening}", "momentum=0.9, dampening=0")
 
-    @classmethod
-    def make(cls, lr: float, *rest: Any, **more: Any) -> SGDConfig:
-        """Make the settings; the order is ttml's, that of the fields."""
-        return cls(lr, *rest, **more)
-
 
 @dataclass(frozen=True)
-class AdamWConfig:
+class AdamWConfig(_Made):
     """Settings of AdamW.
 
     Attributes:
@@ -53,11 +57,6 @@ class AdamWConfig:
     epsilon: float = 1e-8
     weight_decay: float = 0.01
     master_weights: bool = False
-
-    @classmethod
-    def make(cls, lr: float, *rest: Any, **more: Any) -> AdamWConfig:
-        """Make the settings; the order is ttml's, that of the fields."""
-        return cls(lr, *rest, **more)
 
 
 class Optimizer:

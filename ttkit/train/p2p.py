@@ -33,13 +33,10 @@ def to_host(value: Value, layout: Layout) -> np.ndarray:
     """Return the global array of a tensor whose batch is sharded over the data-parallel axis: the
     shards of one chip of each group, joined.
     """
-    chips = np.arange(layout.device.get_num_devices()).reshape(tuple(layout.device.shape))
-    if layout.ddp_axis is None:
-        firsts = [0]
-    else:
-        firsts = np.moveaxis(chips, layout.ddp_axis, 0).reshape(layout.ddp_size, -1)[:, 0].tolist()
-    shards = ttnn.get_device_tensors(value)
-    return np.concatenate([np.asarray(to_numpy(shards[chip]), np.float32) for chip in firsts])
+    _, columns = layout.device.shape
+    step = 1 if layout.ddp_axis == 1 else columns  # from the first chip of a group to the next
+    shards = ttnn.get_device_tensors(value)[: layout.ddp_size * step : step]
+    return np.concatenate([np.asarray(to_numpy(shard), np.float32) for shard in shards])
 
 
 class Transport:
