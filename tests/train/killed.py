@@ -61,11 +61,11 @@ def kill_at_random(folder, seed, times):
         time.sleep(dice.uniform(0, 0.03))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        told = b""
+        reported = b""
         while part := os.read(out, 1 << 16):
-            told += part
+            reported += part
         os.close(out)
-        saved = look(folder, int.from_bytes(told[-8:], "little") if told else saved)
+        saved = look(folder, int.from_bytes(reported[-8:], "little") if reported else saved)
     print(f"killed {times} times, {saved} steps")
 
 

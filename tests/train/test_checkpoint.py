@@ -57,8 +57,8 @@ arrays = st.sampled_from(sorted(DTYPES)).flatmap(
 def test_what_was_saved_comes_back(tensors, word):
     meta = {"step": 3, "losses": [0.1, 1e-30, 7], "tokenizer": {"characters": word}, "none": None}
     with tempfile.TemporaryDirectory() as folder:
-        found, told = load(save(folder, 3, tensors, meta))
-    assert told == meta and found.keys() == tensors.keys()
+        found, reported = load(save(folder, 3, tensors, meta))
+    assert reported == meta and found.keys() == tensors.keys()
     for name, array in tensors.items():
         assert (
             found[name].dtype == array.dtype
@@ -394,8 +394,8 @@ def killed(*arguments):
 
 
 def test_killed_at_each_call(tmp_path):
-    said = killed("calls", tmp_path)
-    assert int(said.split()[2]) >= 12, said
+    output = killed("calls", tmp_path)
+    assert int(output.split()[2]) >= 12, output
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.long)])

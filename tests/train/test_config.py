@@ -164,21 +164,21 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("text, said", WRONG.items(), ids=range(len(WRONG)))
-def test_what_is_wrong_is_said(put, text, said):
+@pytest.mark.parametrize("text, output", WRONG.items(), ids=range(len(WRONG)))
+def test_what_is_wrong_is_reported(put, text, output):
     path = put(text)
     assert [
         f"{finding.line}: {finding.severity}: {finding.message}; {finding.cure}"
         for finding in lint_path(path)
-    ] == [said]
-    if ": error: " in said:
+    ] == [output]
+    if ": error: " in output:
         with pytest.raises(TTKitError, match=r"train\.yaml:\d+:\d+: "):
             read_settings(path)
     else:
         read_settings(path)
 
 
-def test_a_fault_has_its_column_and_all_faults_are_told(put):
+def test_a_fault_has_its_column_and_all_faults_are_reported(put):
     last = "training_config: {batch_size: 4, optimizer: {type: SGD, momentun: 0.9, lr: -1}}"
     path = put(f"device_config:\n    mesh_shape: [2, 0]\n{last}\n")
     with pytest.raises(TTKitError) as error:

@@ -134,11 +134,11 @@ def test_errors():
 
 
 def test_a_trainer_samples_on_every_mesh():
-    said = set()
+    output = set()
     for form in ("one", "DP4", "TP4", "DP2xTP2"):
         with trainer(form) as run:
             run.fit(3, show=False)
-            said.add(run.sample("The fox", 8, temperature=0.8, top_k=5, seed=1))
+            output.add(run.sample("The fox", 8, temperature=0.8, top_k=5, seed=1))
             run.step()
             assert run.model.training  # dropout is back
-    assert len(said) == 1 and said.pop().startswith("The fox")
+    assert len(output) == 1 and output.pop().startswith("The fox")

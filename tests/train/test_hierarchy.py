@@ -147,13 +147,13 @@ def check_killed(folder, tiers, rank, seconds):
         if tiers == 2
         else ["worker", "worker", "aggregator", "optimizer"]
     )
-    said = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
-    epitaph = said.partition("ttkit run: ")[2]
+    output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
+    epitaph = output.partition("ttkit run: ")[2]
     assert (
         f"rank {rank} of {len(roles)}" in epitaph
         and "signal 9" in epitaph
         and f"{roles[rank]}" in epitaph
-    ), said
+    ), output
     done = start(
         tiers,
         2,
@@ -177,8 +177,8 @@ def test_ranks_that_are_killed_at_any_moment(tmp_path, seed):
 
 
 def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
-    said = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
-    assert "of rank 1, worker: nothing came in 15 s" in said, said
+    output = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
+    assert "of rank 1, worker: nothing came in 15 s" in output, output
 
 
 @pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])

@@ -205,7 +205,7 @@ def test_a_step_that_is_given_up_is_not_gone_on_from():
         ),
     ],
 )
-def test_what_does_not_fit_is_said_before_anything_is_computed(changes, words):
+def test_what_does_not_fit_is_reported_before_anything_is_computed(changes, words):
     with (
         ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh,
         pytest.raises(TTKitError, match=words),

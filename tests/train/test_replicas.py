@@ -85,7 +85,7 @@ def run(tmp_path):
                 found[0]["sums"],
                 found[0]["text"],
             )
-        call.said = done.stdout
+        call.output = done.stdout
         return found[0]
 
     return call
@@ -142,8 +142,8 @@ def test_one_mesh(run, hosts, form):
 
 
 def test_different_models_are_refused(run):
-    said = run(3, fails=True, form="one", replicas=True, batch_size=12, heads={"2": 2})
-    assert "have different models: parameter" in said and "try: the same configuration" in said
+    output = run(3, fails=True, form="one", replicas=True, batch_size=12, heads={"2": 2})
+    assert "have different models: parameter" in output and "try: the same configuration" in output
 
 
 def test_the_same_model_trained_three_times_is_refused(run):
@@ -164,9 +164,9 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, hosts, replicas, 
     assert len(run(2, hosts, steps=50, stop=1, **options)["losses"]) == 2
     saved = checkpoint.latest(tmp_path / "run")
     assert (
-        "Stopped after step 2. Saved" in run.said
-        and saved.name in run.said
-        and "nothing was saved" not in run.said
+        "Stopped after step 2. Saved" in run.output
+        and saved.name in run.output
+        and "nothing was saved" not in run.output
     )
     assert not (tmp_path / "run" / "of-rank-1").exists()  # rank 0 writes for all
     found = run(2, hosts, steps=2, **options)

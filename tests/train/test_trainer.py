@@ -296,9 +296,9 @@ def test_ctrl_c_on_the_command(tmp_path):
                     break
             lines += process.stdout
         assert process.returncode == 0, "".join(lines)
-        (said,) = [line for line in lines if line.startswith("Stopped after step ")]
-        steps.append(int(said.split()[3].rstrip(".")))
-        assert f"Saved {checkpoint.latest(tmp_path / 'run')}" in said
+        (output,) = [line for line in lines if line.startswith("Stopped after step ")]
+        steps.append(int(output.split()[3].rstrip(".")))
+        assert f"Saved {checkpoint.latest(tmp_path / 'run')}" in output
     assert (
         any(line.startswith(f"Going on from step {steps[0]}:") for line in lines)
         and steps[1] > steps[0]
@@ -351,7 +351,7 @@ def test_a_log_on_a_full_disk(tmp_path):
     assert [line["step"] for line in logged(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_a_folder_that_may_not_be_written_is_told_before_the_first_step(ordinary_user):
+def test_a_folder_that_may_not_be_written_is_reported_before_the_first_step(ordinary_user):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)
         with ordinary_user(), trainer(checkpoint_dir=folder) as run:
@@ -523,10 +523,10 @@ def test_a_loss_that_is_no_number_leaves_the_weights(tmp_path):
         checkpoint_dir=str(tmp_path), optimizer={"type": "SGD", "lr": 1e30}, model_save_interval=1
     ) as run:
         with np.errstate(all="ignore"):
-            said = refused(
+            output = refused(
                 lambda: run.fit(20, show=False), "the loss is ", "a smaller learning rate"
             )
-        assert said.startswith(f"step {run.steps + 1}: ") and len(run.history) == run.steps
+        assert output.startswith(f"step {run.steps + 1}: ") and len(run.history) == run.steps
         before = weights(run)
         with np.errstate(all="ignore"):
             refused(run.step, f"step {run.steps + 1}")

@@ -173,7 +173,7 @@ class Tensor:
             fail("Tensor.backward", rule, cure)
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
         self._grad = None
-        _walk(self, seed, retain_graph)
+        _propagate(self, seed, retain_graph)
 
     def __add__(self, other: Tensor | float) -> Tensor:
         if not isinstance(other, Tensor):
@@ -243,7 +243,7 @@ def back_to(tensor: Tensor, grad: Value) -> Value:
     return grad if list(grad.shape) == own else ttnn.reshape(grad, tuple(own))
 
 
-def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
+def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
     """Go from the newest tensor to the oldest; each passes its gradient on once all operations that
     used it have added theirs.
     """

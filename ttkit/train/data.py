@@ -35,9 +35,7 @@ STORIES, SCENES = 500, 5
 
 
 class _Dice:
-    """A linear congruential generator with Knuth's MMIX constants: other versions of NumPy and
-    Python draw the same numbers.
-    """
+    """A linear congruential generator with Knuth's MMIX constants: the same numbers everywhere."""
 
     def __init__(self, seed: int):
         self.state = seed

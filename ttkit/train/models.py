@@ -78,9 +78,7 @@ class Vocabulary(Module):
         return self._numbers
 
     def embed(self, ids: Value) -> Tensor:
-        """[B, 1, 1, S] tokens -> [B, 1, S, E]: zeros from the devices that have not the token,
-        summed.
-        """
+        """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
         return all_reduce(
             ops.embedding(ids, self.table, self.numbers()),
             noop_backward=True,
