@@ -26,10 +26,9 @@ MAY_IMPORT = {
     "plans": {"hardware"},
     "sim": {"hardware", "plans"},
     "backend": {"hardware", "sim"},
-    "channel": {"backend", "convert"},
     "convert": {"backend", "sim"},
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
-    "train": {"backend", "channel", "cluster", "convert", "hardware", "plans", "roofline"},
+    "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
     "roofline": {"hardware"},
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only

@@ -271,7 +271,7 @@ def train(layout: str) -> Callable[[Any], None]:
         from ttkit.convert import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
         from ttkit.train.config import TransformerConfig
-        from ttkit.train.modules import Layout
+        from ttkit.train.parallel import Layout
 
         groups, parts = data.TRAINED_ON[layout]
         mesh, gpt = opened(ttnn, groups, parts), data.GPT

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from ttkit.train.data import Batches, TokenDataset
+from ttkit.train.data import Batches, TokenDataset, training_text
 from ttkit.train.tokenizers import make_tokenizer
-from ttkit.train.trainer import TEXTS, read_text
 
 
 def read(settings):
@@ -12,8 +11,7 @@ def read(settings):
     tokenizer has.
     """
     config, model = settings.training_config, settings.transformer_config
-    source = config.data_path or "builtin"
-    text = TEXTS[source]() if source in TEXTS else read_text(source)
+    text = training_text(config.data_path)
     tokenizer = make_tokenizer(config.tokenizer_type, text, model.vocab_size)
     return tokenizer.encode(text), replace(
         settings, transformer_config=replace(model, vocab_size=tokenizer.vocab_size)

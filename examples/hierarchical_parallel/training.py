@@ -11,9 +11,8 @@ import trainer
 
 from ttkit.train import AutoContext, role_of
 from ttkit.train.config_files import read_settings
+from ttkit.train.context import open_layout
 from ttkit.train.hierarchy import ROLES
-from ttkit.train.sockets import SocketType
-from ttkit.train.trainer import open_layout
 
 
 def main():
@@ -32,7 +31,6 @@ def main():
     if "optimizer" not in role:  # that rank ends all at Ctrl-C, after the step at hand
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     open_layout(settings)
-    context.initialize_socket_manager(SocketType(settings.multihost_config.socket_type))
     getattr(trainer, asked.worker_type or role)(settings)
     context.close_device()
 

@@ -3,10 +3,9 @@
 Every stage reads it itself: the first needs the tokens, the last the targets.
 """
 
-from ttkit.train.trainer import TEXTS, read_text
+from ttkit.train.data import training_text
 
 
 def read(settings):
     """The text that the settings name."""
-    source = settings.training_config.data_path or "builtin"
-    return TEXTS[source]() if source in TEXTS else read_text(source)
+    return training_text(settings.training_config.data_path)

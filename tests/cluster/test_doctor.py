@@ -216,7 +216,8 @@ def test_this_host_alone(capsys):
     assert "0 red" in out and "Python" in out and "ssh" not in out
 
 
-def test_what_the_linter_says_is_said(tmp_path, capsys):
+def test_the_linters_findings_are_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # the path in front takes its part of a line
     (tmp_path / "rank_bindings.yaml").write_text(
         "rank_bindings: []\nmesh_graph_desc_path: no.textproto\n"
     )

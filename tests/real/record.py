@@ -59,8 +59,8 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
     from ttkit.train.config import TransformerConfig
     from ttkit.train.distributed import synchronize_gradients
     from ttkit.train.models import create_model
-    from ttkit.train.modules import Layout
     from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
+    from ttkit.train.parallel import Layout
 
     (replicas, parts), narrow = form, dtype == "bfloat16"
     config = TransformerConfig(

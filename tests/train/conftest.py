@@ -9,14 +9,12 @@ import pytest
 from machine import strict_with_fabric
 
 from ttkit import ttnn
-from ttkit.train.autograd import GradMode, set_gradient_mode
 
 
 @pytest.fixture(autouse=True)
 def clean_machine():
     with strict_with_fabric():
         yield
-    set_gradient_mode(GradMode.ENABLED)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def history(folder):
     """(step, loss, validation loss) of what the newest checkpoint goes on from; nothing where
     there is none.
     """
-    saved = RunFolder(folder).saved(True, None)
+    saved = RunFolder(folder).saved(None)
     assert saved is None or saved.meta.step == len(saved.history)
     return (
         [(record.step, record.loss, record.validation_loss) for record in saved.history]

@@ -8,11 +8,10 @@ import numpy as np
 
 import ttkit
 from ttkit import ttnn
-from ttkit.train import ops
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout
+from ttkit.train.parallel import Layout
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,7 @@ def backward(case, model):
     inputs, targets = case.tokens().reshape(2, case.micro_batches, -1, 1, 1, case.length)
     total = 0
     for x, y in zip(inputs, targets):
-        loss = ops.mul(
-            model.loss(model(layout.tokens(x)), layout.tokens(y)), 1 / case.micro_batches
-        )
+        loss = model.loss(model(layout.tokens(x)), layout.tokens(y)) * (1 / case.micro_batches)
         loss.backward()
         total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
     if layout.ddp_axis is not None:

@@ -30,11 +30,14 @@ TENSORS = {
 }
 
 
+DTYPES = "bool int8 int32 int64 uint8 uint32 float16 float32 float64".split()
+
+
 def names(folder):
     return sorted(os.listdir(folder))
 
 
-arrays = st.sampled_from(sorted(checkpoint.DTYPES)).flatmap(
+arrays = st.sampled_from(sorted(DTYPES)).flatmap(
     lambda dtype: st_numpy.arrays(
         dtype, st_numpy.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
     )
@@ -54,8 +57,8 @@ arrays = st.sampled_from(sorted(checkpoint.DTYPES)).flatmap(
 def test_what_was_saved_comes_back(tensors, word):
     meta = {"step": 3, "losses": [0.1, 1e-30, 7], "tokenizer": {"characters": word}, "none": None}
     with tempfile.TemporaryDirectory() as folder:
-        found, told = load(save(folder, 3, tensors, meta))
-    assert told == meta and found.keys() == tensors.keys()
+        found, reported = load(save(folder, 3, tensors, meta))
+    assert reported == meta and found.keys() == tensors.keys()
     for name, array in tensors.items():
         assert (
             found[name].dtype == array.dtype
@@ -65,12 +68,11 @@ def test_what_was_saved_comes_back(tensors, word):
         assert found[name].flags.writeable
 
 
-def test_views_and_other_byte_orders(tmp_path):
+def test_views(tmp_path):
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
     tensors = {
         "turned": whole.T,
         "every_other": whole[::2, ::3],
-        "big": whole.astype(">f4"),
         "repeated": np.broadcast_to(whole[0], (3, 6)),
     }
     found, _ = load(save(tmp_path, 1, tensors, {}))
@@ -274,7 +276,7 @@ def test_a_full_disk(tmp_path, monkeypatch, left):
     monkeypatch.setattr(os, "write", FullDisk(left))
     with pytest.raises(
         TTKitError,
-        match=r"save step 2 in .*: it cannot be written: No space left on device; checkpoints that were .*\n  try: .* 0.0 MB",
+        match=r"save step 2 in .*: it cannot be written: No space left on device; earlier checkpoints .*\n  try: .* 0.0 MB",
     ):
         save(tmp_path, 2, TENSORS, {}, keep=1)
     assert names(tmp_path) == [good.name] and latest(tmp_path) == good
@@ -355,67 +357,26 @@ def test_a_file_where_the_folder_should_be(tmp_path):
     assert checkpoints(tmp_path / "file") == []
 
 
-def test_two_saves_at_once_do_not_mix(tmp_path, monkeypatch):
-    fsync = os.fsync
-
-    def meanwhile(file):
-        with pytest.raises(
-            TTKitError, match="another process is writing a checkpoint into this folder just now"
-        ):
-            save(tmp_path, 2, TENSORS, {})
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", meanwhile)
-    save(tmp_path, 1, TENSORS, {})
-    assert names(tmp_path) == ["step_00000001.safetensors"]
-    monkeypatch.undo()
-    save(tmp_path, 2, TENSORS, {})
-
-
-WRONG = {
-    "weight is of type bfloat16": lambda folder: save(folder, 1, {"weight": bfloat16()}, {}),
-    "weight is of type complex64": lambda folder: save(
-        folder, 1, {"weight": np.zeros(2, np.complex64)}, {}
-    ),
-    "weight is of type object": lambda folder: save(folder, 1, {"weight": np.array([{}])}, {}),
-    "meta cannot be written as JSON: Object of type float32": lambda folder: save(
-        folder, 1, {}, {"loss": np.float32(1)}
-    ),
-    "step is at least 0 and keep at least 1": lambda folder: save(folder, -1, {}, {}),
-    "keep at least 1, not 0": lambda folder: save(folder, 1, {}, {}, keep=0),
-}
-
-
-def bfloat16():
-    return np.zeros(2, pytest.importorskip("ml_dtypes").bfloat16)
-
-
-@pytest.mark.parametrize("rule", WRONG)
-def test_errors(tmp_path, rule):
-    with pytest.raises((TTKitError, TypeError, ValueError)) as caught:
-        WRONG[rule](tmp_path / "new")
-    assert rule in str(caught.value) and "\n  try: " in str(caught.value)
-    assert names(tmp_path) == []
-
-
 def test_tensors_of_another_model():
     here = {f"blocks.{i}.weight": (1, 1, 4, 4) for i in range(5)} | {"bias": (1, 1, 1, 4)}
     check_matches(here, {name: np.zeros(shape) for name, shape in here.items()})
     there = {
         "bias": np.zeros((1, 1, 1, 8)),
         "head": np.zeros((1, 1, 2, 2)),
-        "blocks.0.weight": np.zeros((1, 1, 4, 4)),
     }
     with pytest.raises(TTKitError) as caught:
         check_matches(here, there, "resume from step 7")
     assert str(caught.value).splitlines() == [
-        "resume from step 7: the tensors are not those of the model",
-        "  4 missing: blocks.1.weight [1, 1, 4, 4]; blocks.2.weight [1, 1, 4, 4]; "
-        "blocks.3.weight [1, 1, 4, 4]; ...",
-        "  1 too many: head [1, 1, 2, 2]",
-        "  1 of another shape: bias is [1, 1, 1, 8], the model has [1, 1, 1, 4]",
+        "resume from step 7: 7 tensors are not those of the model",
+        "  blocks.0.weight is missing, the model has [1, 1, 4, 4]",
+        "  blocks.1.weight is missing, the model has [1, 1, 4, 4]",
+        "  blocks.2.weight is missing, the model has [1, 1, 4, 4]",
         "  try: the model configuration that the checkpoint was made with",
     ]
+    with pytest.raises(TTKitError, match=r"bias is \[1, 1, 1, 8\], the model has \[1, 1, 1, 4\]"):
+        check_matches({"bias": here["bias"]}, {"bias": there["bias"]})
+    with pytest.raises(TTKitError, match=r"head is \[1, 1, 2, 2\], the model has none"):
+        check_matches({}, {"head": there["head"]})
 
 
 def killed(*arguments):
@@ -433,8 +394,8 @@ def killed(*arguments):
 
 
 def test_killed_at_each_call(tmp_path):
-    said = killed("calls", tmp_path)
-    assert int(said.split()[2]) >= 12, said
+    output = killed("calls", tmp_path)
+    assert int(output.split()[2]) >= 12, output
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(1000, marks=pytest.mark.long)])

@@ -9,7 +9,8 @@ from machine import close_all
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
-from ttkit.train.axes import check_divisible
+from ttkit.train import context as contexts
+from ttkit.train.parallel import Layout, check_divisible
 
 
 @pytest.fixture(autouse=True)
@@ -165,27 +166,14 @@ def test_seed(context):
     assert context.get_seed() == 7
 
 
-def test_ranks_and_sockets(context):
-    from ttkit.train.sockets import SocketType
-
+def test_ranks(context):
     with pytest.raises(TTKitError, match=r"DistributedContext is not initialized\."):
         context.get_distributed_context()
     context.initialize_distributed_context("program")
     ranks = context.get_distributed_context()
     assert (ranks.rank(), ranks.size()) == (0, 1)
-    ranks.barrier()
     with pytest.raises(TTKitError, match=r"MPIContext is already initialized\."):
         context.initialize_distributed_context()
-    with pytest.raises(
-        TTKitError,
-        match=r"SocketManager is not initialized\. Do not forget to call initialize_socket_manager\.",
-    ):
-        context.get_socket_manager()
-    context.initialize_socket_manager(SocketType.MPI)
-    assert context.get_socket_manager().kind is SocketType.MPI
-    with pytest.raises(TTKitError, match="the ranks are 0 to 0"):
-        ranks.world_rank(1)
-    assert ranks.create_sub_context([0]).size() == 1
 
 
 @pytest.mark.parametrize(
@@ -219,3 +207,23 @@ def test_it_says_what_it_is():
             repr(ParallelismContext(mesh, BOTH))
             == "ParallelismContext(2x4 mesh; ddp: axis 0, 2 chips, tp: axis 1, 4 chips)"
         )
+
+
+def test_the_layout_of_the_context(monkeypatch):
+    class Context:
+        @classmethod
+        def get_instance(cls):
+            return cls
+
+        get_device = staticmethod(lambda: "device")
+        is_parallelism_context_initialized = staticmethod(lambda: parallel)
+        get_parallelism_context = get_instance
+        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (
+            staticmethod(lambda n=n: n) for n in (1, 4, 0, 2)
+        )
+
+    monkeypatch.setattr(contexts, "AutoContext", Context)
+    parallel = False
+    assert contexts.current_layout() == Layout("device")
+    parallel = True
+    assert contexts.current_layout("type") == Layout("device", 1, 4, 0, 2, "type")

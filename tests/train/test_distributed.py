@@ -22,7 +22,8 @@ from ttkit.train.distributed import (
     scatter,
     synchronize_gradients,
 )
-from ttkit.train.modules import Layout, Parameter, constant
+from ttkit.train.modules import Parameter, constant
+from ttkit.train.parallel import Layout
 
 SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
 AXES = [(shape, axis) for shape in SHAPES for axis in (0, 1)]

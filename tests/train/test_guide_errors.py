@@ -32,7 +32,7 @@ def context():
     assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
 
 
-def said(call, *arguments, **keywords):
+def message_of(call, *arguments, **keywords):
     """(what is wrong, what to try) of the error that a call raises."""
     with pytest.raises(TTKitError) as error:
         call(*arguments, **keywords)
@@ -61,7 +61,7 @@ def describe(tmp_path, monkeypatch):
 def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape):
     """Critical in the guide: `[1, 32]` and `[32, 1]` where the descriptor has 4x8."""
     describe(4, 8)
-    wrong, cure = said(context.open_device, shape)
+    wrong, cure = message_of(context.open_device, shape)
     assert (
         f"Mesh shape mismatch!\nRequested mesh_shape: {shape}\nMGD device_topology dims: [4, 8]\n"
         in wrong
@@ -75,7 +75,7 @@ def test_a_line_on_a_grids_descriptor_hangs_or_crashes(context, describe, shape)
 def test_mgd_shape_mismatch(context, describe):
     """`mesh_shape: [4, 8]` with a descriptor of 1x32."""
     describe(1, 32)
-    wrong, cure = said(context.open_device, [4, 8])
+    wrong, cure = message_of(context.open_device, [4, 8])
     assert (
         "Mesh shape mismatch!\nRequested mesh_shape: [4, 8]\nMGD device_topology dims: [1, 32]"
         in wrong
@@ -89,7 +89,7 @@ TP = DistributedConfig(enable_tp=True)
 @pytest.mark.parametrize("shape, config", [([1, 32], BOTH), ([8, 4], TP)])
 def test_parallelism_axis_mismatch(context, shape, config):
     context.open_device(shape)
-    wrong, cure = said(context.initialize_parallelism_context, config)
+    wrong, cure = message_of(context.initialize_parallelism_context, config)
     assert (
         "The number of parallelization axes must be equal to the number of mesh shape dimensions"
         in wrong
@@ -105,16 +105,16 @@ def test_mgd_file_not_found(context, monkeypatch):
         "TT_MESH_GRAPH_DESC_PATH", "/nowhere/galaxy_1x32_mesh_graph_descriptor.textproto"
     )
     monkeypatch.delenv("TT_METAL_HOME", raising=False)
-    wrong, cure = said(context.open_device, [8, 4])
+    wrong, cure = message_of(context.open_device, [8, 4])
     assert "TT_MESH_GRAPH_DESC_PATH=" in wrong and "not found: /nowhere/galaxy_1x32" in wrong
     assert "TT_METAL_HOME is not set" in cure and "8 or 32 devices" in cure
     monkeypatch.setenv("TT_METAL_HOME", "/somewhere")
-    assert "TT_METAL_HOME" not in said(context.open_device, [8, 4])[1]
+    assert "TT_METAL_HOME" not in message_of(context.open_device, [8, 4])[1]
 
 
 def test_context_not_initialized(context):
     context.open_device([8, 4])
-    wrong, cure = said(context.get_parallelism_context)
+    wrong, cure = message_of(context.get_parallelism_context)
     assert "ParallelismContext is not initialized." in wrong
     assert "initialize_parallelism_context" in cure and "after open_device and before" in cure
     context.initialize_parallelism_context(BOTH)
@@ -124,7 +124,7 @@ def test_context_not_initialized(context):
 def test_context_already_initialized(context):
     context.open_device([8, 4])
     context.initialize_parallelism_context(BOTH)
-    wrong, cure = said(context.initialize_parallelism_context, BOTH)
+    wrong, cure = message_of(context.initialize_parallelism_context, BOTH)
     assert "ParallelismContext is already initialized." in wrong and "once" in cure
 
 
@@ -138,7 +138,7 @@ PHRASE = (
 def test_physical_chip_id_not_found(context, describe):
     """A descriptor of fewer chips than the machine has, and a chip that it leaves out."""
     describe(4, 4)
-    wrong, cure = said(context.open_device, [1, 2], device_ids=[30, 31])
+    wrong, cure = message_of(context.open_device, [1, 2], device_ids=[30, 31])
     assert PHRASE.format(30) in wrong
     assert "tt-topology -l mesh" in cure and "all 32 chips" in cure
 
@@ -146,5 +146,5 @@ def test_physical_chip_id_not_found(context, describe):
 def test_boards_that_are_not_cabled(context, monkeypatch):
     ttkit.use_system("t3000")
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,3")
-    wrong, cure = said(context.open_device, [2, 2])
+    wrong, cure = message_of(context.open_device, [2, 2])
     assert PHRASE.format(0) in wrong and cure == "cards that are neighbours"

@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
@@ -148,13 +147,13 @@ def check_killed(folder, tiers, rank, seconds):
         if tiers == 2
         else ["worker", "worker", "aggregator", "optimizer"]
     )
-    said = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
-    epitaph = said.partition("ttkit run: ")[2]
+    output = stop_a_rank(folder, tiers, rank, signal.SIGKILL, seconds)
+    epitaph = output.partition("ttkit run: ")[2]
     assert (
         f"rank {rank} of {len(roles)}" in epitaph
         and "signal 9" in epitaph
         and f"{roles[rank]}" in epitaph
-    ), said
+    ), output
     done = start(
         tiers,
         2,
@@ -178,8 +177,8 @@ def test_ranks_that_are_killed_at_any_moment(tmp_path, seed):
 
 
 def test_a_rank_that_falls_silent_is_named_with_its_role(tmp_path):
-    said = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
-    assert "of rank 1, worker: nothing came in 15 s" in said, said
+    output = stop_a_rank(tmp_path, 3, 1, signal.SIGSTOP, 0.05, {"TTKIT_RANK_TIMEOUT": "15"})
+    assert "of rank 1, worker: nothing came in 15 s" in output, output
 
 
 @pytest.mark.parametrize(("world", "workers"), [(2, 2), (5, 2), (1, 0)])
@@ -218,29 +217,3 @@ def test_multihost_must_be_enabled():
         HierarchicalTrainer(
             replace(DOOMED.settings(), multihost_config=MultihostConfig()), text=TEXT
         )
-
-
-def test_parcels_hold_every_parameter_once():
-    """Without ranks: the packing alone."""
-    from ttkit.train.hierarchy import WIDTH, Parcels
-    from ttkit.train.models import create_model
-    from ttkit.train.modules import Layout
-
-    model = create_model(replace(MODEL, vocab_size=5000, embedding_dim=512, num_blocks=1), Layout())
-    parcels = object.__new__(Parcels)
-    parcels._cut(model.parameters())
-    assert 1 < len(parcels.buckets) < len(parcels.parameters)
-    assert [p.name for bucket in parcels.buckets for p in bucket] == sorted(model.parameters())
-    generator = np.random.default_rng(0)
-    values = {
-        p.name: generator.standard_normal((2, *p.global_shape[1:])).astype(np.float32)
-        for p in parcels.parameters
-    }
-    packed = list(parcels.packed(lambda p: values[p.name]))
-    assert all(
-        array.shape == parcels.shape(i, 2) and array.shape[3] == WIDTH
-        for i, array in enumerate(packed)
-    )
-    for group in range(2):
-        for parameter, array in parcels.unpacked([array[group] for array in packed]):
-            assert (array == values[parameter.name][group]).all()

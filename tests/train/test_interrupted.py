@@ -69,9 +69,9 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
         *program,
         config,
     ]
-    with open(tmp_path / "said", "wb") as said:
+    with open(tmp_path / "output", "wb") as output:
         process = subprocess.Popen(
-            [*map(str, words)], cwd=ROOT, stdout=said, stderr=said, env=os.environ
+            [*map(str, words)], cwd=ROOT, stdout=output, stderr=output, env=os.environ
         )
     log, until = kept / "log.jsonl", time.monotonic() + 240
     while (
@@ -82,7 +82,7 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     code = process.wait(240)
-    text = (tmp_path / "said").read_text()
+    text = (tmp_path / "output").read_text()
     assert code == 130 and "Stopped after step" in text and "Traceback" not in text, text
     _, meta = checkpoint.load(checkpoint.latest(kept))
     steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]

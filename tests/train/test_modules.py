@@ -11,7 +11,6 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
-from ttkit.train import modules
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
 from ttkit.train.models import create_model
@@ -19,7 +18,6 @@ from ttkit.train.modules import (
     ColumnParallelLinear,
     Dropout,
     LayerNorm,
-    Layout,
     Linear,
     Module,
     Parameter,
@@ -28,6 +26,7 @@ from ttkit.train.modules import (
     constant,
     normal,
 )
+from ttkit.train.parallel import Layout
 
 FORMS = [
     Form(),
@@ -254,7 +253,7 @@ def test_sizes_that_do_not_divide():
     )
     refused(
         lambda: Layout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)),
-        "a batch of 3 does not divide among 2",
+        "batch_size 3 is not divisible by the number of groups 2",
     )
 
 
@@ -265,26 +264,6 @@ def test_tokens_are_cut_over_the_replicas_only():
         assert (value.dtype, value.layout) == (ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
         for i, have in enumerate(parts(value)):
             assert np.array_equal(have, ids[:2] if i < 3 else ids[2:])
-
-
-def test_the_layout_of_the_context(monkeypatch):
-    class Context:
-        @classmethod
-        def get_instance(cls):
-            return cls
-
-        get_device = staticmethod(lambda: "device")
-        is_parallelism_context_initialized = staticmethod(lambda: parallel)
-        get_parallelism_context = get_instance
-        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (
-            staticmethod(lambda n=n: n) for n in (1, 4, 0, 2)
-        )
-
-    monkeypatch.setattr(modules, "AutoContext", Context)
-    parallel = False
-    assert modules.current_layout() == Layout("device")
-    parallel = True
-    assert modules.current_layout("type") == Layout("device", 1, 4, 0, 2, "type")
 
 
 class Pair(Module):

@@ -3,6 +3,7 @@ types.
 """
 
 import math
+import operator
 
 import formulas
 import numpy as np
@@ -23,31 +24,27 @@ def one_number(value):
 
 # name: ours, the formula, shapes of the operands
 CASES = {
-    "add": (ops.add, np.add, [(2, 1, 5, 7), (2, 1, 5, 7)]),
-    "add a row": (ops.add, np.add, [(2, 1, 5, 7), (1, 1, 1, 7)]),
-    "add to a row": (ops.add, np.add, [(1, 1, 1, 7), (2, 3, 5, 7)]),
-    "add of fewer dimensions": (ops.add, np.add, [(2, 1, 5, 7), (5, 7)]),
-    "add a column and a row": (ops.add, np.add, [(2, 1, 5, 1), (1, 1, 1, 7)]),
-    "add a number": (lambda x: ops.add(x, 2.5), lambda x: x + 2.5, [(3, 5)]),
-    "sub": (ops.sub, np.subtract, [(2, 1, 5, 7), (2, 1, 5, 7)]),
-    "sub a row": (ops.sub, np.subtract, [(2, 1, 5, 7), (1, 1, 1, 7)]),
-    "sub a number": (lambda x: ops.sub(x, 2.5), lambda x: x - 2.5, [(3, 5)]),
-    "mul": (ops.mul, np.multiply, [(2, 1, 33, 7), (2, 1, 33, 7)]),
-    "mul by a column": (ops.mul, np.multiply, [(2, 1, 5, 7), (2, 1, 5, 1)]),
-    "mul by one element": (ops.mul, np.multiply, [(1, 1, 1, 1), (2, 3, 5, 7)]),
-    "mul by a number": (lambda x: ops.mul(x, -2.5), lambda x: x * -2.5, [(3, 5)]),
-    "matmul": (ops.matmul, np.matmul, [(2, 3, 5, 7), (2, 3, 7, 33)]),
-    "matmul by one": (ops.matmul, np.matmul, [(2, 1, 5, 7), (1, 1, 7, 4)]),
+    "add": (operator.add, np.add, [(2, 1, 5, 7), (2, 1, 5, 7)]),
+    "add a row": (operator.add, np.add, [(2, 1, 5, 7), (1, 1, 1, 7)]),
+    "add to a row": (operator.add, np.add, [(1, 1, 1, 7), (2, 3, 5, 7)]),
+    "add of fewer dimensions": (operator.add, np.add, [(2, 1, 5, 7), (5, 7)]),
+    "add a column and a row": (operator.add, np.add, [(2, 1, 5, 1), (1, 1, 1, 7)]),
+    "add a number": (lambda x: operator.add(x, 2.5), lambda x: x + 2.5, [(3, 5)]),
+    "sub": (operator.sub, np.subtract, [(2, 1, 5, 7), (2, 1, 5, 7)]),
+    "sub a row": (operator.sub, np.subtract, [(2, 1, 5, 7), (1, 1, 1, 7)]),
+    "sub a number": (lambda x: operator.sub(x, 2.5), lambda x: x - 2.5, [(3, 5)]),
+    "mul": (operator.mul, np.multiply, [(2, 1, 33, 7), (2, 1, 33, 7)]),
+    "mul by a column": (operator.mul, np.multiply, [(2, 1, 5, 7), (2, 1, 5, 1)]),
+    "mul by one element": (operator.mul, np.multiply, [(1, 1, 1, 1), (2, 3, 5, 7)]),
+    "mul by a number": (lambda x: operator.mul(x, -2.5), lambda x: x * -2.5, [(3, 5)]),
+    "matmul": (operator.matmul, np.matmul, [(2, 3, 5, 7), (2, 3, 7, 33)]),
+    "matmul by one": (operator.matmul, np.matmul, [(2, 1, 5, 7), (1, 1, 7, 4)]),
     "linear": (ops.linear, lambda x, w: formulas.linear(x, w[0, 0]), [(2, 1, 5, 7), (1, 1, 35, 7)]),
     "linear with bias": (ops.linear, lambda x, w, b: formulas.linear(x, w[0, 0], b), [(3, 1, 33, 7), (1, 1, 4, 7), (1, 1, 1, 4)]),
     "gelu": (ops.gelu, formulas.gelu_tanh, [(2, 1, 5, 7)]),
     "silu": (ops.silu, formulas.silu, [(2, 1, 5, 7)]),
     "relu": (ops.relu, formulas.relu, [(2, 1, 5, 7)]),
     "mean": (ops.mean, lambda x: one_number(x.mean()), [(2, 1, 5, 7)]),
-    "reshape": (lambda x: ops.reshape(x, (5, 1, 2, 7)), lambda x: x.reshape(5, 1, 2, 7), [(2, 1, 5, 7)]),
-    "rows": (lambda x: ops.rows(x, 3, 40), lambda x: x[:, :, 3:40], [(1, 1, 45, 7)]),
-    "rows from the first": (lambda x: ops.rows(x, 0, 2), lambda x: x[:, :, :2], [(1, 1, 5, 7)]),
-    "all rows": (lambda x: ops.add(ops.rows(x, 0, 5), 0.0), lambda x: x + 0, [(1, 1, 5, 7)]),
     "heads_creation": (lambda x: ops.heads_creation(x, 3), lambda x: formulas.split_heads(x, 3), [(2, 1, 5, 21)]),
     "heads_fusion": (ops.heads_fusion, formulas.join_heads, [(2, 3, 5, 7)]),
     "layernorm": (ops.layernorm, formulas.layer_norm, [(2, 1, 5, 19), (1, 1, 1, 19), (1, 1, 1, 19)]),
@@ -221,7 +218,7 @@ def test_cross_entropy_of_bfloat16_is_summed_in_float32(one):
     could be.
     """
     mine, numbers = ids(one, 37, (32, 1, 1, 32))
-    logits = ops.mul(drawn(np.random.default_rng(0), (32, 1, 32, 37), ttnn.bfloat16, one), 2.0)
+    logits = operator.mul(drawn(np.random.default_rng(0), (32, 1, 32, 37), ttnn.bfloat16, one), 2.0)
     loss = cross_entropy_loss(logits, mine, columns(one, 37))
     right = formulas.cross_entropy(logits.to_numpy().astype(np.float64), numbers)
     assert loss.get_value().dtype == ttnn.float32

@@ -163,9 +163,7 @@ def test_the_state_goes_on_on_another_mesh(name, there):
 def test_the_state_of_another_model(one):
     parameters = placed(ONE, one)
     optimizer = AdamW(parameters, AdamWConfig.make(0.05))
-    with pytest.raises(
-        TTKitError, match=r"1 entries are of other parameters, exp_avg/elsewhere first(.|\n)*try: "
-    ):
+    with pytest.raises(TTKitError, match=r"exp_avg/elsewhere is of another model(.|\n)*try: "):
         optimizer.load_state_dict(
             {"steps": 1, "tensors": {"exp_avg/elsewhere": np.zeros((1, 1, 1, 1))}}
         )
@@ -175,7 +173,7 @@ def test_the_state_of_another_optimizer(one):
     parameters = placed(ONE, one)
     with pytest.raises(
         TTKitError,
-        match=r"exp_avg/rows is of another optimizer: SGD remembers momentum(.|\n)*try: ",
+        match=r"exp_avg/rows is of another optimizer: SGD has momentum(.|\n)*try: ",
     ):
         SGD(parameters, SGDConfig.make(0.1)).load_state_dict(
             {"steps": 1, "tensors": {"exp_avg/rows": np.zeros(SHAPES["rows"][0])}}

@@ -13,10 +13,11 @@ import ttkit
 from ttkit import TTKitError, cli
 from ttkit.train import AutoContext, DistributedConfig, read_settings
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.context import current_layout
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout, current_layout
 from ttkit.train.optimizers import AdamW, AdamWConfig
+from ttkit.train.parallel import Layout
 from ttkit.train.plan import tiled, training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -128,7 +129,7 @@ def test_it_is_what_a_step_does(context, device, sizes):
     tensors = (
         [p.get_value() for p in parameters],
         [p.get_grad() for p in parameters],
-        optimizer.memory.values(),
+        optimizer.state.values(),
     )
     assert [sum(tiled(t.shape) * 4 for t in of_a_kind) for of_a_kind in tensors] == [
         plan.memory["weights"],
@@ -139,7 +140,7 @@ def test_it_is_what_a_step_does(context, device, sizes):
 
 def test_the_flagship():
     plan = training_plan(read_settings(FLAGSHIP), "galaxy")
-    assert (plan.parameters, plan.axes, plan.ddp, plan.tp, plan.chips) == (
+    assert (plan.parameters, plan.axes, plan.ddp, plan.tp, len(plan.topology.chips)) == (
         8_030_261_248,
         {"ddp": 0, "tp": 1},
         4,

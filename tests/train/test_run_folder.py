@@ -18,6 +18,7 @@ from train.tiny import losses, trainer
 from ttkit import TTKitError, cli
 from ttkit.train import AutoContext, checkpoint
 from ttkit.train.run_folder import LOCK, LOG, Record, RunFolder, not_finite
+from ttkit.train.tokenizers import BPETokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -85,7 +86,6 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path, how):
         if child > 0:
             os.kill(child, signal.SIGKILL)
     folder.release()
-    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_trainer_holds_its_folder_from_its_first_step_to_its_end(tmp_path):
@@ -110,7 +110,8 @@ def test_of_two_trainers_in_one_process_the_newer_one_goes_on(tmp_path):
         )
         second.fit(1, show=False)
         first.close()
-        assert (tmp_path / LOCK).exists()
+        hold = [sys.executable, "-c", HOLD, str(tmp_path), "alone"]
+        assert subprocess.run(hold, cwd=ROOT, capture_output=True).returncode != 0
     assert [record.loss for record in second.history] == losses(4)
 
 
@@ -149,30 +150,6 @@ def test_a_checkpoint_is_as_big_at_the_last_step_as_at_the_first(tmp_path):
     assert abs(checkpoint.latest(tmp_path).stat().st_size - first.stat().st_size) < 100
     with trainer(checkpoint_dir=str(tmp_path)) as again:
         assert again.history == run.history and len(again.history) == 50_002
-
-
-def test_meta_that_no_header_holds_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "META_BYTES", 1000)
-    with pytest.raises(
-        ValueError,
-        match=r"meta takes 0.0 MB as JSON, and a header holds 0 MB\n  try: arrays as tensors",
-    ):
-        checkpoint.save(tmp_path, 1, {}, {"history": ["a"] * 500})
-
-
-def test_a_checkpoint_of_an_older_ttkit_brings_its_history(tmp_path):
-    old = trained(tmp_path, 3)
-    records = [json.loads(record.line()) for record in old.history]
-    rewritten(checkpoint.latest(tmp_path), lambda meta: meta | {"history": records})
-    (tmp_path / LOG).unlink()
-    run = trained(tmp_path, 1)
-    assert run.history[:3] == old.history
-    assert [json.loads(line)["step"] for line in (tmp_path / LOG).read_text().splitlines()] == [
-        1,
-        2,
-        3,
-        4,
-    ]
 
 
 def test_a_checkpoint_without_its_log_goes_on(tmp_path):
@@ -227,7 +204,7 @@ def test_an_earlier_step_is_chosen_by_its_number(tmp_path, capsys):
         # nothing is touched before it trains
         assert again.history == run.history[:2] and newest.exists()
         again.fit(1, show=False)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != LOG) == [
+    assert sorted(path.name for path in tmp_path.glob("step*")) == [
         "step_00000002.safetensors",
         "step_00000003.safetensors",
         "step_00000003.safetensors.set_aside",
@@ -268,7 +245,6 @@ BAD = {
     "meta tokenizer: input should be a valid dictionary": lambda meta: meta | {"tokenizer": None},
     "meta step: input should be": lambda meta: meta | {"step": "seven"},
     "meta optimizer_steps: input should be": lambda meta: meta | {"optimizer_steps": -1},
-    "meta history.0.loss: field required": lambda meta: meta | {"history": [{"step": 1}]},
     "Unknown tokenizer_type: word": lambda meta: meta | {"tokenizer": {"tokenizer_type": "word"}},
     "its tokenizer_type is None": lambda meta: (
         meta | {"settings": {"training_config": {}, "transformer_config": {}}}
@@ -292,27 +268,39 @@ def test_another_tokenizer_is_refused(tmp_path):
     )
 
 
+def test_another_tokenizer_path_is_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(BPETokenizer.train("the mesh").to_dict()["tokenizer"]))
+    options = {"tokenizer_type": "bpe", "tokenizer_path": str(path)}
+    trained(tmp_path / "run", 1, **options)
+    for other in (None, "another.json"):
+        changed = options | {"tokenizer_path": other}
+        refused(
+            lambda changed=changed: trainer(checkpoint_dir=str(tmp_path / "run"), **changed),
+            f"its tokenizer_path is {path}, the configuration says {other}",
+            f"tokenizer_path: {path}",
+        )
+    path.unlink()  # the checkpoint has the tokenizer
+    assert trained(tmp_path / "run", 1, **options).steps == 2
+
+
 MADE = {
-    "it is a folder": lambda path: path.mkdir(),
-    "it is a link to nothing": lambda path: path.symlink_to("nowhere"),
-    "it is no regular file": os.mkfifo,
+    "folder": lambda path: path.mkdir(),
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+    "pipe": os.mkfifo,
 }
 
 
-@pytest.mark.parametrize("kind", MADE)
-def test_what_is_named_like_a_checkpoint_and_is_none_is_passed_over(tmp_path, kind):
+@pytest.mark.parametrize("made", MADE)
+def test_what_is_named_like_a_checkpoint_and_is_no_file_is_passed_over(tmp_path, made):
     trained(tmp_path, 1)
     path = tmp_path / "step_00000009.safetensors"
-    MADE[kind](path)
-    with pytest.warns(UserWarning, match=f"{path.name}: {kind}; passed over for step_00000001"):
-        run = trained(tmp_path, 1)
-    assert run.steps == 2
-    refused(lambda: checkpoint.load(path), kind, "checkpoints(folder) lists them")
+    MADE[made](path)
+    assert trained(tmp_path, 1).steps == 2
     if path.is_dir():
         refused(
             lambda: checkpoint.save(tmp_path, 9, {}, {}),
-            "step_00000009.safetensors is a folder there",
-            "remove or rename it",
+            "it cannot be written: Is a directory",
         )
     else:
         assert checkpoint.load(checkpoint.save(tmp_path, 9, {}, {"a": 1}))[1] == {"a": 1}

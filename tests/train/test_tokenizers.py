@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ttkit import TTKitError
 from ttkit.train import tokenizers
-from ttkit.train.corpus import builtin_corpus
+from ttkit.train.data import builtin_corpus
 from ttkit.train.tokenizers import (
     BPETokenizer,
     ByteTokenizer,
@@ -36,7 +36,7 @@ def test_bytes_and_pairs_take_any_text(text):
 
 @given(texts.filter(bool))
 def test_characters_take_their_own(text):
-    tokenizer = CharTokenizer.train(text)
+    tokenizer = CharTokenizer(text)
     ids = tokenizer.encode(text)
     assert (
         ids.dtype == np.uint32
@@ -46,14 +46,8 @@ def test_characters_take_their_own(text):
     assert list(tokenizer.characters) == sorted(set(text))
 
 
-@given(st.permutations("gtk mesh"[:6]))
-def test_characters_in_any_order(characters):
-    tokenizer = CharTokenizer("".join(characters))
-    assert tokenizer.encode("".join(characters)).tolist() == list(range(6))
-
-
 def test_ids_of_any_shape_are_read_in_order():
-    for tokenizer in (ByteTokenizer(), BPE, CharTokenizer.train("a mesh")):
+    for tokenizer in (ByteTokenizer(), BPE, CharTokenizer("a mesh")):
         ids = tokenizer.encode("a mesh")
         assert (
             tokenizer.decode(ids.reshape(1, 1, 1, -1)) == "a mesh" == tokenizer.decode(ids.tolist())
@@ -157,7 +151,7 @@ def test_halves_of_surrogate_pairs_are_no_text():
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [ByteTokenizer(), CharTokenizer.train("mesh é"), BPE], ids=["byte", "char", "bpe"]
+    "tokenizer", [ByteTokenizer(), CharTokenizer("mesh é"), BPE], ids=["byte", "char", "bpe"]
 )
 def test_through_json(tokenizer):
     again = tokenizer_from_dict(json.loads(json.dumps(tokenizer.to_dict())))
@@ -167,9 +161,8 @@ def test_through_json(tokenizer):
 
 
 def test_through_a_file(tmp_path):
-    BPE.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text(json.dumps(BPE.to_dict()["tokenizer"]))
     assert BPETokenizer.load(tmp_path / "tokenizer.json").to_dict() == BPE.to_dict()
-    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
 
 
 def test_by_name():
@@ -189,30 +182,21 @@ WRONG = {
         "word", "text"
     ),
     "from a dictionary: Unknown tokenizer_type: None": lambda path: tokenizer_from_dict({}),
-    "char without what belongs to it": lambda path: tokenizer_from_dict({"tokenizer_type": "char"}),
-    "bpe without what belongs to it": lambda path: tokenizer_from_dict(
-        {"tokenizer_type": "bpe", "tokenizer": "{}"}
-    ),
+    "char, or an entry is missing": lambda path: tokenizer_from_dict({"tokenizer_type": "char"}),
     "not a tokenizer of the tokenizers library": lambda path: tokenizer_from_dict(
         {"tokenizer_type": "bpe", "tokenizer": {"model": 1}}
     ),
     "the bytes alone are 256": lambda path: BPETokenizer.train("text", 255),
-    "a vocabulary has at least one character and none twice": lambda path: CharTokenizer("aba"),
-    "CharTokenizer(''): a vocabulary": lambda path: CharTokenizer.train(""),
     "encode 5 characters: 'é' at 1 is not one of the 4 in the vocabulary": lambda path: (
-        CharTokenizer.train("mesh").encode("méshé")
+        CharTokenizer("mesh").encode("méshé")
     ),
     "decode 2 ids: id 256 is not one of the 256 in the vocabulary": lambda path: (
         ByteTokenizer().decode([1, 256])
     ),
-    "id -1 is not one of the 4": lambda path: CharTokenizer.train("mesh").decode([-1]),
+    "id -1 is not one of the 4": lambda path: CharTokenizer("mesh").decode([-1]),
     "id 512 is not one of the 512": lambda path: BPE.decode(np.array([512], np.uint32)),
-    "decode float64 values: ids are whole numbers": lambda path: ByteTokenizer().decode([1.5]),
     "none.json'): it cannot be read: No such file or directory": lambda path: BPETokenizer.load(
         path / "none.json"
-    ),
-    "the file cannot be written: No such file or directory": lambda path: BPE.save(
-        path / "no" / "tokenizer.json"
     ),
 }
 

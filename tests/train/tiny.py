@@ -51,9 +51,9 @@ def tiny(form="one", *, model=None, scheduler=None, **training):
     )
 
 
-def trainer(*args, resume=True, step=None, text=TEXT, **options):
+def trainer(*args, step=None, text=TEXT, **options):
     """A trainer of a tiny run."""
-    return Trainer(tiny(*args, **options), text=text, resume=resume, step=step)
+    return Trainer(tiny(*args, **options), text=text, step=step)
 
 
 def losses(steps, *args, **options):

@@ -38,7 +38,7 @@ MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
 def _mesh(device: DeviceConfig) -> Iterator[Any]:
     """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
     from ttkit.train import AutoContext
-    from ttkit.train.trainer import open_layout
+    from ttkit.train.context import open_layout
 
     context = AutoContext.get_instance()
     busy = "the check opens a mesh of its own: trainer.close() first"

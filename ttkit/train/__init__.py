@@ -1,5 +1,9 @@
-"""Training on meshes, with ttml's names: autograd, parallelism, models, data, checkpoints, the
-loop.
+"""Training on meshes, with ttml's names.
+
+The order to read it: `config` (settings), `parallel` and `context` (which mesh axis does what),
+`autograd`, `ops` and `distributed` (gradients, and collectives in them), `modules`, `attention` and
+`models` (layers), `optimizers`, `data` and `tokenizers` (text), then `trainer`: one step from top
+to bottom. `replicas`, `pipeline` and `hierarchy` train on several ranks; `p2p` sends between them.
 
 Example:
     >>> from ttkit.train import AutoContext, DistributedConfig
@@ -13,21 +17,20 @@ Example:
 
 from ttkit.lazy import attach
 
-# What is loaded when it is first asked for: module -> the names that it holds.
+# Modules are loaded when one of their names is first used.
 _NAMES = {
     "autograd": "Tensor no_grad",
-    "axes": "parallel_axes",
     "checkpoint": "DamagedCheckpoint check_matches",
     "config": "Settings",
     "config_files": "read_settings",
-    "context": "AutoContext DistributedConfig ParallelismContext",
-    "corpus": "builtin_corpus read_text standard_library_text",
-    "data": "Batches TokenDataset",
+    "context": "AutoContext",
+    "data": "Batches TokenDataset builtin_corpus read_text",
     "distributed": "synchronize_gradients",
-    "generation": "Sampler Traced generate",
+    "generation": "Sampler generate",
     "hierarchy": "Aggregator HierarchicalTrainer RemoteOptimizer role_of",
     "models": "GPT Llama create_model",
     "optimizers": "AdamW AdamWConfig SGD SGDConfig clip_grad_norm",
+    "parallel": "DistributedConfig ParallelismContext parallel_axes",
     "pipeline": "PipelineTrainer",
     "plan": "training_plan",
     "tokenizers": "BPETokenizer ByteTokenizer CharTokenizer Tokenizer make_tokenizer "

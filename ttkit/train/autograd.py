@@ -1,7 +1,7 @@
-"""Reverse-mode differentiation over ttnn tensors: a tensor that remembers how it was made, and
-the walk back.
+"""Reverse-mode differentiation over ttnn tensors: a tensor that records how it was computed, and
+the backward pass.
 
-Names are ttml's (ttml.autograd). Nothing here but ttnn calls, so it runs on cards as on the
+Names are ttml's (ttml.autograd). It makes ttnn calls only, so it runs on cards as on the
 simulator."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -23,20 +22,13 @@ Value = Any  # a ttnn.Tensor, of the simulator or of the real library
 Hook = Callable[[Value], "Value | None"]
 
 
-class GradMode(Enum):
-    """Whether operations are recorded."""
-
-    ENABLED = "enabled"
-    DISABLED = "disabled"
-
-
-_mode = [GradMode.ENABLED]
+_recording = [True]
 _ages = itertools.count()
 
 
 class Node:
-    """One recorded operation: what went in, and how a gradient of what came out becomes one of
-    each input.
+    """One recorded operation: its inputs, and how the gradient of its result becomes one of each
+    input.
     """
 
     __slots__ = ("backward", "inputs", "name")
@@ -50,16 +42,18 @@ class Node:
         self.name, self.inputs, self.backward = name, tuple(inputs), backward
 
 
-# in place of one that a backward pass went through and freed
-PASSED = Node("an operation that was passed", (), lambda grad: ())
+# in place of a node that a backward pass has used and freed
+FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
 class Tensor:
     """A ttnn tensor in a computation that can be differentiated.
 
+    Operands of + - * may differ where a dimension is 1; the other operand may be a number.
+
     Args:
         value: the ttnn tensor, on a mesh.
-        requires_grad: gather a gradient here when `backward` passes.
+        requires_grad: accumulate a gradient here in `backward`.
 
     Example:
         >>> from ttkit import ttnn
@@ -91,9 +85,7 @@ class Tensor:
         device: Any = None,
         requires_grad: bool = True,
     ) -> Tensor:
-        """A tensor with the values of an array [any shape], tiled unless `layout` says
-        otherwise.
-        """
+        """Make a tensor of an array [any shape], tiled unless `layout` is given."""
         value = from_numpy(
             array,
             dtype=new_type,
@@ -104,7 +96,7 @@ class Tensor:
         return cls(value, requires_grad)
 
     def to_numpy(self, new_type: Any = None, composer: Any = None) -> np.ndarray:
-        """The values, joined by `composer` where there are several shards."""
+        """Return the values, joined by `composer` if there are several shards."""
         value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
         return to_numpy(value, mesh_composer=composer)
 
@@ -113,7 +105,7 @@ class Tensor:
         return self._value
 
     def set_value(self, value: Value) -> None:
-        """Put another ttnn tensor in its place: what an optimizer does."""
+        """Replace the ttnn tensor, as an optimizer does."""
         self._value = value
 
     def shape(self) -> list[int]:
@@ -121,15 +113,15 @@ class Tensor:
         return list(self.get_value().shape)
 
     def get_requires_grad(self) -> bool:
-        """Whether a gradient is gathered here."""
+        """Whether `backward` accumulates a gradient here."""
         return self._requires_grad
 
     def set_requires_grad(self, requires_grad: bool) -> None:
-        """Choose whether a gradient is gathered here."""
+        """Choose whether `backward` accumulates a gradient here."""
         self._requires_grad = requires_grad
 
     def get_grad(self) -> Value | None:
-        """The gradient gathered so far, of the value's shape, or None."""
+        """The gradient accumulated so far, of the value's shape, or None."""
         return self._grad
 
     def set_grad(self, grad: Value | None) -> None:
@@ -139,15 +131,12 @@ class Tensor:
             TTKitError: its shape is not the value's.
         """
         if grad is not None and list(grad.shape) != self.shape():
-            fail(
-                "Tensor.set_grad",
-                f"the gradient's shape {list(grad.shape)} is not the value's, {self.shape()}",
-                "reshape it, or gather its shards",
-            )
+            rule = f"the gradient's shape {list(grad.shape)} is not the value's, {self.shape()}"
+            fail("Tensor.set_grad", rule, "reshape it, or gather its shards")
         self._grad = grad
 
     def add_grad(self, grad: Value) -> None:
-        """Add to the gradient gathered so far."""
+        """Add to the gradient accumulated so far."""
         self.set_grad(grad if self._grad is None else ttnn.add(self._grad, grad))
 
     def is_grad_initialized(self) -> bool:
@@ -155,8 +144,9 @@ class Tensor:
         return self._grad is not None
 
     def register_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(gradient)` once a pass has this tensor's whole gradient; what it gives,
-        unless None, takes its place.
+        """Call `hook(gradient)` once backward has this tensor's whole gradient.
+
+        What the hook returns, unless None, replaces the gradient.
 
         Returns:
             A function that removes the hook.
@@ -165,77 +155,111 @@ class Tensor:
         return lambda: self._hooks.remove(hook)
 
     def backward(self, retain_graph: bool = False) -> None:
-        """Add the gradient of this tensor's sum to every tensor that it was made from and that
+        """Add the gradient of this tensor's sum to every tensor that it depends on and that
         requires one.
 
         Args:
-            retain_graph: keep what was recorded, to pass again.
+            retain_graph: keep what was recorded, for another backward.
 
         Raises:
-            TTKitError: nothing was recorded, or it was passed already.
+            TTKitError: nothing was recorded, or it was freed already.
         """
-        if self._node is None or self._node is PASSED:
+        if self._node is None or self._node is FREED:
             rule = (
                 "nothing that it was made from was recorded: it was made under no_grad, "
                 "of tensors without gradients, or its backward ran already"
             )
-            fail(
-                "Tensor.backward",
-                rule,
-                "compute it again, or backward(retain_graph=True) the first time",
-            )
+            cure = "compute it again, or backward(retain_graph=True) the first time"
+            fail("Tensor.backward", rule, cure)
         seed = self._grad if self._grad is not None else ttnn.ones_like(self._value)
         self._grad = None
-        _walk(self, seed, retain_graph)
+        _propagate(self, seed, retain_graph)
 
-    def __add__(self, other: Any) -> Tensor:
-        return _ops().add(self, other)
+    def __add__(self, other: Tensor | float) -> Tensor:
+        if not isinstance(other, Tensor):
+            value = ttnn.add(self.get_value(), other)
+            return recorded("add", value, [self], lambda grad: [grad])
+        return recorded(
+            "add",
+            ttnn.add(self.get_value(), other.get_value()),
+            [self, other],
+            lambda grad: [back_to(self, grad), back_to(other, grad)],
+        )
 
-    def __sub__(self, other: Any) -> Tensor:
-        return _ops().sub(self, other)
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        if not isinstance(other, Tensor):
+            return self + -other
+        return recorded(
+            "sub",
+            ttnn.subtract(self.get_value(), other.get_value()),
+            [self, other],
+            lambda grad: [back_to(self, grad), ttnn.neg(back_to(other, grad))],
+        )
 
-    def __mul__(self, other: Any) -> Tensor:
-        return _ops().mul(self, other)
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        x = self.get_value()
+        if not isinstance(other, Tensor):
+            value = ttnn.multiply(x, other)
+            return recorded("mul", value, [self], lambda grad: [ttnn.multiply(grad, other)])
+        y = other.get_value()
+
+        def backward(grad: Value) -> list[Value]:
+            return [
+                back_to(self, ttnn.multiply(grad, y)),
+                back_to(other, ttnn.multiply(grad, x)),
+            ]
+
+        return recorded("mul", ttnn.multiply(x, y), [self, other], backward)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        return _ops().matmul(self, other)
+        """The product over the last two dimensions; a leading dimension of `other` may be 1."""
+        x, y = self.get_value(), other.get_value()
+
+        def backward(grad: Value) -> list[Value]:
+            return [
+                back_to(self, ttnn.matmul(grad, y, transpose_b=True)),
+                back_to(other, ttnn.matmul(x, grad, transpose_a=True)),
+            ]
+
+        return recorded("matmul", ttnn.matmul(x, y), [self, other], backward)
 
     def __repr__(self) -> str:
         made = f", made by {self._node.name}" if self._node else ""
-        return (
-            f"autograd.Tensor(shape={self.shape()}{made}, gradient "
-            f"{'there' if self._grad is not None else 'none'})"
-        )
+        grad = "there" if self._grad is not None else "none"
+        return f"autograd.Tensor(shape={self.shape()}{made}, gradient {grad})"
 
 
-def _ops() -> Any:
-    from ttkit.train import ops  # which is built on this module
-
-    return ops
-
-
-def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
-    """From the youngest tensor to the oldest; each passes its gradient on once all that used it
-    have added theirs.
+def back_to(tensor: Tensor, grad: Value) -> Value:
+    """Return a gradient in the shape of its operand: summed over the dimensions along which the
+    operand was repeated.
     """
-    waits: dict[Tensor, int] = {}  # how many uses have not yet given their gradient
+    own = tensor.shape()
+    shape = [1] * (len(grad.shape) - len(own)) + own
+    repeated = [i for i, (got, had) in enumerate(zip(grad.shape, shape)) if got != had]
+    if repeated:
+        grad = ttnn.sum(grad, dim=repeated, keepdim=True)
+    return grad if list(grad.shape) == own else ttnn.reshape(grad, tuple(own))
+
+
+def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
+    """Go from the newest tensor to the oldest; each passes its gradient on once all operations that
+    used it have added theirs.
+    """
+    waits: dict[Tensor, int] = {}  # how many uses have not yet added their gradient
     todo, seen = [root], {root}
     while todo:
         node = todo.pop()._node
         for source in node.inputs if node else ():
             if source._requires_grad:
-                if source._node is PASSED:
+                if source._node is FREED:
                     rule = (
-                        f"a tensor of shape {source.shape()} that it was made from was passed "
-                        "already, by the backward of another tensor"
+                        f"the backward of another tensor freed a tensor of shape {source.shape()} "
+                        "that this one depends on"
                     )
-                    fail(
-                        "Tensor.backward",
-                        rule,
-                        "backward(retain_graph=True) there, or add the two and pass once",
-                    )
+                    cure = "backward(retain_graph=True) there, or add the two, then one backward"
+                    fail("Tensor.backward", rule, cure)
                 waits[source] = waits.get(source, 0) + 1
                 if source not in seen:
                     seen.add(source)
@@ -247,12 +271,12 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
         grad = grads.pop(tensor, None)
         node = tensor._node
         assert node is not None  # leaves never wait here
-        given = (
-            node.backward(_hooked(tensor, grad)) if grad is not None else [None] * len(node.inputs)
-        )
+        parts: Sequence[Value | None] = [None] * len(node.inputs)
+        if grad is not None:
+            parts = node.backward(_hooked(tensor, grad))
         if not retain_graph:
-            tensor._node = PASSED
-        for source, part in zip(node.inputs, given):
+            tensor._node = FREED
+        for source, part in zip(node.inputs, parts):
             if not source._requires_grad:
                 continue
             if part is not None:
@@ -261,7 +285,7 @@ def _walk(root: Tensor, seed: Value, retain_graph: bool) -> None:
             if waits[source] == 0:
                 if source._node is not None:
                     heapq.heappush(ready, (-source._age, source))
-                elif source in grads:  # a leaf has its whole gradient now, before the walk goes on
+                elif source in grads:  # a leaf has its whole gradient now, before the pass goes on
                     source.add_grad(_hooked(source, grads.pop(source)))
 
 
@@ -278,15 +302,15 @@ def recorded(
     inputs: Sequence[Tensor],
     backward: Callable[[Value], Sequence[Value | None]],
 ) -> Tensor:
-    """The result of an operation, remembered unless gradients are off or no input requires one.
+    """Return the result of an operation; record it if gradients are wanted.
 
     Args:
         name: shown in messages.
-        value: what the operation gave.
+        value: the result.
         inputs: the tensors that gradients go to.
         backward: gradient of the value -> one gradient, or None, for each input.
     """
-    wanted = _mode[0] is GradMode.ENABLED and any(tensor._requires_grad for tensor in inputs)
+    wanted = _recording[0] and any(tensor._requires_grad for tensor in inputs)
     out = Tensor(value, requires_grad=wanted)
     if wanted:
         out._node = Node(name, inputs, backward)
@@ -294,13 +318,12 @@ def recorded(
 
 
 def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """`function(x)`, of which nothing but x is kept: backward computes it again (Chen 2016,
-    "sublinear memory cost").
+    """Return `function(x)` and keep only x: backward computes the rest again (Chen 2016).
 
     Args:
-        function: must give the same each time.
+        function: must return the same each time.
     """
-    if get_gradient_mode() is GradMode.DISABLED:
+    if not _recording[0]:
         return function(x)
     with no_grad():
         value = function(x).get_value()
@@ -312,27 +335,16 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         end.backward()
         return [start.get_grad(), None]
 
-    # stands for those in the function, which want gradients also where x does not
+    # in place of the weights in the function, which want gradients even if x does not
     weights = Tensor(x.get_value())
     return recorded("recompute", value, [x, weights], backward)
 
 
-def get_gradient_mode() -> GradMode:
-    """Whether operations are recorded now."""
-    return _mode[0]
-
-
-def set_gradient_mode(mode: GradMode) -> None:
-    """Record operations from now on, or do not."""
-    _mode[0] = mode
-
-
 @contextlib.contextmanager
 def no_grad() -> Iterator[None]:
-    """Operations inside are not recorded: for validation and for sampling."""
-    before = _mode[0]
-    _mode[0] = GradMode.DISABLED
+    """Record no operations inside: for validation and for sampling."""
+    before, _recording[0] = _recording[0], False
     try:
         yield
     finally:
-        _mode[0] = before
+        _recording[0] = before

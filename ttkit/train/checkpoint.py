@@ -1,22 +1,20 @@
-"""Checkpoints: files of tensors that are there whole or not at all, and that say so themselves.
+"""Checkpoints: files of tensors that are whole or absent, and that prove it with a digest.
 
-A checkpoint is one safetensors file, `step_00000100.safetensors`. Its header holds, beside the
-tensors' names, types and shapes, the format version, the caller's `meta` as JSON and a digest of
-all of it, so that a file that was cut, mixed up or written by another program is told from a good
-one. Tensors are the global ones, as NumPy has them: a run may resume on another mesh."""
+A checkpoint is one safetensors file, `step_00000100.safetensors`. Beside the tensors' names, types
+and shapes, its header holds the format version, the caller's `meta` as JSON and a digest of all of
+it. So a file that was cut, changed or written by another program is recognized. Tensors are the
+global NumPy arrays: a run may resume on another mesh."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import safetensors
@@ -24,15 +22,10 @@ import safetensors.numpy
 
 from ttkit.errors import TTKitError, fail
 
-MARK = "ttkit_checkpoint"  # the entry of the header that says whose file it is
-FORMAT = "1"  # of what `save` writes; another number where an older ttkit could not read it
+MARK = "ttkit_checkpoint"  # the entry of the header that names the format
+FORMAT = "1"  # another number if an older ttkit could not read what `save` writes
 NAME = re.compile(r"step_(\d{8,})\.safetensors")
-DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-)
-CHUNK = 1 << 26  # bytes for one write: a full disk shows early
-# of a safetensors header, which ends at 100 MB and has the tensors' names too
-META_BYTES = 90_000_000
+CHUNK = 1 << 26  # bytes of one write: a full disk shows early
 SHOWN = 3  # names in a message
 
 
@@ -43,129 +36,105 @@ class DamagedCheckpoint(TTKitError):
 def save(
     folder: str | os.PathLike[str],
     step: int,
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
     meta: Mapping[str, Any],
     keep: int = 3,
 ) -> Path:
     """Write a checkpoint and return its path; when this returns, it is on the disk.
 
-    The file is written under another name beside, flushed, and renamed: whenever the process or the
-    machine stops, the checkpoints that were there are untouched. Of the other whole ones the `keep`
-    - 1 with the highest steps stay, older ones are removed. Writing takes memory for one more copy
-    of the tensors.
+    The file is written under another name, flushed, and renamed: whenever the process or the
+    machine stops, earlier checkpoints are untouched. Of the other whole checkpoints the `keep` - 1
+    with the highest steps stay. Writing takes memory for one more copy of the tensors.
 
     Args:
-        folder: where; made if it is not there. One run at a time writes into it.
+        folder: created if necessary. One run at a time writes into it.
         step: at least 0; an earlier checkpoint of the same step is replaced.
-        tensors: name to NumPy array of whole numbers, bool or float16 to float64; bfloat16 as
-        float32, which holds it exactly. meta: anything that JSON can hold, and as JSON gives it
-        back: tuples as lists, keys as text. keep: how many checkpoints stay, this one included.
+        tensors: name to NumPy array; bfloat16 as float32, which holds it exactly.
+        meta: anything that JSON can hold; tuples come back as lists, keys as text.
+        keep: how many checkpoints stay, this one included.
 
     Raises:
-        TTKitError: it cannot be written (folder, permissions, full disk), or the tensors or meta
-        are of another kind.
+        TTKitError: it cannot be written (folder, permissions, full disk).
 
     Example:
         >>> import tempfile
+        >>> weights = {"weight": np.ones((1, 1, 2, 2), np.float32)}
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = save(folder, 100, {"weight": np.ones((1, 1, 2, 2), np.float32)}, {"step": 100})
+        ...     path = save(folder, 100, weights, {"step": 100})
         ...     tensors, meta = load(latest(folder))
         >>> path.name, tensors["weight"].shape, meta
         ('step_00000100.safetensors', (1, 1, 2, 2), {'step': 100})
     """
     asked = f"save step {step} in {folder}"
-    if step < 0 or keep < 1:
-        fail(asked, f"step is at least 0 and keep at least 1, not {keep}", "keep=3", ValueError)
-    data = _serialized(tensors, meta, asked)
+    text = json.dumps(dict(meta))
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    marks = {MARK: FORMAT, "meta": text, "digest": _digest(arrays, text)}
+    data = safetensors.numpy.save(arrays, marks)
     target = Path(folder, f"step_{step:08d}.safetensors")
-    if target.is_dir():
-        fail(asked, f"{target.name} is a folder there", "remove or rename it")
+    beside = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target.parent, asked) as directory:
-            # of a process that was killed: ours is the only one
-            for left in target.parent.glob(".step_*.safetensors.part"):
-                left.unlink()
-            beside = target.with_name(f".{target.name}.part")
-            try:
-                _write(beside, data)
-                os.replace(beside, target)
-            finally:
-                beside.unlink(missing_ok=True)
-            os.fsync(directory)  # the new name, too, is on the disk before an old file goes
-            _remove_old(
-                [path for path in checkpoints(folder) if path != target and _is_complete(path)][
-                    keep - 1 :
-                ]
-            )
+        for left in target.parent.glob(".step_*.safetensors.part"):  # of a process that was killed
+            left.unlink()
+        try:
+            _write(beside, data)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+        directory = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)  # the new name is on the disk before an old file is removed
+        finally:
+            os.close(directory)
+        others = [path for path in checkpoints(folder) if path != target and _is_complete(path)]
     except OSError as error:
-        rule = (
-            f"it cannot be written: {error.strerror or error}; "
-            "checkpoints that were there are untouched"
-        )
-        fail(
-            asked, rule, f"a folder that you may write to, with {len(data) / 1e6:,.1f} MB to spare"
-        )
+        rule = f"it cannot be written: {error.strerror or error}; earlier checkpoints are untouched"
+        room = f"{len(data) / 1e6:,.1f} MB to spare"
+        fail(asked, rule, f"a folder that you may write to, with {room}")
+    for path in others[keep - 1 :]:
+        try:
+            path.unlink()
+        except OSError as error:  # the new checkpoint is saved: no reason to stop
+            rule = f"the old checkpoint {path} cannot be removed: {error.strerror}"
+            warnings.warn(rule, stacklevel=2)
     return target
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
-    """The files in a folder that are named like checkpoints, highest step first; none where
-    there is no folder.
-
-    What has such a name and is no file, such as a folder or a dangling link, is left out.
+    """Return the files named like checkpoints, highest step first; none if there is no folder.
 
     Example:
         >>> checkpoints("/nowhere")
         []
     """
-    return [path for path in _named(folder) if os.path.isfile(path)]
-
-
-def _named(folder: str | os.PathLike[str]) -> list[Path]:
-    try:
-        found = [path for path in Path(folder).iterdir() if NAME.fullmatch(path.name)]
-    except OSError:
-        return []
-    return sorted(found, key=step_of, reverse=True)
+    found = [path for path in Path(folder).glob("step_*") if NAME.fullmatch(path.name)]
+    return sorted(filter(Path.is_file, found), key=step_of, reverse=True)
 
 
 def step_of(path: Path) -> int:
-    """The step in a checkpoint's name.
+    """Return the step in a checkpoint's name.
 
     Example:
         >>> step_of(Path("step_00000100.safetensors"))
         100
     """
     match = NAME.fullmatch(path.name)
-    if match is None:
-        fail(
-            f"read the step of {path.name}",
-            "its name is not step_NNNNNNNN.safetensors",
-            "checkpoints(folder) lists them",
-        )
+    assert match
     return int(match[1])
 
 
 def latest(folder: str | os.PathLike[str]) -> Path:
-    """The whole checkpoint with the highest step; a damaged one above it is passed over with a
-    warning that names it.
+    """Return the whole checkpoint with the highest step; warn of damaged ones above it.
 
     Raises:
         TTKitError: no such folder, no checkpoint in it, or none that is whole.
     """
     asked = f"look for the latest checkpoint in {folder}"
     if not Path(folder).is_dir():
-        fail(
-            asked,
-            "there is no such folder",
-            "check checkpoint_dir; relative paths start at the folder you are in",
-        )
-    found = _named(folder)
-    if not found:
-        fail(asked, "it holds no step_NNNNNNNN.safetensors", "the folder that save() was given")
+        cure = "check checkpoint_dir; relative paths start at the folder you are in"
+        fail(asked, "there is no such folder", cure)
     reasons = []
-    for path in found:
+    for path in checkpoints(folder):
         try:
             load(path)
         except DamagedCheckpoint as error:
@@ -174,104 +143,49 @@ def latest(folder: str | os.PathLike[str]) -> Path:
         for reason in reasons:
             warnings.warn(f"{reason}; passed over for {path.name}", stacklevel=2)
         return path
-    fail(
-        asked,
-        f"none of {len(found)} is whole:\n  " + "\n  ".join(reasons),
-        "an older copy, or another checkpoint_dir to start again",
-        DamagedCheckpoint,
-    )
+    if not reasons:
+        fail(asked, "it holds no step_NNNNNNNN.safetensors", "the folder that save() was given")
+    rule = f"none of {len(reasons)} is whole:\n  " + "\n  ".join(reasons)
+    cure = "an older copy, or another checkpoint_dir to start again"
+    fail(asked, rule, cure, DamagedCheckpoint)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The tensors and the meta of a checkpoint, checked against its digest.
+    """Return the tensors and the meta of a checkpoint, checked against its digest.
 
     Raises:
         DamagedCheckpoint: cut short, changed, of another program, or no safetensors file at all.
-        TTKitError: not there, or it cannot be read.
+        TTKitError: it does not exist or cannot be read.
     """
     asked = f"load {path}"
-    # to open a named pipe would wait for its writer
-    if os.path.lexists(path) and not os.path.isfile(path):
-        kind = (
-            "a folder"
-            if os.path.isdir(path)
-            else "a link to nothing"
-            if os.path.islink(path)
-            else "no regular file"
-        )
-        fail(
-            asked,
-            f"it is {kind}",
-            "a checkpoint file: checkpoints(folder) lists them",
-            DamagedCheckpoint,
-        )
+
+    def damaged(rule: str, cure: str = "an older checkpoint: latest(folder) finds it") -> NoReturn:
+        fail(asked, rule, cure, DamagedCheckpoint)
+
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
-        fail(
-            asked,
-            f"it cannot be read: {getattr(error, 'strerror', None) or error}",
-            "latest(folder) finds one",
-        )
+        rule = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+        fail(asked, rule, "latest(folder) finds one")
+    tensors = {}
     try:
-        with _opened(path) as whole:
+        with safetensors.safe_open(os.fspath(path), framework="np") as whole:
             marks = whole.metadata() or {}
-            tensors = (
-                {name: whole.get_tensor(name) for name in whole.keys()}
-                if marks.get(MARK) == FORMAT
-                else {}
-            )
-    # all of them seen, for headers that lie
-    except (
-        safetensors.SafetensorError,
-        OSError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        KeyError,
-    ) as error:
-        fail(
-            asked,
-            f"its {size:,} bytes were cut short or are no safetensors file: {error}",
-            "an older checkpoint: latest(folder) finds it",
-            DamagedCheckpoint,
-        )
+            if marks.get(MARK) == FORMAT:
+                tensors = {name: whole.get_tensor(name) for name in whole.keys()}
+    except Exception as error:  # the library raises many kinds for a header that is wrong
+        damaged(f"its {size:,} bytes were cut short or are no safetensors file: {error}")
     if MARK not in marks:
-        rule = "it is a safetensors file, but no checkpoint of ttkit"
-        fail(
-            asked,
-            rule,
-            "safetensors.numpy.load_file(path) for the tensors alone",
-            DamagedCheckpoint,
-        )
+        cure = "safetensors.numpy.load_file(path) for the tensors alone"
+        damaged("it is a safetensors file, but no checkpoint of ttkit", cure)
     if marks[MARK] != FORMAT:
-        fail(
-            asked,
-            f"its format is {marks[MARK][:20]}, this ttkit reads {FORMAT}",
-            "the ttkit that wrote it",
-            DamagedCheckpoint,
-        )
+        rule = f"its format is {marks[MARK][:20]}, this ttkit reads {FORMAT}"
+        damaged(rule, "the ttkit that wrote it")
     meta = marks.get("meta", "")
     if marks.get("digest") != _digest(tensors, meta):
-        fail(
-            asked,
-            "its content does not agree with its digest: it was changed after it was written",
-            "an older checkpoint",
-            DamagedCheckpoint,
-        )
-    try:
-        found = json.loads(meta)
-    except ValueError as error:
-        fail(asked, f"its meta is not JSON: {error}", "an older checkpoint", DamagedCheckpoint)
-    if not isinstance(found, dict):
-        fail(
-            asked,
-            f"its meta is a {type(found).__name__}, not a mapping",
-            "an older checkpoint",
-            DamagedCheckpoint,
-        )
-    return tensors, found
+        damaged("its content does not agree with its digest: it was changed after it was written")
+    return tensors, json.loads(meta)
 
 
 def check_matches(
@@ -279,84 +193,33 @@ def check_matches(
     tensors: Mapping[str, np.ndarray],
     asked: str = "load into the model",
 ) -> None:
-    """Check that tensors are those that a model has: the same names, each with its shape.
+    """Check that tensors have the names and shapes of a model's parameters.
 
     Args:
         expected: name to shape.
-        tensors: what a checkpoint holds.
-        asked: how a message starts.
+        tensors: those of a checkpoint.
+        asked: the start of a message.
 
     Raises:
-        TTKitError: with the first few names that are missing, in surplus, or of another shape.
+        TTKitError: with the first few tensors that differ.
 
     Example:
         >>> check_matches({"bias": (1, 1, 1, 4)}, {"bias": np.zeros((1, 1, 1, 4), np.float32)})
     """
-    missing = [f"{name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
-    surplus = [
-        f"{name} {list(array.shape)}" for name, array in tensors.items() if name not in expected
+    shapes = {name: list(array.shape) for name, array in tensors.items()}
+    model = {name: list(shape) for name, shape in expected.items()}
+    wrong = [
+        f"{name} is {shapes.get(name, 'missing')}, the model has {model.get(name, 'none')}"
+        for name in {**model, **shapes}
+        if shapes.get(name) != model.get(name)
     ]
-    other = [
-        f"{name} is {list(tensors[name].shape)}, the model has {list(shape)}"
-        for name, shape in expected.items()
-        if name in tensors and tuple(tensors[name].shape) != tuple(shape)
-    ]
-    rules = [
-        f"{len(names)} {called}: {'; '.join(names[:SHOWN])}"
-        + ("; ..." if len(names) > SHOWN else "")
-        for called, names in (
-            ("missing", missing),
-            ("too many", surplus),
-            ("of another shape", other),
-        )
-        if names
-    ]
-    if rules:
-        fail(
-            asked,
-            "the tensors are not those of the model\n  " + "\n  ".join(rules),
-            "the model configuration that the checkpoint was made with",
-        )
-
-
-def _serialized(tensors: Mapping[str, Any], meta: Mapping[str, Any], asked: str) -> bytes:
-    arrays = {}
-    for name, value in tensors.items():
-        array = np.asarray(value, order="C")
-        if array.dtype.name not in DTYPES:
-            fail(
-                asked,
-                f"{name} is of type {array.dtype}",
-                "float32 for bfloat16, otherwise one of " + ", ".join(sorted(DTYPES)),
-                TypeError,
-            )
-        arrays[name] = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    try:
-        text = json.dumps(dict(meta))
-    except (TypeError, ValueError) as error:
-        fail(
-            asked,
-            f"meta cannot be written as JSON: {error}",
-            "numbers, text, lists and dictionaries; int() and float() of NumPy's numbers",
-            TypeError,
-        )
-    if len(text) > META_BYTES:
-        rule = (
-            f"meta takes {len(text) / 1e6:,.1f} MB as JSON, and a header holds "
-            f"{META_BYTES / 1e6:,.0f} MB"
-        )
-        fail(
-            asked,
-            rule,
-            "arrays as tensors, and what grows with each step in a file of its own",
-            ValueError,
-        )
-    marks = {MARK: FORMAT, "meta": text, "digest": _digest(arrays, text)}
-    return safetensors.numpy.save(arrays, marks)
+    if wrong:
+        rule = "\n  ".join([f"{len(wrong)} tensors are not those of the model", *wrong[:SHOWN]])
+        fail(asked, rule, "the model configuration that the checkpoint was made with")
 
 
 def _digest(tensors: Mapping[str, np.ndarray], meta: str) -> str:
-    """SHA-256 of meta and of each tensor's name, type, shape and bytes."""
+    """Return the SHA-256 of meta and of each tensor's name, type, shape and bytes."""
     digest = hashlib.sha256(FORMAT.encode())
     for name, array in sorted(tensors.items()):
         digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
@@ -365,48 +228,19 @@ def _digest(tensors: Mapping[str, np.ndarray], meta: str) -> str:
     return digest.hexdigest()
 
 
-def _opened(path: str | os.PathLike[str]) -> Any:
-    """The file with its header read; the library refuses one whose length is not what its header
-    says.
-    """
-    return safetensors.safe_open(os.fspath(path), framework="np")
-
-
 def _is_complete(path: Path) -> bool:
-    """Whether a file has the header of a checkpoint and the length that this header says; its
+    """Whether a file has a checkpoint's header and the length that the header declares; its
     content is not read.
     """
     try:
-        with _opened(path) as file:
+        with safetensors.safe_open(os.fspath(path), framework="np") as file:
             return MARK in (file.metadata() or {})
     except (OSError, safetensors.SafetensorError):
         return False
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, asked: str) -> Iterator[int]:
-    """The open folder, with a lock that ends with this process, however that ends: no process
-    writes where another one does.
-    """
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fail(
-                asked,
-                "another process is writing a checkpoint into this folder just now",
-                "a folder for each run; of several ranks, one saves",
-            )
-        except OSError:
-            pass  # a file system without locks
-        yield directory
-    finally:
-        os.close(directory)
-
-
 def _write(path: Path, data: bytes) -> None:
-    """A new file with this content, on the disk when this returns."""
+    """Write a new file; it is on the disk when this returns."""
     view = memoryview(data)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -415,13 +249,3 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _remove_old(paths: Sequence[Path]) -> None:
-    for path in paths:
-        try:
-            path.unlink()
-        except OSError as error:  # the new checkpoint is there: no reason to stop
-            warnings.warn(
-                f"the old checkpoint {path} cannot be removed: {error.strerror}", stacklevel=3
-            )

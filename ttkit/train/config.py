@@ -1,5 +1,4 @@
-"""The sections of a training configuration: their keys, types, defaults and ranges, checked by
-pydantic.
+"""The sections of a training configuration, checked by pydantic.
 
 Keys and defaults are those of ttml.common.config and of tt-train's nano_gpt. ttml ignores a key
 that it does not know, so a misspelt one silently keeps its default; here it is an error that names
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     AliasChoices,
@@ -21,7 +20,6 @@ from pydantic import (
     StrictBool,
     StrictInt,
     Tag,
-    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -32,7 +30,7 @@ from typing_extensions import TypedDict
 from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.axes import STRATEGIES, parallel_axes
+from ttkit.train.parallel import STRATEGIES, parallel_axes
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
@@ -58,7 +56,7 @@ Natural = Annotated[StrictInt, Field(ge=0, le=MOST)]
 
 @dataclass(frozen=True, config=STRICT)
 class Section:
-    """What all sections share: a value that Python code gives is checked as one in a file is."""
+    """The base of all sections: values from Python code are checked like those of a file."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -77,7 +75,7 @@ class Section:
 
 @dataclass(frozen=True)
 class DeviceConfig(Section):
-    """Which mesh to open, and what it is for; `axes` says which axis each strategy takes."""
+    """The mesh to open and its strategies; `axes` returns which axis each strategy takes."""
 
     mesh_shape: tuple[Count, ...] = Field(default=(1, 1), min_length=1, max_length=2)
     device_ids: tuple[Natural, ...] | None = None
@@ -87,12 +85,12 @@ class DeviceConfig(Section):
     enable_cp: StrictBool = False  # ttml's name, refused by `axes`
 
     def axes(self) -> dict[str, int]:
-        """The mesh axis of each strategy that is on, by the newest rule of `parallel_axes`."""
+        """Return the mesh axis of each strategy that is on."""
         on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
         return parallel_axes(self.mesh_shape, on) if on else {}
 
     def size(self, strategy: str) -> int:
-        """How many groups share a batch ("ddp"), or chips a layer ("tp"); 1 where that is off.
+        """Return how many groups share a batch ("ddp"), or chips a layer ("tp"); 1 if that is off.
 
         Example:
             >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
@@ -105,7 +103,7 @@ class DeviceConfig(Section):
 
 @dataclass(frozen=True)
 class RopeScaling(Section):
-    """How rotary positions are stretched for long contexts."""
+    """The stretching of rotary positions for long contexts."""
 
     scaling_factor: Rate = 0.0
     high_freq_factor: Above0 = 4.0
@@ -143,7 +141,7 @@ class TransformerConfig(Section):
 
 
 class AdamWKeys(TypedDict, total=False):
-    """What `optimizer` may say of AdamW; what it does not say, training_config says."""
+    """The keys of `optimizer` for AdamW; the defaults are those of training_config."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     type: Literal["AdamW"]
@@ -156,7 +154,7 @@ class AdamWKeys(TypedDict, total=False):
 
 
 class SGDKeys(TypedDict, total=False):
-    """What `optimizer` may say of SGD."""
+    """The keys of `optimizer` for SGD."""
 
     __pydantic_config__ = STRICT  # type: ignore[misc]
     type: Literal["SGD"]
@@ -175,7 +173,7 @@ OptimizerKeys = Annotated[
 
 @dataclass(frozen=True)
 class TrainingConfig(Section):
-    """How to train."""
+    """The settings of training."""
 
     project_name: str = "tt_train_nano_gpt"
     seed: StrictInt = Field(default=42, ge=0, le=2**32 - 1)
@@ -219,7 +217,7 @@ class SchedulerConfig(Section):
 
 @dataclass(frozen=True)
 class PipelineParallelConfig(Section):
-    """How many blocks the model has, which rank has how many of them, and who does what when.
+    """The blocks of the model on each rank, and the schedule of the stages.
 
     The last two keys are this kit's own.
     """
@@ -242,9 +240,7 @@ class MultihostConfig(Section):
 
 @dataclass(frozen=True)
 class Distributed(Section):
-    """Training on several hosts without meshes: each is a rank of plain MPI with its part of the
-    batch.
-    """
+    """Training on several hosts by plain MPI: each rank has its own mesh and part of the batch."""
 
     enabled: StrictBool = False
     hosts: str = "hosts.json"  # or a hostfile, one 'NAME slots=N' a line
@@ -252,7 +248,7 @@ class Distributed(Section):
 
 @dataclass(frozen=True)
 class Settings(Section):
-    """A training configuration; a section that nobody wrote has its defaults."""
+    """A training configuration; a section that is not given has its defaults."""
 
     device_config: DeviceConfig = DeviceConfig()
     training_config: TrainingConfig = TrainingConfig()
@@ -266,8 +262,7 @@ SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in field
 
 
 def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
-    """The sizes of a model that tensor parallelism cuts, by key: each must be divisible by the
-    TP size.
+    """Return the sizes of a model that the TP size must divide, by key.
 
     Example:
         >>> shared_by_tp(TransformerConfig(num_heads=12, embedding_dim=768))
@@ -279,62 +274,36 @@ def shared_by_tp(model: TransformerConfig) -> list[tuple[str, int]]:
 
 
 def faults(section: type[Section], error: ValidationError) -> Iterator[tuple[Where, str, str]]:
-    """(place, rule, cure) of each thing that pydantic found wrong."""
+    """Yield (place, rule, cure) of each fault that pydantic found."""
     for fault in error.errors(include_url=False):
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
         where = tuple(part for part in fault["loc"] if part not in TAGS)
         key = str(where[-1] if where else "")
         expected = context.get("expected") or context.get("expected_tags")
         if kind in ("unexpected_keyword_argument", "extra_forbidden", "invalid_key"):
-            known = [
-                name
-                for each in _declared(section, where[:-1])
-                for name in each.get("properties", ())
-            ]
+            known = _keys(section, where[:-1])
             cure = did_you_mean(key, known) or f"one of {', '.join(known)}"
             yield where, f"unknown key {key[:60]!r}: ttml ignores it", cure
         elif expected:
-            yield (
-                where,
-                f"Unknown {key}: {str(context.get('tag', value))[:40]}",
-                f"one of {expected}",
-            )
+            rule = f"Unknown {key}: {str(context.get('tag', value))[:40]}"
+            yield where, rule, f"one of {expected}"
         else:
-            rule = f"got {_shown(value)}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-            yield where, rule, _range(_declared(section, where))
+            name = str(where[0]) if where else ""
+            default = getattr(section(), ALSO.get(name, name), None)
+            cure = "one line 'key: value' below it for each setting"
+            if isinstance(default, (str, int, float, tuple)):
+                cure = f"the default is {json.dumps(default)}"
+            yield where, f"got {_shown(value)}: {fault['msg'][0].lower()}{fault['msg'][1:]}", cure
 
 
-def _declared(section: type[Section], where: Where) -> list[dict[str, Any]]:
-    """What a section declares of a place: the JSON schema of each alternative."""
-    whole = TypeAdapter(section).json_schema()
-
-    def alternatives(schema: Any) -> Iterator[dict[str, Any]]:
-        if "$ref" in schema:
-            yield from alternatives(whole["$defs"][schema["$ref"].rpartition("/")[2]])
-        for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-            yield from alternatives(each)
-        yield schema
-
-    found = [*alternatives(whole)]
+def _keys(section: type[Section], where: Where) -> list[str]:
+    """Return the keys that a place in a section may have."""
+    kinds: list[Any] = [section]
     for part in where:
-        keys = (ALSO.get(str(part), str(part)), "items", "additionalProperties")
-        inside: list[dict[str, Any]] = [{**s, **s.get("properties", {})} for s in found]
-        below: list[Any] = [next((s[k] for k in keys if s.get(k)), {}) for s in inside]
-        found = [each for schema in below for each in alternatives(schema)]
-    return found
-
-
-def _range(alternatives: list[dict[str, Any]]) -> str:
-    """The range and the default of a key."""
-    declared = {key: each for schema in alternatives for key, each in schema.items()}
-    words = {"minimum": "at least", "exclusiveMinimum": "above"}
-    words |= {"maximum": "at most", "exclusiveMaximum": "below"}
-    said = [
-        " and ".join(f"{word} {declared[key]:,}" for key, word in words.items() if key in declared)
-    ]
-    if declared.get("default") is not None:
-        said.append(f"the default is {json.dumps(declared['default'])}")
-    return "; ".join(filter(None, said)) or "one line 'key: value' below it for each setting"
+        hints = [get_type_hints(kind).get(str(part)) for kind in kinds]
+        kinds = [each for hint in hints for each in (hint, *get_args(hint))]
+        kinds = [kind for kind in kinds if hasattr(kind, "__annotations__")]
+    return list(dict.fromkeys(key for kind in kinds for key in get_type_hints(kind)))
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,6 @@ from ttkit.cluster.files.documents import (
     read_yaml,
 )
 from ttkit.errors import Finding, TTKitError, fail
-from ttkit.train.axes import check_divisible
 from ttkit.train.config import (
     IN_A_FILE,
     SECTIONS,
@@ -28,16 +27,15 @@ from ttkit.train.config import (
     faults,
     shared_by_tp,
 )
+from ttkit.train.parallel import check_divisible
 from ttkit.words import counted
 
 
 def read_settings(path: str | os.PathLike[str]) -> Settings:
-    """Read a training configuration and the files that it names (`multihost_config:
-
-    PATH`, `model_config: PATH`).
+    """Read a training configuration and the files that it names (`model_config: PATH`).
 
     Raises:
-        TTKitError: all that is wrong in it and in them, each with file, line and column.
+        TTKitError: all faults in them, each with file, line and column.
 
     Example:
         >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
@@ -52,16 +50,14 @@ def read_settings(path: str | os.PathLike[str]) -> Settings:
 
 
 def check_settings(document: Document) -> list[Finding]:
-    """What is wrong in a training configuration."""
+    """Return the faults of a training configuration."""
     reading = _Reading(document)
     reading.settings()
     return reading.findings
 
 
 class _Reading:
-    """A configuration and the files that it names, on their way to `Settings`; what is wrong is
-    noted.
-    """
+    """Reads a configuration and the files that it names, and notes their faults."""
 
     def __init__(self, document: Document):
         self.document, self.sections, self.findings = document, dict[str, Any](), list[Finding]()
@@ -78,8 +74,13 @@ class _Reading:
         line, column = document.place(*where)
         self.findings.append(Finding(severity, str(document.path), line, rule, cure, column))
 
+    def note_error(self, document: Document, where: Where, error: TTKitError) -> None:
+        """Note an error of the kit: its rule, and what to try."""
+        rule, _, cure = str(error).partition("\n  try: ")
+        self.note(document, where, f"{'.'.join(map(str, where))}: {rule}", cure)
+
     def read(self, document: Document, chain: frozenset[Path]) -> None:
-        """Take the sections of one file."""
+        """Read the sections of one file."""
         top = document.value
         if not isinstance(top, dict):
             self.note(
@@ -103,7 +104,7 @@ class _Reading:
             self.follow(document, ("training_config", "model_config"), training.model_config, chain)
 
     def follow(self, document: Document, where: Where, named: str, chain: frozenset[Path]) -> None:
-        """Read the file that a value names; its sections count as if they stood here."""
+        """Read the file that a value names, as if its sections were in this one."""
         chain |= {document.path.resolve()}
         try:
             path = find_file(named, f"{where[-1]} file", document.path.parent)
@@ -112,11 +113,10 @@ class _Reading:
                 fail(f"follow {named}", rule, "write the section out in one of them")
             self.read(read_yaml(path, f"{where[-1]} file"), chain)
         except TTKitError as error:
-            rule, _, cure = str(error).partition("\n  try: ")
-            self.note(document, where, f"{'.'.join(map(str, where))}: {rule}", cure)
+            self.note_error(document, where, error)
 
     def section(self, document: Document, key: str, value: Any) -> Section:
-        """One mapping as its section; a key whose value is wrong keeps its default and is noted."""
+        """Read a mapping as its section; a wrong value is noted and replaced by the default."""
         kind = SECTIONS[key]
         try:
             return TypeAdapter(kind).validate_python(value, context=IN_A_FILE)
@@ -161,8 +161,7 @@ class _Reading:
             try:
                 find_file(distributed.hosts, "Hosts file", self.document.path.parent)
             except TTKitError as error:
-                rule, _, cure = str(error).partition("\n  try: ")
-                wrong(("distributed", "hosts"), rule, f"{cure}, or distributed: {{enabled: false}}")
+                self.note_error(self.document, ("distributed", "hosts"), error)
         pipeline = multihost.pipeline_parallel_config
         shares = list(pipeline.blocks_per_rank.values()) if pipeline else []
         if pipeline and shares and sum(shares) != pipeline.num_blocks:

@@ -1,14 +1,12 @@
-"""The state that a training program has one of: its device, its seed, its ranks, and which mesh
-axis is for what.
+"""The state of which a training program has one: its device, its seed, its ranks, and which mesh
+axis each strategy takes.
 
-Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context); the axis rule is its
-newest one."""
+Names and messages are ttml's (tt-train/sources/ttml/autograd/auto_context)."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import environ
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,92 +14,44 @@ from typing import Any, ClassVar
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
-from ttkit.train import autograd
-from ttkit.train.axes import STRATEGIES, parallel_axes
-from ttkit.train.sockets import DistributedContext, SocketManager, SocketType
+from ttkit.train.config import Settings
+from ttkit.train.parallel import DistributedConfig, Layout, ParallelismContext
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 
 
-@dataclass(frozen=True)
-class DistributedConfig:
-    """Which strategies are on: data parallel shards the batch, tensor parallel the weights.
-
-    `enable_cp`, context parallel, is ttml's name and is refused where a context is made of it.
-    """
-
-    enable_ddp: bool = False
-    enable_tp: bool = False
-    enable_cp: bool = False
-
-
-class ParallelismContext:
-    """Which mesh axis each strategy has.
-
-    Args:
-        device: an open mesh.
-        config: which strategies are on.
-
-    Raises:
-        TTKitError: the number of strategies does not go with the mesh, or context parallelism.
+class DistributedContext:
+    """The ranks that MPI started.
 
     Example:
-        >>> from ttkit import ttnn
-        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
-        ...     context = ParallelismContext(mesh, DistributedConfig(enable_tp=True))
-        >>> context.get_tp_axis(), context.get_tp_size(), context.get_ddp_axis(), context.get_ddp_size()
-        (1, 8, None, 1)
+        >>> context = DistributedContext()  # of one process on its own
+        >>> context.rank(), context.size()
+        (0, 1)
     """
 
-    def __init__(self, device: Any, config: DistributedConfig):
-        on = [name for name in STRATEGIES if getattr(config, f"enable_{name}")]
-        self._shape = tuple(device.shape)
-        self._axes = parallel_axes(self._shape, on)
+    def __init__(self) -> None:
+        ttnn = backend.load()
+        ttnn.init_distributed_context()
+        self._rank = int(ttnn.distributed_context_get_rank())
+        self._size = int(ttnn.distributed_context_get_size())
 
-    def __repr__(self) -> str:
-        axes = ", ".join(
-            f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items()
-        )
-        return (
-            f"ParallelismContext({'x'.join(map(str, self._shape))} mesh; "
-            f"{axes or 'no parallelism'})"
-        )
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
 
-    def _size(self, name: str) -> int:
-        return self._shape[self._axes[name]] if name in self._axes else 1
-
-    def get_ddp_axis(self) -> int | None:
-        """The mesh axis along which replicas of the model share a batch; None when off."""
-        return self._axes.get("ddp")
-
-    def get_tp_axis(self) -> int | None:
-        """The mesh axis along which chips share each layer; None when off."""
-        return self._axes.get("tp")
-
-    def get_ddp_size(self) -> int:
-        """How many replicas share a batch; 1 when off."""
-        return self._size("ddp")
-
-    def get_tp_size(self) -> int:
-        """How many chips share a layer; 1 when off."""
-        return self._size("tp")
-
-    def is_ddp_enabled(self) -> bool:
-        """Whether data parallelism is on."""
-        return "ddp" in self._axes
-
-    def is_tp_enabled(self) -> bool:
-        """Whether tensor parallelism is on."""
-        return "tp" in self._axes
+    def rank(self) -> int:
+        """The number of this rank."""
+        return self._rank
 
 
 class AutoContext:
-    """What a training program has one of; `AutoContext.get_instance()` gives it.
+    """The process-wide training context; `AutoContext.get_instance()` returns it.
 
     Example:
         >>> context = AutoContext.get_instance()
         >>> context.open_device([2, 4])
-        >>> context.initialize_parallelism_context(DistributedConfig(enable_ddp=True, enable_tp=True))
+        >>> both = DistributedConfig(enable_ddp=True, enable_tp=True)
+        >>> context.initialize_parallelism_context(both)
         >>> context.get_parallelism_context()
         ParallelismContext(2x4 mesh; ddp: axis 0, 2 chips, tp: axis 1, 4 chips)
         >>> context.close_device()
@@ -112,151 +62,94 @@ class AutoContext:
     def __init__(self) -> None:
         self._seed = 5489
         self._device: Any = None
-        # whether open_device switched the fabric on, so that close_device switches it off
-        self._own_fabric = False
+        self._own_fabric = False  # whether open_device enabled it, so that close_device disables it
         self._ranks: DistributedContext | None = None
-        self._sockets: SocketManager | None = None
         self._parallelism: ParallelismContext | None = None
 
     @classmethod
     def get_instance(cls) -> AutoContext:
-        """The one there is."""
+        """Return the one context of this process."""
         if cls._instance is None:
             cls._instance = cls()
         return cls._instance
 
-    # ------------------------------------------------------------ numbers and gradients
     def set_seed(self, seed: int) -> None:
-        """The number that initial weights and samples are drawn from."""
+        """Set the number that initial weights and samples are drawn from."""
         self._seed = int(seed)
 
     def get_seed(self) -> int:
         """The seed; 5489 unless set."""
         return self._seed
 
-    def set_gradient_mode(self, mode: autograd.GradMode) -> None:
-        """Record operations for `backward`, or do not."""
-        autograd.set_gradient_mode(mode)
-
-    def get_gradient_mode(self) -> autograd.GradMode:
-        """Whether operations are recorded."""
-        return autograd.get_gradient_mode()
-
-    def reset_graph(self) -> None:
-        """ttml's programs call this after each step.
-
-        Here nothing is left to forget: a graph lives as long as the tensor it led to.
-        """
-
     # ------------------------------------------------------------ the device
     def open_device(
         self, mesh_shape: Sequence[int] | None = None, device_ids: Sequence[int] | None = None
     ) -> None:
-        """Open the mesh to train on; for several chips with a fabric between them unless one is
-        set:
+        """Open the mesh to train on.
 
-        FABRIC_1D, or FABRIC_2D where the descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes,
-        which FABRIC_1D does not join.
-
-        A shape that the machine has only turned is opened so, with a warning. A shape that the
-        descriptor of TT_MESH_GRAPH_DESC_PATH does not have is refused: with ttml, opening it hangs,
-        or a collective does later.
+        Several chips get a fabric unless one is configured: FABRIC_1D, or FABRIC_2D where the
+        descriptor of TT_MESH_GRAPH_DESC_PATH has several meshes, which FABRIC_1D does not join.
+        A shape that the machine has only transposed is opened with a warning. A shape that does
+        not fit that descriptor is refused: with ttml, opening it hangs, or a collective does later.
 
         Args:
-            mesh_shape: [rows, columns]; [1, 1] when left out.
-            device_ids: these chips in this order; none are named by None or [].
+            mesh_shape: [rows, columns]; [1, 1] unless given.
+            device_ids: these chips in this order; None or [] leaves the choice to ttnn.
 
         Raises:
             TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what
-            `ttnn.open_mesh_device` refuses.
+                `ttnn.open_mesh_device` refuses.
         """
-        shape = (
-            (1, 1)
-            if mesh_shape is None
-            else tuple(mesh_shape)
-            if isinstance(mesh_shape, (list, tuple))
-            else ()
-        )
         asked = f"open_device({mesh_shape!r})"
-        if len(shape) != 2 or not all(
-            isinstance(n, int) and not isinstance(n, bool) for n in shape
+        shape = (1, 1) if mesh_shape is None else mesh_shape
+        if not (
+            isinstance(shape, (list, tuple))
+            and len(shape) == 2
+            and all(type(n) is int for n in shape)
         ):
-            fail(
-                asked,
-                "mesh_shape must be a list/tuple of 2 integers: [rows, cols]",
-                "mesh_shape=[2, 4]",
-            )
+            rule = "mesh_shape must be a list/tuple of 2 integers: [rows, cols]"
+            fail(asked, rule, "mesh_shape=[2, 4]")
         if self._device is not None:
-            fail(
-                asked,
-                "open_device was called after the device was created.",
-                "close_device() first; get_device() without open_device opens one chip",
-            )
+            rule = "open_device was called after the device was created."
+            fail(asked, rule, "close_device() first; get_device() alone opens one chip")
         ttnn = backend.load()
-        off = ttnn.FabricConfig.DISABLED
-        own_fabric = shape[0] * shape[1] > 1 and ttnn.get_fabric_config() == off
+        several = shape[0] * shape[1] > 1
+        own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
             ttnn.set_fabric_config(
                 ttnn.FabricConfig.FABRIC_2D if _several_meshes() else ttnn.FabricConfig.FABRIC_1D
             )
         try:
-            if shape[0] * shape[1] > 1 and not device_ids:
-                self._check_shape(shape, asked)
+            if several and not device_ids:
+                _check_shape(tuple(shape), asked)
             self._device = ttnn.open_mesh_device(
                 ttnn.MeshShape(*shape), physical_device_ids=list(device_ids or [])
             )
         except BaseException:
             if own_fabric:
-                ttnn.set_fabric_config(off)
+                ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
             raise
         self._own_fabric = own_fabric
 
-    @staticmethod
-    def _check_shape(shape: tuple[int, ...], asked: str) -> None:
-        """Refuse a shape that the descriptor in use does not have; warn of one that opens
-        turned.
-        """
-        whole = tuple(backend.load()._ttnn.multi_device.SystemMeshDescriptor().shape())
-        fits = any(
-            all(n <= m for n, m in zip(shape, size, strict=True)) for size in (whole, whole[::-1])
-        )
-        if environ.get(VARIABLE) and not fits:
-            rule = (
-                f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD "
-                f"device_topology dims: {list(whole)}\n"
-            )
-            cure = (
-                f"mesh_shape {list(whole)}, or a descriptor whose device_topology has dims "
-                f"{list(shape)} in {VARIABLE}"
-            )
-            fail(
-                asked,
-                f"{rule}The two must match: ttml hangs or crashes here, or in a collective later.",
-                cure,
-            )
-        turned = opens_transposed(whole, shape)
-        if turned and 1 not in shape:  # a line opens around the rim
-            warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
-
     def is_device_open(self) -> bool:
-        """Whether there is a device; `get_device` would open a single chip where there is none."""
+        """Whether a device is open; `get_device` would open a single chip otherwise."""
         return self._device is not None
 
     def get_device(self) -> Any:
-        """The open mesh; one chip, opened now, where none is open."""
+        """Return the open mesh; open one chip if none is open."""
         if self._device is None:
             self.open_device()
         return self._device
 
     def close_device(self) -> None:
-        """Close the mesh, with the fabric that `open_device` switched on; the parallelism
-        context and sockets, which are about it, go too.
+        """Close the mesh and the fabric that `open_device` enabled; forget the parallelism
+        context.
         """
         if self._device is None:
             return
         ttnn = backend.load()
         device, self._device = self._device, None
-        self._parallelism = self._sockets = None
+        self._parallelism = None
         ttnn.close_mesh_device(device)
         if self._own_fabric:
             ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
@@ -264,83 +157,47 @@ class AutoContext:
 
     # ------------------------------------------------------------ ranks
     def initialize_distributed_context(self, *argv: str) -> None:
-        """Find the other ranks; all ranks must call.
+        """Connect to the other ranks; all ranks must call it.
 
-        The arguments are ttml's, for MPI, which here needs none.
+        The arguments are ttml's, for MPI, which needs none here.
 
         Raises:
             TTKitError: it was called before.
         """
         if self._ranks is not None:
-            fail(
-                "initialize_distributed_context",
-                "MPIContext is already initialized.",
-                "call it once; get_distributed_context() gives it",
-            )
+            cure = "call it once; get_distributed_context() returns it"
+            fail("initialize_distributed_context", "MPIContext is already initialized.", cure)
         self._ranks = DistributedContext()
 
     def get_distributed_context(self) -> DistributedContext:
-        """The ranks.
+        """Return the ranks.
 
         Raises:
             TTKitError: `initialize_distributed_context` was not called.
         """
         if self._ranks is None:
-            fail(
-                "get_distributed_context",
-                "DistributedContext is not initialized.",
-                "initialize_distributed_context(*sys.argv) first",
-            )
+            cure = "initialize_distributed_context(*sys.argv) first"
+            fail("get_distributed_context", "DistributedContext is not initialized.", cure)
         return self._ranks
-
-    def initialize_socket_manager(self, socket_type: SocketType) -> None:
-        """Choose how tensors go from rank to rank, for the open device."""
-        self._sockets = SocketManager(self.get_device(), SocketType(socket_type))
-
-    def get_socket_manager(self) -> SocketManager:
-        """What sends and takes tensors.
-
-        Raises:
-            TTKitError: `initialize_socket_manager` was not called.
-        """
-        if self._sockets is None:
-            rule = (
-                "SocketManager is not initialized. Do not forget to call initialize_socket_manager."
-            )
-            fail(
-                "get_socket_manager",
-                rule,
-                "initialize_socket_manager(SocketType.MPI) after open_device",
-            )
-        return self._sockets
-
-    def is_socket_manager_initialized(self) -> bool:
-        """Whether there is one."""
-        return self._sockets is not None
 
     # ------------------------------------------------------------ parallelism
     def initialize_parallelism_context(self, config: DistributedConfig) -> None:
-        """Give the axes of the open mesh to the strategies that are on.
+        """Assign the axes of the open mesh to the strategies that are on.
 
         Args:
-            config: which those are.
+            config: the strategies.
 
         Raises:
             TTKitError: it was called before; what `ParallelismContext` refuses.
         """
         if self._parallelism is not None:
-            cure = (
-                "call it once, right after open_device; reset_parallelism_context() to choose again"
-            )
-            fail(
-                f"initialize_parallelism_context({config!r})",
-                "ParallelismContext is already initialized.",
-                cure,
-            )
+            asked = f"initialize_parallelism_context({config!r})"
+            cure = "call it once, after open_device; reset_parallelism_context() to choose again"
+            fail(asked, "ParallelismContext is already initialized.", cure)
         self._parallelism = ParallelismContext(self.get_device(), config)
 
     def get_parallelism_context(self) -> ParallelismContext:
-        """Which axis is for what.
+        """Return which axis each strategy has.
 
         Raises:
             TTKitError: `initialize_parallelism_context` was not called.
@@ -354,17 +211,85 @@ class AutoContext:
         return self._parallelism
 
     def is_parallelism_context_initialized(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a parallelism context."""
         return self._parallelism is not None
 
     def reset_parallelism_context(self) -> None:
-        """Forget it, so that another can be made."""
+        """Forget the parallelism context, so that another can be made."""
         self._parallelism = None
+
+
+def current_layout(dtype: Any = None) -> Layout:
+    """Return the layout of the AutoContext: its device, and the axes of its parallelism context
+    if there is one.
+    """
+    context = AutoContext.get_instance()
+    device = context.get_device()
+    if not context.is_parallelism_context_initialized():
+        return Layout(device, dtype=dtype)
+    axes = context.get_parallelism_context()
+    return Layout(
+        device,
+        axes.get_tp_axis(),
+        axes.get_tp_size(),
+        axes.get_ddp_axis(),
+        axes.get_ddp_size(),
+        dtype,
+    )
+
+
+def open_layout(settings: Settings) -> Layout:
+    """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
+
+    Raises:
+        TTKitError: another mesh is open, or its axes are assigned otherwise.
+    """
+    context, device = AutoContext.get_instance(), settings.device_config
+    if not context.is_device_open():
+        context.open_device(device.mesh_shape, device.device_ids)
+    opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
+    if opened != wanted:
+        rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
+        fail("Trainer", rule, "AutoContext.close_device() first")
+    enabled = device.enable_ddp, device.enable_tp
+    if any(enabled) and not context.is_parallelism_context_initialized():
+        context.initialize_parallelism_context(DistributedConfig(*enabled))
+    if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
+        axes = context.get_parallelism_context()
+        if (axes.is_ddp_enabled(), axes.is_tp_enabled()) != enabled:
+            asked = f"enable_ddp: {device.enable_ddp}, enable_tp: {device.enable_tp}"
+            rule = f"the context has {axes}, the configuration {asked}"
+            fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
+    ttnn = backend.load()
+    return current_layout(getattr(ttnn, settings.training_config.precision))
+
+
+def drives_whole(device: Any) -> bool:
+    """Whether this process drives all chips of a mesh."""
+    view = device.get_view()
+    return all(view.is_local(place) for place in backend.load().MeshCoordinateRange(device.shape))
+
+
+def _check_shape(shape: tuple[int, ...], asked: str) -> None:
+    """Refuse a shape that does not fit the descriptor in use; warn of a transposed one."""
+    whole = tuple(backend.load()._ttnn.multi_device.SystemMeshDescriptor().shape())
+    fits = any(all(n <= m for n, m in zip(shape, size)) for size in (whole, whole[::-1]))
+    if environ.get(VARIABLE) and not fits:
+        rule = (
+            f"Mesh shape mismatch!\nRequested mesh_shape: {list(shape)}\nMGD device_topology "
+            f"dims: {list(whole)}\nThe two must match: ttml hangs or crashes here, or in a "
+            "collective later."
+        )
+        cure = f"a descriptor whose device_topology has dims {list(shape)} in {VARIABLE}"
+        fail(asked, rule, f"mesh_shape {list(whole)}, or {cure}")
+    turned = opens_transposed(whole, shape)
+    if turned and 1 not in shape:  # a line opens around the rim
+        warnings.warn(f"{asked}: {turned}\n  try: mesh_shape {list(shape[::-1])}", stacklevel=3)
 
 
 def _several_meshes() -> bool:
     path = environ.get(VARIABLE)
-    if not path or not Path(path).is_file():  # opening says what is wrong with it
+    if not path or not Path(path).is_file():  # ttnn reports what is wrong with it
         return False
     from ttkit.descriptors import read_descriptor  # imports protobuf
 

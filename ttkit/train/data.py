@@ -1,31 +1,167 @@
-"""Token ids to batches: which window of the text is in which batch follows from the seed and the
-step alone.
+"""Text to train on, and token ids as batches.
 
-There is no state to save, so a run that resumes starts at its step, and no dependence on the
-layout, so that every mesh and every number of ranks sees the same batches."""
+Which window of the text is in which batch follows from the seed and the step alone. So there is no
+state to save, a run resumes at its step, and every mesh and every number of ranks sees the same
+batches."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.train.config import TrainingConfig
 
-# four are enough for a good shuffle with good round functions; two more for short domains
-ROUNDS = 6
+# Of each animal in the stories: what it always likes and where it lives, which a model can learn.
+ANIMALS = (
+    ("fox", "apples", "hill"),
+    ("owl", "books", "oak"),
+    ("bear", "berries", "cave"),
+    ("hare", "carrots", "field"),
+    ("mouse", "nuts", "mill"),
+    ("crow", "rings", "tower"),
+    ("frog", "shells", "pond"),
+    ("goat", "bells", "barn"),
+)
+PLACES = ("river", "bridge", "old wall", "garden", "gate", "well", "market", "forest")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEATHER = ("sunny", "windy", "rainy", "foggy", "cold", "warm")
+STORIES, SCENES = 500, 5
+
+
+class _Dice:
+    """A linear congruential generator with Knuth's MMIX constants: the same numbers everywhere."""
+
+    def __init__(self, seed: int):
+        self.state = seed
+
+    def roll(self, sides: int) -> int:
+        self.state = (self.state * 6364136223846793005 + 1442695040888963407) % 2**64
+        return (self.state >> 33) % sides  # the high bits: the low ones repeat soon
+
+    def pick(self, things: tuple[str, ...]) -> str:
+        return things[self.roll(len(things))]
+
+
+def _story(dice: _Dice) -> str:
+    first = dice.roll(len(ANIMALS))
+    second = (first + 1 + dice.roll(len(ANIMALS) - 1)) % len(ANIMALS)  # somebody else
+    (hero, things, home), (friend, gifts, there) = ANIMALS[first], ANIMALS[second]
+    today = dice.roll(7)
+    lines = [
+        f"The {hero} and the {friend}",
+        "",
+        f"The {hero} lives by the {home}. The {hero} likes {things}.",
+        f"On {DAYS[today]} it is {dice.pick(WEATHER)}. The {hero} walks from the {home} to the "
+        f"{dice.pick(PLACES)}.",
+    ]
+    kind = dice.roll(SCENES)
+    for _ in range(1 + dice.roll(3)):
+        lines += _scene(dice, kind, hero, things, friend, gifts, there)
+        kind = (kind + 1 + dice.roll(2)) % SCENES  # never one twice in a story
+    ends = (
+        f"On {DAYS[(today + 1) % 7]} the {friend} comes to the {home}, and the two are friends.",
+        f'"Thank you," says the {hero}, and goes home to the {home}.',
+        f"The sun goes down. The {hero} sleeps by the {home}, and the {friend} sleeps by the "
+        f"{there}.",
+    )
+    return "\n".join([*lines, dice.pick(ends), "", ""])
+
+
+def _scene(
+    dice: _Dice, kind: int, hero: str, things: str, friend: str, gifts: str, there: str
+) -> list[str]:
+    have, more = 3 + dice.roll(8), 2 + dice.roll(8)
+    fewer = 1 + dice.roll(have - 2)  # so that two or more are left: "1 are left" is no English
+    place = dice.pick(PLACES)
+    where = dice.pick(("under", "behind", "beside"))
+    scenes = (
+        [
+            f"The {hero} has {have} {things}. The {friend} brings {more} more. "
+            f"Now the {hero} has {have + more} {things}: {have} + {more} = {have + more}."
+        ],
+        [
+            f"The {hero} has {have} {things} and gives {fewer} to the {friend}. "
+            f"Then {have - fewer} are left: {have} - {fewer} = {have - fewer}."
+        ],
+        [
+            f'"Where are my {gifts}?" asks the {friend}. "They are {where} the {place}," says the '
+            f"{hero}.",
+            f"The {friend} looks {where} the {place} and finds {more} {gifts}.",
+        ],
+        [
+            f'"Where do you live?" asks the {hero}. "I live by the {there}," says the {friend}, '
+            f'"and I like {gifts}."'
+        ],
+        [
+            f"The {hero} counts: "
+            + ", ".join(str(number) for number in range(fewer, fewer + 4))
+            + f'. "Well done," says the {friend}.'
+        ],
+    )
+    return scenes[kind]
+
+
+@functools.cache
+def builtin_corpus() -> str:
+    """Generate about 190 KB of small stories in plain ASCII, the same on every machine.
+
+    Each animal always likes the same things and lives in the same place, sums are right and days
+    follow each other: a small model learns letters first, then words, then the animals' likings.
+
+    Example:
+        >>> builtin_corpus().splitlines()[:3]
+        ['The goat and the fox', '', 'The goat lives by the barn. The goat likes bells.']
+    """
+    dice = _Dice(2026)
+    return "".join(_story(dice) for _ in range(STORIES))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a UTF-8 file, or all files in a folder and below in the order of their names.
+
+    Files and folders whose name starts with a dot are left out. Each file of a folder ends with a
+    newline, so that the last word of one does not run into the next.
+
+    Raises:
+        TTKitError: a file does not exist, cannot be opened, or is not UTF-8.
+    """
+    asked, start = f"read_text({str(path)!r})", Path(path)
+    if not start.is_dir():
+        return _text_of(start, asked)
+    below = sorted(file.relative_to(start).parts for file in start.rglob("*") if file.is_file())
+    seen = [parts for parts in below if not any(part.startswith(".") for part in parts)]
+    texts = [_text_of(start.joinpath(*parts), asked) for parts in seen]
+    return "".join(text if text.endswith("\n") else text + "\n" for text in texts if text)
+
+
+def _text_of(file: Path, asked: str) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        rule = f"{file} cannot be read as UTF-8 text: {getattr(error, 'strerror', None) or error}"
+        fail(asked, rule, "a text file, or a folder of text files; relative paths start here")
+
+
+def training_text(data_path: str | None) -> str:
+    """Return the text of a configuration: that of `data_path`, or the kit's own small corpus."""
+    return read_text(data_path) if data_path else builtin_corpus()
 
 
 class TokenDataset:
-    """Windows of a text: window i holds `sequence_length` ids from position i * stride, its
+    """Windows of a text: window i holds `sequence_length` ids from position i * stride; its
     targets are the ids one further on.
 
     Args:
         ids: [length] whole numbers, at least 0.
         sequence_length: ids in a window.
-        stride: how far apart windows start: 1 gives every window there is, sequence_length gives
-        each id once.
+        stride: the distance of windows: with 1 they overlap, with sequence_length each id is in
+            one.
 
     Raises:
         TTKitError: fewer than sequence_length + 1 ids.
@@ -37,59 +173,24 @@ class TokenDataset:
     """
 
     def __init__(self, ids: Any, sequence_length: int, stride: int = 1):
-        array = np.asarray(ids)
-        asked = (
-            f"TokenDataset(ids {list(array.shape)}, sequence_length={sequence_length}, "
-            f"stride={stride})"
-        )
-        if (
-            array.ndim != 1
-            or array.dtype.kind not in "iu"
-            or (array.size and not 0 <= array.min() <= array.max() < 2**32)
-        ):
-            fail(
-                asked,
-                "ids are one row of whole numbers from 0 to 2^32 - 1; "
-                f"these are {array.dtype} {list(array.shape)}",
-                "what a tokenizer's encode() gives",
-                TypeError,
-            )
-        if sequence_length < 1 or stride < 1:
-            fail(
-                asked,
-                "sequence_length and stride are at least 1",
-                "stride=1 for every window",
-                ValueError,
-            )
-        if array.size <= sequence_length:
-            rule = (
-                f"{array.size} ids are too few: a window with its targets takes "
-                f"{sequence_length + 1}"
-            )
-            fail(
-                asked,
-                rule,
-                "a longer text, or sequence_length (max_sequence_length of a model) of at most "
-                f"{max(array.size - 1, 1)}",
-            )
-        self.ids = array.astype(np.uint32, copy=False)
-        self.sequence_length = sequence_length
-        self.stride = stride
+        self.ids = np.asarray(ids).astype(np.uint32, copy=False)
+        self.sequence_length, self.stride = sequence_length, stride
+        if self.ids.size <= sequence_length:
+            rule = f"{self.ids.size} ids are too few: a window with its targets takes "
+            cure = f"a longer text, or max_sequence_length of at most {max(self.ids.size - 1, 1)}"
+            fail("TokenDataset", f"{rule}{sequence_length + 1}", cure)
 
     def __len__(self) -> int:
         return (self.ids.size - self.sequence_length - 1) // self.stride + 1
 
     def windows(self, indices: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets [len(indices), sequence_length], uint32, of the windows with these
-        numbers.
-        """
+        """Return inputs and targets of some windows, [len(indices), sequence_length], uint32."""
         starts = np.asarray(indices, np.int64)[:, None] * self.stride
         rows = self.ids[starts + np.arange(self.sequence_length + 1)]
         return rows[:, :-1], rows[:, 1:]
 
     def split(self, validation_fraction: float = 0.1) -> tuple[TokenDataset, TokenDataset]:
-        """Training and validation: the last part of the text is for validation, and no window
-        has ids of both.
+        """Return training and validation windows: the last part of the text is for validation.
 
         Validation windows lie side by side, so that each id is predicted once.
 
@@ -101,13 +202,6 @@ class TokenDataset:
             >>> len(training), validation.ids[:3].tolist(), len(validation)
             (891, [900, 901, 902], 11)
         """
-        if not 0 < validation_fraction < 1:
-            fail(
-                f"split({validation_fraction})",
-                "the fraction for validation lies between 0 and 1",
-                "split(0.1)",
-                ValueError,
-            )
         cut = self.ids.size - round(self.ids.size * validation_fraction)
         for part, size in (("training", cut), ("validation", self.ids.size - cut)):
             if size <= self.sequence_length:
@@ -115,32 +209,28 @@ class TokenDataset:
                     f"{part} gets {size} of {self.ids.size} ids, and a window with its targets "
                     f"takes {self.sequence_length + 1}"
                 )
-                fail(
-                    f"split({validation_fraction})",
-                    rule,
-                    "a longer text, another fraction or a smaller sequence_length "
-                    "(max_sequence_length of a model)",
-                )
+                cure = "a longer text, or a smaller max_sequence_length"
+                fail(f"split({validation_fraction})", rule, cure)
         training = TokenDataset(self.ids[:cut], self.sequence_length, self.stride)
         return training, TokenDataset(self.ids[cut:], self.sequence_length, self.sequence_length)
 
 
 class Batches:
-    """The batches of a dataset by step: `batch(step)`, for any step at any time, on every rank.
+    """The batches of a dataset by step: `batch(step)` for any step at any time, on every rank.
 
-    Each epoch has an order of its own, that follows from (seed, epoch); windows that do not fill a
-    last batch are left out of it.
+    The order of each epoch follows from (seed, epoch). Windows that do not fill a last batch are
+    left out.
 
     Args:
         dataset: the windows.
         batch_size: windows in the global batch.
-        seed: any whole number; None gives the windows in order, which is what validation wants.
+        seed: any whole number; None for the windows in order, as validation needs them.
 
     Raises:
         TTKitError: fewer windows than one batch takes.
 
     Example:
-        >>> batches = Batches(TokenDataset(np.arange(100), sequence_length=8), batch_size=4, seed=42)
+        >>> batches = Batches(TokenDataset(np.arange(100), 8), batch_size=4, seed=42)
         >>> x, y = batches.batch(step=1000)
         >>> x.shape, len(batches)
         ((4, 1, 1, 8), 23)
@@ -149,18 +239,11 @@ class Batches:
     """
 
     def __init__(self, dataset: TokenDataset, batch_size: int, seed: int | None = 42):
-        asked = f"Batches(dataset of {len(dataset)} windows, batch_size={batch_size})"
-        if batch_size < 1:
-            fail(asked, "a batch has at least 1 window", "batch_size=1", ValueError)
         if len(dataset) < batch_size:
-            fail(
-                asked,
-                f"{len(dataset)} windows do not fill one batch of {batch_size}",
-                f"a longer text, or batch_size of at most {len(dataset)}",
-            )
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.seed = seed
+            rule = f"{len(dataset)} windows do not fill one batch of {batch_size}"
+            cure = f"a longer text, or batch_size of at most {len(dataset)}"
+            fail(f"Batches(batch_size={batch_size})", rule, cure)
+        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.rows = range(batch_size)  # of the global batch
 
     def __len__(self) -> int:
@@ -168,45 +251,21 @@ class Batches:
         return len(self.dataset) // self.batch_size
 
     def part(self, rank: int, world: int) -> Batches:
-        """What one of `world` ranks sees: its share of the rows of each batch, in the order of
-        the ranks. A part has parts again.
-
-        Raises:
-            TTKitError: the rows cannot be shared out evenly.
-        """
-        if not 0 <= rank < world:
-            fail(
-                f"part({rank}, {world})",
-                f"ranks go from 0 to {world - 1}",
-                "rank first, then the number of ranks",
-                ValueError,
-            )
+        """Return what one of `world` ranks sees: an equal part of the rows of each batch."""
         part = Batches(self.dataset, self.batch_size, self.seed)
-        part.rows = _share(self.rows, rank, world, f"part({rank}, {world})", "ranks")
+        part.rows = _share(self.rows, rank, world, "ranks")
         return part
 
     def batch(
         self, step: int, micro_batch: int = 0, micro_batches: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets [rows, 1, 1, sequence_length], uint32, of a step; step 0 is the first.
+        """Return inputs and targets of a step, [rows, 1, 1, sequence_length], uint32.
 
         Args:
-            step: steps go on through the epochs.
-            micro_batch: which of `micro_batches` equal parts of the rows, in order, for gradient
-            accumulation.
-
-        Raises:
-            TTKitError: the rows cannot be cut into as many micro-batches.
+            step: from 0, through all epochs.
+            micro_batch: which of `micro_batches` equal parts of the rows.
         """
-        asked = f"batch({step}, {micro_batch}, {micro_batches})"
-        if step < 0 or not 0 <= micro_batch < micro_batches:
-            fail(
-                asked,
-                f"steps start at 0, and micro-batches go from 0 to {micro_batches - 1}",
-                "batch(0)",
-                ValueError,
-            )
-        rows = _share(self.rows, micro_batch, micro_batches, asked, "micro-batches")
+        rows = _share(self.rows, micro_batch, micro_batches, "micro-batches")
         epoch, place = divmod(step, len(self))
         positions = np.arange(rows.start, rows.stop) + place * self.batch_size
         if self.seed is not None:
@@ -216,25 +275,49 @@ class Batches:
         return np.ascontiguousarray(x).reshape(shape), np.ascontiguousarray(y).reshape(shape)
 
 
-def _share(rows: range, which: int, parts: int, asked: str, called: str) -> range:
-    if len(rows) % parts:
+def make_batches(
+    ids: Any, length: int, config: TrainingConfig, groups: int, rank: int, ranks: int
+) -> tuple[Batches, Batches]:
+    """Return the training and validation batches of one of `ranks` ranks of so many groups each,
+    in windows of `length` ids; the last tenth is for validation.
+
+    Raises:
+        TTKitError: the batch cannot be divided, or the text is too short.
+    """
+    parts = config.gradient_accumulation_steps
+    product = parts * ranks * groups
+    if config.batch_size % product:
         rule = (
-            f"{len(rows)} rows of the batch cannot be shared out evenly to {parts} {called}: "
-            f"{len(rows)} % {parts} = {len(rows) % parts}"
+            f"batch_size {config.batch_size} does not divide among {parts} "
+            f"gradient_accumulation_steps x {ranks} ranks x {groups} groups = {product}: "
+            f"{config.batch_size} % {product} = {config.batch_size % product}"
         )
-        fail(asked, rule, f"a batch_size that is a multiple of {parts}")
+        fail("Trainer", rule, f"batch_size a multiple of {product}")
+    training, held_out = TokenDataset(ids, length).split(0.1)
+    size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
+    shared = groups * ranks
+    whole = Batches(held_out, max(size // shared, 1) * shared, seed=None)
+    batches = Batches(training, config.batch_size, config.seed)
+    return batches.part(rank, ranks), whole.part(rank, ranks)
+
+
+def _share(rows: range, which: int, parts: int, called: str) -> range:
+    if len(rows) % parts:
+        rule = f"{len(rows)} rows of the batch cannot be shared evenly by {parts} {called}"
+        cure = f"a batch_size that is a multiple of {parts}"
+        fail("a part of a batch", f"{rule}: {len(rows)} % {parts} = {len(rows) % parts}", cure)
     size = len(rows) // parts
     return rows[which * size : (which + 1) * size]
 
 
 def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
-    """Where the given positions of 0 .. count - 1 go in the shuffle that `key` names, without
-    working out the others.
+    """Return where positions of 0 .. count - 1 go in the shuffle that `key` names, without
+    computing the others.
 
     A Feistel network is a shuffle of 0 .. 4^k - 1: each round adds a hash of one half of a number's
-    bits to the other half, which can be undone, so that no two numbers meet. A result of `count` or
-    more goes in again until it is below. It uses whole numbers only: the order is the same with
-    every NumPy on every machine.
+    bits to the other half, which can be undone, so that no two numbers collide. A result of `count`
+    or more goes in again until it is below. Whole numbers alone are used, so the order is the same
+    with every NumPy on every machine.
 
     Example:
         >>> shuffled([0, 1, 2, 3, 4], 5, "42/0").tolist()
@@ -242,7 +325,8 @@ def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
     """
     half = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
     low = np.uint64((1 << int(half)) - 1)
-    keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * ROUNDS).digest(), "<u8")
+    # six rounds: four suffice for a good shuffle, two more for short domains
+    keys = np.frombuffer(hashlib.blake2b(key.encode(), digest_size=8 * 6).digest(), "<u8")
     found = np.array(positions, np.uint64)
     again = np.arange(found.size)
     while again.size:
@@ -255,7 +339,7 @@ def shuffled(positions: Any, count: int, key: str) -> np.ndarray:
 
 
 def _hash(numbers: np.ndarray) -> np.ndarray:
-    """Each number's bits well mixed: the last step of the generator SplitMix64."""
+    """Mix the bits of each number: the last step of the generator SplitMix64."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))

@@ -1,16 +1,17 @@
-"""Collectives that can be differentiated, and the averaging of gradients between replicas
-(ttml.ops.distributed, ttml.core.distributed).
+"""Differentiable collectives, and the averaging of gradients between replicas.
+
+The names are those of ttml.ops.distributed and ttml.core.distributed.
 
 | forward        | backward                                                                      |
 |----------------|-------------------------------------------------------------------------------|
-| all_reduce     | identity with noop_backward (each device had its own part), else all_reduce    |
-| broadcast      | all_reduce (forward changes nothing: all devices have the same already)        |
+| all_reduce     | identity with noop_backward (Megatron's *g*), else all_reduce                 |
+| broadcast      | all_reduce; forward is the identity (Megatron's *f*)                          |
 | scatter        | all_gather                                                                    |
 | reduce_scatter | all_gather                                                                    |
-| all_gather     | reduce_scatter, or this device's slice where all devices have the same gradient |
+| all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
 
-`cluster_axis` is the mesh axis along which devices talk; None, or an axis of one device, changes
-nothing."""
+`cluster_axis` is the mesh axis along which devices communicate; None, or an axis of one device,
+changes nothing."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import AutoContext
 from ttkit.train.ops import NEVER, one_hot
+from ttkit.train.parallel import Layout
 
 
 class GradOutputType(Enum):
-    """What reaches a gather from behind: each device's own gradient, or the same one on all."""
+    """Which gradient an all-gather gets: each device's own, or the same one on all devices."""
 
     SHARDED = "sharded"
     REPLICATED = "replicated"
@@ -39,32 +41,28 @@ def _alone(value: Value, cluster_axis: int | None) -> bool:
 
 
 def _reduced(value: Value, cluster_axis: int | None) -> Value:
-    return (
-        value if _alone(value, cluster_axis) else ttnn.all_reduce(value, cluster_axis=cluster_axis)
-    )
+    if _alone(value, cluster_axis):
+        return value
+    return ttnn.all_reduce(value, cluster_axis=cluster_axis)
 
 
 def _gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    return (
-        value
-        if _alone(value, cluster_axis)
-        else ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
-    )
+    if _alone(value, cluster_axis):
+        return value
+    return ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
 
 
 def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    return (
-        value
-        if _alone(value, cluster_axis)
-        else ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
-    )
+    if _alone(value, cluster_axis):
+        return value
+    return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
 
 
 def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     if _alone(value, cluster_axis):
         return value
     layout = value.layout
-    # whose edges inside a tile only rows can be cut at
+    # ttnn cuts inside a tile in row-major layout only
     if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
         value = ttnn.to_layout(value, ttnn.ROW_MAJOR_LAYOUT)
     return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
@@ -85,11 +83,11 @@ def _collective(
 def all_reduce(
     tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None
 ) -> Tensor:
-    """The sum over the devices, on each of them.
+    """Return the sum over the devices, on each of them.
 
     Args:
-        noop_backward: what each device put in was a part of its own (a row-parallel product): the
-        gradient is right as it is.
+        noop_backward: each device's input was a part of its own (a row-parallel product), so the
+            gradient passes unchanged: Megatron's *g*.
     """
     back = (lambda grad: grad) if noop_backward else (lambda grad: _reduced(grad, cluster_axis))
     return _collective(
@@ -98,20 +96,18 @@ def all_reduce(
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
-    """The same values, from here on used differently by each device: gradients are summed on the
-    way back.
-    """
+    """Identity forward, all-reduce backward: what Megatron calls *f* (Shoeybi 2019).
+
+    The name is ttml's. Before it all devices have the same values; after it each device uses them
+    differently, so their gradients are summed."""
+    value = tensor.get_value()
     return _collective(
-        "broadcast",
-        tensor,
-        tensor.get_value(),
-        lambda grad: _reduced(grad, cluster_axis),
-        cluster_axis,
+        "broadcast", tensor, value, lambda grad: _reduced(grad, cluster_axis), cluster_axis
     )
 
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
-    """Each device's slice of what all have."""
+    """Return each device's slice of a tensor that is the same on all."""
     value = _own_slice(tensor.get_value(), dim, cluster_axis)
     return _collective(
         "scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis
@@ -119,7 +115,7 @@ def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
-    """Each device's slice of the sum."""
+    """Return each device's slice of the sum over the devices."""
     value = _reduce_scattered(tensor.get_value(), dim, cluster_axis)
     return _collective(
         "reduce_scatter",
@@ -136,7 +132,7 @@ def all_gather(
     cluster_axis: int | None = None,
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
-    """The slices of all devices joined along `dim`, on each of them."""
+    """Return the slices of all devices joined along `dim`, on each of them."""
     back = _reduce_scattered if grad_output_type is GradOutputType.SHARDED else _own_slice
     value = _gathered(tensor.get_value(), dim, cluster_axis)
     return _collective(
@@ -147,12 +143,11 @@ def all_gather(
 def cross_entropy_loss(
     logits: Tensor, targets: Value, numbers: Value, cluster_axis: int | None = None
 ) -> Tensor:
-    """The mean over tokens of -log softmax(logits)[target] on each device, [1, 1, 1, 1] in
-    float32 for logits of any type.
+    """Return each device's mean over tokens of -log softmax(logits)[target], [1, 1, 1, 1], float32.
 
-    Along `cluster_axis` each device has a part of the vocabulary and only three numbers a token
-    travel: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019, section
-    3).
+    Along `cluster_axis` each device has a part of the vocabulary, and only three numbers a token
+    are sent: the highest logit, the sum of exponentials and the target's logit (Shoeybi 2019,
+    section 3).
 
     Args:
         logits: [B, 1, S, V on this device].
@@ -175,16 +170,14 @@ def cross_entropy_loss(
     loss = ttnn.multiply(ttnn.sum(each, dim=[0, 1, 2, 3], keepdim=True), 1 / tokens)
 
     def backward(grad: Value) -> list[Value]:
-        slope = ttnn.subtract(ttnn.multiply(powers, ttnn.reciprocal(total)), chosen)
-        return [ttnn.multiply(slope, ttnn.multiply(grad, 1 / tokens))]
+        probs = ttnn.multiply(powers, ttnn.reciprocal(total))
+        return [ttnn.multiply(ttnn.subtract(probs, chosen), ttnn.multiply(grad, 1 / tokens))]
 
     return recorded("cross_entropy_loss", loss, [logits], backward)
 
 
 def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
-    """Logits [B, 1, S, V] with those of numbers past the vocabulary, which fill its last tile,
-    lowered out of reach.
-    """
+    """Lower the logits [B, 1, S, V] of the numbers that only fill the vocabulary's last tile."""
     lowered = ttnn.multiply(ttnn.ge(numbers, float(vocab_size)), NEVER)
     return recorded(
         "without_padding", ttnn.add(logits.get_value(), lowered), [logits], lambda grad: [grad]
@@ -194,46 +187,37 @@ def without_padding(logits: Tensor, numbers: Value, vocab_size: int) -> Tensor:
 def synchronize_gradients(
     parameters: Mapping[str, Tensor], cluster_axes: Sequence[int] | None = None
 ) -> None:
-    """Replace each gradient by its mean over the replicas: without it they drift apart while the
-    loss looks plausible.
+    """Replace each gradient by its mean over the replicas.
+
+    Without it the replicas drift apart while the loss looks plausible.
 
     Args:
-        parameters: what `model.parameters()` gives.
+        parameters: what `model.parameters()` returns.
         cluster_axes: the mesh axes that replicas lie along; the data-parallel axis of the context
-        unless given.
+            unless given.
 
     Raises:
-        TTKitError: there is no parallelism context, it has no data-parallel axis, or no parameter
-        has a gradient. ttml returns silently
-            in the first two cases.
+        TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
+            silently in these two cases), or no parameter has a gradient.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()
         axis = context.get_ddp_axis()
         if axis is None:
-            rule = (
-                "data parallelism is off, so there is nothing to average: "
-                "the call would change nothing"
-            )
-            fail(
-                "synchronize_gradients",
-                rule,
-                "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out",
-            )
+            rule = "data parallelism is off, so there is nothing to average"
+            cure = "DistributedConfig(enable_ddp=True), cluster_axes=..., or leave the call out"
+            fail("synchronize_gradients", rule, cure)
         cluster_axes = [axis]
     ready = [tensor for tensor in parameters.values() if tensor.is_grad_initialized()]
     if not ready:
-        fail(
-            "synchronize_gradients",
-            f"none of the {len(parameters)} parameters has a gradient",
-            "loss.backward() first",
-        )
+        rule = f"none of the {len(parameters)} parameters has a gradient"
+        fail("synchronize_gradients", rule, "loss.backward() first")
     for tensor in ready:
         tensor.set_grad(averaged(tensor.get_grad(), cluster_axes))
 
 
 def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
-    """The mean of a tensor over the devices along the given mesh axes."""
+    """Return the mean of a tensor over the devices along the given mesh axes."""
     replicas = 1
     for axis in cluster_axes:
         replicas *= grad.device().shape[axis]
@@ -241,10 +225,13 @@ def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
     return ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad
 
 
+def mean_over_groups(loss: Tensor, layout: Layout) -> float:
+    """Return a loss [1, 1, 1, 1] as a number: its mean over the data-parallel groups of a mesh."""
+    return float(one_copy(averaged(loss.get_value(), layout.ddp_axes)).ravel()[0])
+
+
 def one_copy(value: Value) -> np.ndarray:
-    """The array on the first device that this process drives: the whole of a tensor that all
-    devices have alike.
-    """
+    """Return the array on the first device of this process: all of a replicated tensor."""
     view = value.device().get_view()
     here = next(
         i for i, coord in enumerate(ttnn.MeshCoordinateRange(view.shape())) if view.is_local(coord)

@@ -1,24 +1,23 @@
-"""Parameters and the layers that models are made of, plain and cut over the tensor-parallel axis
-of a mesh (ttml.modules).
+"""Parameters and the layers of models, plain and sharded over the tensor-parallel axis of a mesh
+(ttml.modules).
 
-A layer knows its parameters' *global* shapes and how they are cut; values come with `init_weights`
-or from a checkpoint. So a model too big for any machine can be constructed and planned, and the
-same seed gives the same model on every mesh."""
+A layer knows its parameters' *global* shapes and how they are sharded; values come with
+`init_weights` or from a checkpoint. So a model that is too big for any machine can be constructed
+and planned, and the same seed gives the same model on every mesh."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
-from ttkit.train.context import AutoContext
+from ttkit.train.context import current_layout
 from ttkit.train.distributed import (
     GradOutputType,
     all_gather,
@@ -27,108 +26,9 @@ from ttkit.train.distributed import (
     one_copy,
     scatter,
 )
+from ttkit.train.parallel import Layout
 
 Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-
-
-class Layout(NamedTuple):
-    """Where a model lies: a mesh, and which of its axes cut the weights and the batch.
-
-    Without a device it can be planned only.
-
-    Example:
-        >>> Layout(tp_axis=1, tp_size=8).split(384, "embedding_dim")
-        48
-    """
-
-    device: Any = None
-    tp_axis: int | None = None
-    tp_size: int = 1
-    ddp_axis: int | None = None
-    ddp_size: int = 1
-    dtype: Any = None
-
-    def split(self, n: int, what: str) -> int:
-        """A tensor-parallel device's part of n.
-
-        Raises:
-            TTKitError: it is not a whole number.
-        """
-        if n % self.tp_size:
-            rule = (
-                f"{what} must be divisible by the number of devices. {what} = {n}, "
-                f"devices = {self.tp_size}"
-            )
-            fail(
-                "tensor parallelism",
-                rule,
-                f"{what} a multiple of {self.tp_size}, or another mesh shape",
-            )
-        return n // self.tp_size
-
-    @property
-    def ddp_axes(self) -> tuple[int, ...]:
-        """The mesh axes that replicas lie along."""
-        return () if self.ddp_axis is None else (self.ddp_axis,)
-
-    def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
-        """Cuts tensor dimension `tp_dim` over the tensor-parallel axis and `ddp_dim` over the
-        data-parallel one.
-        """
-        placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]
-        for axis, dim in ((self.tp_axis, tp_dim), (self.ddp_axis, ddp_dim)):
-            if axis is not None and dim is not None:
-                placements[axis] = ttnn.PlacementShard(dim)
-        return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
-
-    def place(
-        self,
-        array: np.ndarray,
-        *,
-        dtype: Any,
-        tp_dim: int | None = None,
-        ddp_dim: int | None = None,
-        layout: Any = None,
-    ) -> Value:
-        """An array [any shape] on the mesh."""
-        return from_numpy(
-            array,
-            dtype=dtype,
-            layout=layout or ttnn.TILE_LAYOUT,
-            device=self.device,
-            mesh_mapper=self.mapper(tp_dim, ddp_dim),
-        )
-
-    def tokens(self, ids: np.ndarray) -> Value:
-        """Tokens [B, 1, 1, S] on the mesh, the batch cut over the data-parallel axis."""
-        if ids.shape[0] % self.ddp_size:
-            rule = (
-                f"a batch of {ids.shape[0]} does not divide among {self.ddp_size} groups: "
-                f"{ids.shape[0]} % {self.ddp_size} = {ids.shape[0] % self.ddp_size}"
-            )
-            fail("Layout.tokens", rule, f"batch_size a multiple of {self.ddp_size}")
-        return self.place(
-            ids.astype(np.uint32), dtype=ttnn.uint32, ddp_dim=0, layout=ttnn.ROW_MAJOR_LAYOUT
-        )
-
-
-def current_layout(dtype: Any = None) -> Layout:
-    """The layout of the AutoContext: its device, and the axes of its parallelism context where
-    there is one.
-    """
-    context = AutoContext.get_instance()
-    device = context.get_device()
-    if not context.is_parallelism_context_initialized():
-        return Layout(device, dtype=dtype)
-    axes = context.get_parallelism_context()
-    return Layout(
-        device,
-        axes.get_tp_axis(),
-        axes.get_tp_size(),
-        axes.get_ddp_axis(),
-        axes.get_ddp_size(),
-        dtype,
-    )
 
 
 def uniform(fan_in: int) -> Initializer:
@@ -180,43 +80,33 @@ class Parameter(Tensor):
             TTKitError: it has no values yet.
         """
         if self._value is None:
-            fail(
-                f"parameter {self.name or list(self.global_shape)}",
-                "it has no values yet",
-                "model.init_weights(seed), or load a checkpoint",
-            )
+            asked = f"parameter {self.name or list(self.global_shape)}"
+            fail(asked, "it has no values yet", "model.init_weights(seed), or load a checkpoint")
         return self._value
 
     def draw(self, seed: int) -> np.ndarray:
-        """Its first values, the global array: a function of the seed and the name alone, so the
-        same on every mesh and stage.
-        """
+        """Return the initial values, a global array.
+
+        They depend on the seed and the name alone, so they are the same on every mesh and stage."""
         generator = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
         return self.initializer(generator, self.global_shape).astype(np.float32)
 
     def distribute(self, array: np.ndarray, dtype: Any = None) -> Value:
-        """A global array of this parameter's shape as a tensor that lies as this parameter lies."""
+        """Put a global array of this parameter's shape on the mesh, sharded as the parameter is."""
         if array.shape != self.global_shape:
-            fail(
-                f"parameter {self.name}",
-                f"values of shape {list(array.shape)} for {list(self.global_shape)}",
-                "the global shape, not a shard's",
-            )
+            rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
+            fail(f"parameter {self.name}", rule, "the global shape, not a shard's")
         below = self.placed_rows - self.global_shape[2]
         padded = np.pad(array, [(0, 0), (0, 0), (0, below), (0, 0)]) if below else array
-        return self.layout.place(
-            np.asarray(padded, np.float32),
-            dtype=dtype or self.layout.dtype or ttnn.float32,
-            tp_dim=self.shard_dim,
-        )
+        return self.layout.place(np.asarray(padded, np.float32), dtype=dtype, tp_dim=self.shard_dim)
 
     def place(self, array: np.ndarray) -> None:
-        """Take the values of a global array."""
+        """Set the values from a global array."""
         self.set_value(self.distribute(array))
 
     def gather(self, value: Value | None = None) -> np.ndarray:
-        """The global float32 array of this parameter, or of another tensor that lies as it does:
-        its gradient, its momentum.
+        """Return the global float32 array of this parameter, or of a tensor that is sharded alike,
+        such as its gradient.
         """
         value = self.get_value() if value is None else value
         if self.shard_dim is not None:
@@ -230,7 +120,7 @@ class Module:
     training = True
 
     def children(self) -> Iterator[tuple[str, Any]]:
-        """(name, module) of the modules inside, in the order of their making."""
+        """Yield (name, module) of the modules inside, in the order of their construction."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -242,9 +132,9 @@ class Module:
                 )
 
     def parameters(self) -> dict[str, Parameter]:
-        """name -> parameter, in the order of their making; a parameter that two layers share
-        comes once, under its first name.
-        """
+        """Return {name: parameter} in the order of construction.
+
+        A parameter that two layers share comes once, under its first name."""
         found: dict[str, Parameter] = {}
         for name, parameter in self._walk(""):
             if all(parameter is not other for other in found.values()):
@@ -260,20 +150,18 @@ class Module:
             yield from module._walk(f"{prefix}{name}.")
 
     def init_weights(self, seed: int) -> None:
-        """Give every parameter its first values: those of the same seed are the same on every
-        mesh.
-        """
+        """Give every parameter its initial values, the same on every mesh for the same seed."""
         for parameter in self.parameters().values():
             parameter.place(parameter.draw(seed))
 
     def train(self, mode: bool = True) -> None:
-        """Use dropout, or do not."""
+        """Switch dropout on or off."""
         self.training = mode
         for _, module in self.children():
             module.train(mode)
 
     def eval(self) -> None:
-        """Leave dropout out."""
+        """Switch dropout off."""
         self.train(False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -281,8 +169,7 @@ class Module:
 
 
 class ColumnParallelLinear(Module):
-    """x W^T + b with the output features cut: each device has whole inputs and makes its part of
-    the outputs.
+    """x W^T + b with sharded output features: each device computes its part from whole inputs.
 
     Args:
         gather_output: join the parts, so that every device has all outputs.
@@ -301,25 +188,21 @@ class ColumnParallelLinear(Module):
         self.weight = Parameter(
             (1, 1, out_features, in_features), uniform(in_features), self.layout, 2
         )
-        self.bias = (
-            Parameter((1, 1, 1, out_features), uniform(in_features), self.layout, 3)
-            if has_bias
-            else None
-        )
+        self.bias = None
+        if has_bias:
+            self.bias = Parameter((1, 1, 1, out_features), uniform(in_features), self.layout, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in] -> [B, 1, S, out on this device]."""
         y = ops.linear(broadcast(x, self.layout.tp_axis), self.weight, self.bias)
-        return (
-            all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
-            if self.gather_output
-            else y
-        )
+        if self.gather_output:
+            y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
+        return y
 
 
 class RowParallelLinear(Module):
-    """x W^T + b with the input features cut: each device multiplies its part, and the products
-    are summed.
+    """x W^T + b with sharded input features: each device multiplies its part, and the products are
+    summed.
 
     Args:
         input_is_parallel: x has this device's part of the features already.
@@ -338,11 +221,9 @@ class RowParallelLinear(Module):
         self.weight = Parameter(
             (1, 1, out_features, in_features), uniform(in_features), self.layout, 3
         )
-        self.bias = (
-            Parameter((1, 1, 1, out_features), uniform(in_features), self.layout)
-            if has_bias
-            else None
-        )
+        self.bias = None
+        if has_bias:
+            self.bias = Parameter((1, 1, 1, out_features), uniform(in_features), self.layout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in on this device] -> [B, 1, S, out]."""
@@ -350,7 +231,7 @@ class RowParallelLinear(Module):
         y = all_reduce(
             ops.linear(x, self.weight), noop_backward=True, cluster_axis=self.layout.tp_axis
         )
-        return ops.add(y, self.bias) if self.bias else y
+        return y + self.bias if self.bias else y
 
 
 class Linear(Module):

@@ -1,5 +1,4 @@
-"""Operations that can be differentiated: each computes with ttnn and says how a gradient goes
-back through it.
+"""Differentiable operations: each computes with ttnn and defines its backward.
 
 Shapes are those on one device: activations [B, 1, S, E], heads [B, h, S, d], weights [1, 1, out,
 in], as in ttml."""
@@ -14,75 +13,10 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import from_numpy
 from ttkit.errors import fail
-from ttkit.train.autograd import Tensor, Value, recorded
+from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
-# added to a score that must not be chosen; far below any real one, and finite in bfloat16
+# added to a score that must not be chosen: far below any real score, and finite in bfloat16
 NEVER = -1e9
-
-
-def _summed_to(grad: Value, shape: list[int]) -> Value:
-    """A gradient summed over the dimensions along which the operand was repeated."""
-    shape = [1] * (len(grad.shape) - len(shape)) + shape
-    repeated = [i for i, (got, had) in enumerate(zip(grad.shape, shape)) if got != had]
-    return ttnn.sum(grad, dim=repeated, keepdim=True) if repeated else grad
-
-
-def _back_to(tensor: Tensor, grad: Value) -> Value:
-    """A gradient in the shape and type of the operand that it is of."""
-    grad = _summed_to(grad, tensor.shape())
-    return grad if list(grad.shape) == tensor.shape() else ttnn.reshape(grad, tuple(tensor.shape()))
-
-
-def add(a: Tensor, b: Tensor | float) -> Tensor:
-    """a + b; shapes repeat where they are 1."""
-    if not isinstance(b, Tensor):
-        return recorded("add", ttnn.add(a.get_value(), b), [a], lambda grad: [grad])
-    return recorded(
-        "add",
-        ttnn.add(a.get_value(), b.get_value()),
-        [a, b],
-        lambda grad: [_back_to(a, grad), _back_to(b, grad)],
-    )
-
-
-def sub(a: Tensor, b: Tensor | float) -> Tensor:
-    """a - b; shapes repeat where they are 1."""
-    if not isinstance(b, Tensor):
-        return add(a, -b)
-    return recorded(
-        "sub",
-        ttnn.subtract(a.get_value(), b.get_value()),
-        [a, b],
-        lambda grad: [_back_to(a, grad), ttnn.neg(_back_to(b, grad))],
-    )
-
-
-def mul(a: Tensor, b: Tensor | float) -> Tensor:
-    """a * b, element by element; shapes repeat where they are 1."""
-    if not isinstance(b, Tensor):
-        return recorded(
-            "mul", ttnn.multiply(a.get_value(), b), [a], lambda grad: [ttnn.multiply(grad, b)]
-        )
-    x, y = a.get_value(), b.get_value()
-    return recorded(
-        "mul",
-        ttnn.multiply(x, y),
-        [a, b],
-        lambda grad: [_back_to(a, ttnn.multiply(grad, y)), _back_to(b, ttnn.multiply(grad, x))],
-    )
-
-
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """The product over the last two dimensions; a leading dimension of b may be 1."""
-    x, y = a.get_value(), b.get_value()
-
-    def backward(grad: Value) -> list[Value]:
-        return [
-            _back_to(a, ttnn.matmul(grad, y, transpose_b=True)),
-            _back_to(b, ttnn.matmul(x, grad, transpose_a=True)),
-        ]
-
-    return recorded("matmul", ttnn.matmul(x, y), [a, b], backward)
 
 
 def _rows(value: Value) -> Value:
@@ -97,13 +31,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     out = ttnn.linear(value, w, bias=bias.get_value() if bias else None, transpose_b=True)
 
     def backward(grad: Value) -> list[Value | None]:
-        dx = ttnn.matmul(grad, w) if x.get_requires_grad() else None
-        dw = (
-            ttnn.matmul(_rows(grad), _rows(value), transpose_a=True)
-            if weight.get_requires_grad()
-            else None
-        )
-        return [dx, dw] if bias is None else [dx, dw, _back_to(bias, grad)]
+        dx = dw = None
+        if x.get_requires_grad():
+            dx = ttnn.matmul(grad, w)
+        if weight.get_requires_grad():
+            dw = ttnn.matmul(_rows(grad), _rows(value), transpose_a=True)
+        return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
 
     return recorded("linear", out, [x, weight] if bias is None else [x, weight, bias], backward)
 
@@ -130,48 +63,15 @@ relu = _elementwise("relu", lambda x: ttnn.relu(x), lambda grad, x: ttnn.relu_bw
 
 
 def mean(x: Tensor) -> Tensor:
-    """The mean of all elements on each device, [1, 1, 1, 1]."""
+    """Return the mean of all elements on each device, [1, 1, 1, 1]."""
     shape = x.shape()
     value = ttnn.mean(x.get_value(), dim=list(range(len(shape))), keepdim=True)
 
     def backward(grad: Value) -> list[Value]:
-        return [
-            ttnn.multiply(ttnn.ones_like(x.get_value()), ttnn.multiply(grad, 1 / math.prod(shape)))
-        ]
+        each = ttnn.multiply(grad, 1 / math.prod(shape))
+        return [ttnn.multiply(ttnn.ones_like(x.get_value()), each)]
 
     return recorded("mean", value, [x], backward)
-
-
-def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The same values in another shape."""
-    before = tuple(x.shape())
-    return recorded(
-        "reshape",
-        ttnn.reshape(x.get_value(), tuple(shape)),
-        [x],
-        lambda grad: [ttnn.reshape(grad, before)],
-    )
-
-
-def rows(x: Tensor, start: int, stop: int) -> Tensor:
-    """Rows start to stop of the last but one dimension of [1, 1, n, m]."""
-    one, two, n, m = x.shape()
-    if (start, stop) == (0, n):
-        return x
-
-    def part(value: Value, start: int, stop: int) -> Value:
-        return ttnn.slice(value, [0, 0, start, 0], [one, two, stop, m])
-
-    def backward(grad: Value) -> list[Value]:
-        # around the rows; on a device ttnn.pad only fills up below
-        zeros = ttnn.zeros_like(x.get_value())
-        above, below = (
-            [part(zeros, 0, start)] if start else [],
-            [part(zeros, stop, n)] if stop < n else [],
-        )
-        return [ttnn.concat([*above, grad, *below], dim=2)]
-
-    return recorded("rows", part(x.get_value(), start, stop), [x], backward)
 
 
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
@@ -213,12 +113,12 @@ def layernorm(
         centred = ttnn.subtract(value, ttnn.mean(value, dim=-1, keepdim=True))
         scale = ttnn.rsqrt(ttnn.add(ttnn.mean(ttnn.square(centred), dim=-1, keepdim=True), epsilon))
         normal = ttnn.multiply(centred, scale)
-        steep = ttnn.multiply(grad, w)
-        along = ttnn.multiply(normal, ttnn.mean(ttnn.multiply(steep, normal), dim=-1, keepdim=True))
-        level = ttnn.mean(steep, dim=-1, keepdim=True)
-        dx = ttnn.multiply(ttnn.subtract(ttnn.subtract(steep, level), along), scale)
-        dw = _back_to(weight, ttnn.multiply(grad, normal))
-        return [dx, dw] if bias is None else [dx, dw, _back_to(bias, grad)]
+        dnormal = ttnn.multiply(grad, w)
+        average = ttnn.mean(dnormal, dim=-1, keepdim=True)
+        dx = ttnn.subtract(ttnn.subtract(dnormal, average), _projection(dnormal, normal))
+        dx = ttnn.multiply(dx, scale)
+        dw = back_to(weight, ttnn.multiply(grad, normal))
+        return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
 
     return recorded("layernorm", out, [x, weight] if bias is None else [x, weight, bias], backward)
 
@@ -231,19 +131,21 @@ def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
     def backward(grad: Value) -> list[Value]:
         scale = ttnn.rsqrt(ttnn.add(ttnn.mean(ttnn.square(value), dim=-1, keepdim=True), epsilon))
         normal = ttnn.multiply(value, scale)
-        steep = ttnn.multiply(grad, w)
-        along = ttnn.multiply(normal, ttnn.mean(ttnn.multiply(steep, normal), dim=-1, keepdim=True))
-        return [
-            ttnn.multiply(ttnn.subtract(steep, along), scale),
-            _back_to(weight, ttnn.multiply(grad, normal)),
-        ]
+        dnormal = ttnn.multiply(grad, w)
+        dx = ttnn.multiply(ttnn.subtract(dnormal, _projection(dnormal, normal)), scale)
+        return [dx, back_to(weight, ttnn.multiply(grad, normal))]
 
     return recorded("rmsnorm", out, [x, weight], backward)
 
 
+def _projection(grad: Value, normal: Value) -> Value:
+    """Return the part of a gradient along the normalized values: a norm does not depend on it."""
+    return ttnn.multiply(normal, ttnn.mean(ttnn.multiply(grad, normal), dim=-1, keepdim=True))
+
+
 def causal_mask(length: int, heads_per_group: int, like: Value) -> Value:
-    """[1, 1, heads_per_group * length, length] to add to scores: each query sees the keys up to
-    its own place.
+    """Return [1, 1, heads_per_group * length, length] to add to scores: each query sees the keys up
+    to its own position.
     """
     hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
     mask = np.tile(hidden, (heads_per_group, 1))[None, None]
@@ -259,12 +161,9 @@ def causal_mask(length: int, heads_per_group: int, like: Value) -> Value:
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Value | None = None
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d) + mask) V; query heads share the keys of their group (Vaswani 2017;
+    """softmax(Q K^T / sqrt(d) + mask) V (Vaswani 2017); query heads may share keys (Ainslie 2023).
 
-    Ainslie 2023).
-
-    The heads of a group are laid under one another as rows, so their keys and values need no
-    copies.
+    The heads of a group are stacked as rows, so their keys and values need no copies.
 
     Args:
         query: [B, heads, S, d].
@@ -277,63 +176,53 @@ def scaled_dot_product_attention(
     batch, heads, length, width = query.shape()
     groups = key.shape()[1]
     if heads % groups:
-        fail(
-            "scaled_dot_product_attention",
-            f"{heads} query heads do not share {groups} groups of keys evenly",
-            "num_heads a multiple of num_groups",
-        )
+        rule = f"{heads} query heads do not share {groups} groups of keys evenly"
+        fail("scaled_dot_product_attention", rule, "num_heads a multiple of num_groups")
     scale = 1 / math.sqrt(width)
     stacked = (batch, groups, heads // groups * length, width)
     q = ttnn.multiply(ttnn.reshape(query.get_value(), stacked), scale)
     k, v = key.get_value(), value.get_value()
     scores = ttnn.matmul(q, k, transpose_b=True)
-    chances = ttnn.softmax(scores if mask is None else ttnn.add(scores, mask), dim=-1)
-    out = ttnn.reshape(ttnn.matmul(chances, v), (batch, heads, length, width))
+    probs = ttnn.softmax(scores if mask is None else ttnn.add(scores, mask), dim=-1)
+    out = ttnn.reshape(ttnn.matmul(probs, v), (batch, heads, length, width))
 
     def backward(grad: Value) -> list[Value]:
         grad = ttnn.reshape(grad, stacked)
-        dv = ttnn.matmul(chances, grad, transpose_a=True)
-        steep = ttnn.multiply(chances, ttnn.matmul(grad, v, transpose_b=True))
-        slope = ttnn.subtract(steep, ttnn.multiply(chances, ttnn.sum(steep, dim=-1, keepdim=True)))
-        dq = ttnn.multiply(ttnn.matmul(slope, k), scale)
-        return [
-            ttnn.reshape(dq, (batch, heads, length, width)),
-            ttnn.matmul(slope, q, transpose_a=True),
-            dv,
-        ]
+        dv = ttnn.matmul(probs, grad, transpose_a=True)
+        # the gradient of the softmax
+        weighted = ttnn.multiply(probs, ttnn.matmul(grad, v, transpose_b=True))
+        total = ttnn.sum(weighted, dim=-1, keepdim=True)
+        dscores = ttnn.subtract(weighted, ttnn.multiply(probs, total))
+        dq = ttnn.reshape(ttnn.multiply(ttnn.matmul(dscores, k), scale), tuple(query.shape()))
+        return [dq, ttnn.matmul(dscores, q, transpose_a=True), dv]
 
     return recorded("scaled_dot_product_attention", out, [query, key, value], backward)
 
 
 def rope(x: Tensor, cos: Value, sin: Value, turn: Value) -> Tensor:
-    """Rotary positions: each pair of neighbours (2i, 2i + 1) turned by its position's angle (Su
-    2021).
+    """Rotary positions: rotate each pair (2i, 2i + 1) by its position's angle (Su 2021).
 
     Args:
         x: [B, heads, S, d].
         cos, sin: [1, 1, S, d], each angle twice.
-        turn: [1, 1, d, d], which takes (a, b) to (-b, a).
+        turn: [1, 1, d, d], which maps (a, b) to (-b, a).
     """
     value = x.get_value()
     out = ttnn.add(ttnn.multiply(value, cos), ttnn.multiply(ttnn.matmul(value, turn), sin))
 
     def backward(grad: Value) -> list[Value]:
-        return [
-            ttnn.add(
-                ttnn.multiply(grad, cos),
-                ttnn.matmul(ttnn.multiply(grad, sin), turn, transpose_b=True),
-            )
-        ]
+        turned = ttnn.matmul(ttnn.multiply(grad, sin), turn, transpose_b=True)
+        return [ttnn.add(ttnn.multiply(grad, cos), turned)]
 
     return recorded("rope", out, [x], backward)
 
 
 def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
-    """Zeros with the given probability, the rest scaled up to keep the mean.
+    """Set elements to zero with the given probability and scale the rest up to keep the mean.
 
-    All devices drop the same places, as tensor-parallel replicas need; so which elements of a batch
-    go depends on the mesh. ttnn drops in bfloat16 only, so a mask of ones and zeros, which are
-    exact there, goes through it."""
+    All devices drop the same places, as tensor-parallel replicas need, so which elements of a batch
+    are dropped depends on the mesh. ttnn drops in bfloat16 only, where the ones and zeros of a mask
+    are exact."""
     if not probability:
         return x
     value = x.get_value()
@@ -351,13 +240,12 @@ def dropout(x: Tensor, probability: float, seed: int) -> Tensor:
 
 
 def one_hot(ids: Value, numbers: Value) -> Value:
-    """[B, 1, S, V]: 1 where a row's token has the column's number.
+    """Return [B, 1, S, V]: 1 where a row's token has the column's number.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
-        numbers: [1, 1, 1, V], which token each column stands for: a device that has a part of the
-        vocabulary has its part of the numbers,
-            and gets zeros for the tokens of others.
+        numbers: [1, 1, 1, V], which token each column stands for. A device with a part of the
+            vocabulary has its part of the numbers and gets zeros for tokens of other devices.
     """
     batch, length = ids.shape[0], ids.shape[-1]
     column = ttnn.to_layout(ttnn.reshape(ids, (batch, 1, length, 1)), ttnn.TILE_LAYOUT)
@@ -365,10 +253,10 @@ def one_hot(ids: Value, numbers: Value) -> Value:
 
 
 def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
-    """A row of the table for each token, [B, 1, S, E], as a product with one-hot rows.
+    """Return the table's row of each token, [B, 1, S, E], as a product with one-hot rows.
 
     ttnn.embedding takes bfloat16 tables only and no part of a vocabulary; the product takes both
-    and costs what the logits cost.
+    and costs as much as the logits.
 
     Args:
         ids: [B, 1, 1, S], UINT32, row-major.
@@ -386,6 +274,6 @@ def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
 
 
 def mse_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """The mean squared difference on each device, [1, 1, 1, 1]."""
-    difference = sub(prediction, target)
-    return mean(mul(difference, difference))
+    """Return the mean squared difference on each device, [1, 1, 1, 1]."""
+    difference = prediction - target
+    return mean(difference * difference)

@@ -1,6 +1,4 @@
-"""Optimizers, gradient clipping and the learning rate over time (ttml.optimizers,
-ttml.core.clip_grad_norm).
-"""
+"""Optimizers, gradient clipping and the learning rate over time, with ttml's names."""
 
 from __future__ import annotations
 
@@ -18,9 +16,18 @@ from ttkit.train.distributed import one_copy
 from ttkit.train.modules import Parameter
 
 
+class _Made:
+    """Settings that are made as in ttml."""
+
+    @classmethod
+    def make(cls, lr: float, *rest: Any, **more: Any) -> Any:
+        """Make the settings; the order is ttml's, that of the fields."""
+        return cls(lr, *rest, **more)  # type: ignore[call-arg]
+
+
 @dataclass(frozen=True)
-class SGDConfig:
-    """Settings of SGD, with ttml's names."""
+class SGDConfig(_Made):
+    """Settings of SGD."""
 
     lr: float = 1e-3
     momentum: float = 0.0
@@ -29,24 +36,19 @@ class SGDConfig:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse Nesterov's step without momentum, or with dampening."""
+        """Refuse Nesterov's step without momentum or with dampening."""
         if self.nesterov and (self.momentum <= 0 or self.dampening != 0):
             rule = f"nesterov needs momentum above 0 and no dampening: momentum={self.momentum}"
             fail("SGDConfig", f"{rule}, dampening={self.dampening}", "momentum=0.9, dampening=0")
 
-    @classmethod
-    def make(cls, lr: float, *rest: Any, **more: Any) -> SGDConfig:
-        """The settings, in ttml's order, which is that of the fields."""
-        return cls(lr, *rest, **more)
-
 
 @dataclass(frozen=True)
-class AdamWConfig:
-    """Settings of AdamW, with ttml's names.
+class AdamWConfig(_Made):
+    """Settings of AdamW.
 
     Attributes:
-        master_weights: keep float32 weights beside bfloat16 ones: small steps are not lost in
-        rounding.
+        master_weights: keep float32 weights beside bfloat16 ones, so that rounding does not lose
+            small steps.
     """
 
     lr: float = 1e-3
@@ -56,27 +58,22 @@ class AdamWConfig:
     weight_decay: float = 0.01
     master_weights: bool = False
 
-    @classmethod
-    def make(cls, lr: float, *rest: Any, **more: Any) -> AdamWConfig:
-        """The settings, in ttml's order, which is that of the fields."""
-        return cls(lr, *rest, **more)
-
 
 class Optimizer:
-    """What all optimizers share: parameters, a learning rate, a count of steps, and what they
-    remember of each parameter.
+    """The base of all optimizers: parameters, a learning rate, a count of steps, and a state for
+    each parameter.
 
     Args:
-        parameters: what `model.parameters()` gives.
+        parameters: what `model.parameters()` returns.
         config: its settings.
     """
 
-    remembers: tuple[str, ...]  # the kinds of entries in its memory
+    kinds: tuple[str, ...]  # the first parts of the keys of its state
 
     def __init__(self, parameters: Mapping[str, Parameter], config: Any):
         self.parameters, self.config, self.lr, self.steps = dict(parameters), config, config.lr, 0
-        # "exp_avg/<parameter>" -> a tensor that lies as the parameter lies
-        self.memory: dict[str, Value] = {}
+        # "exp_avg/<parameter>" -> a tensor that is sharded as the parameter is
+        self.state: dict[str, Value] = {}
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -84,7 +81,7 @@ class Optimizer:
             parameter.set_grad(None)
 
     def step(self) -> None:
-        """Change every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         self.steps += 1
         for name, parameter in self.parameters.items():
             grad = parameter.get_grad()
@@ -92,7 +89,7 @@ class Optimizer:
                 self.update(name, parameter, grad)
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
-        """Change one parameter."""
+        """Update one parameter."""
         raise NotImplementedError
 
     def get_lr(self) -> float:
@@ -100,84 +97,73 @@ class Optimizer:
         return self.lr
 
     def set_lr(self, lr: float) -> None:
-        """Use another learning rate from the next step."""
+        """Set the learning rate of the next steps."""
         self.lr = lr
 
     def recalled(self, kind: str, name: str, like: Value) -> Value:
-        """What is remembered of a parameter; zeros at first."""
+        """Return a parameter's entry of the state; zeros at first."""
         key = f"{kind}/{name}"
-        if key not in self.memory:
-            self.memory[key] = ttnn.zeros_like(like)
-        return self.memory[key]
+        if key not in self.state:
+            self.state[key] = ttnn.zeros_like(like)
+        return self.state[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """{"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}: the same on
-        every mesh.
-        """
-        return {
-            "steps": self.steps,
-            "tensors": {
-                key: self.parameters[key.split("/", 1)[1]].gather(value)
-                for key, value in self.memory.items()
-            },
-        }
+        """Return {"steps": int, "tensors": {"exp_avg/<parameter>": global float32 array}}."""
+        tensors = {key: self._of(key).gather(value) for key, value in self.state.items()}
+        return {"steps": self.steps, "tensors": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken, on any mesh.
+        """Continue from a `state_dict`, on any mesh.
 
         Raises:
-            TTKitError: it remembers parameters that are not there, or is another optimizer's.
+            TTKitError: it is of another optimizer or of another model.
         """
-        others = [key for key in state["tensors"] if key.split("/", 1)[0] not in self.remembers]
-        if others:
-            rule = (
-                f"{others[0]} is of another optimizer: {type(self).__name__} remembers "
-                f"{', '.join(self.remembers)}"
-            )
-            fail("load_state_dict", rule, "the optimizer that the run began with")
-        foreign = [key for key in state["tensors"] if key.split("/", 1)[1] not in self.parameters]
-        if foreign:
-            fail(
-                "load_state_dict",
-                f"{len(foreign)} entries are of other parameters, {foreign[0]} first",
-                "the state of the same model",
-            )
+        for key in state["tensors"]:
+            kind, name = key.split("/", 1)
+            if kind not in self.kinds:
+                mine = f"{type(self).__name__} has {', '.join(self.kinds)}"
+                rule = f"{key} is of another optimizer: {mine}"
+                fail("load_state_dict", rule, "the optimizer that the run began with")
+            if name not in self.parameters:
+                rule = f"{key} is of another model's parameter"
+                fail("load_state_dict", rule, "the state of the same model")
         self.steps = int(state["steps"])
-        self.memory = {
-            key: self.parameters[key.split("/", 1)[1]].distribute(array, self.dtype_of(key))
+        self.state = {
+            key: self._of(key).distribute(array, self.dtype_of(key))
             for key, array in state["tensors"].items()
         }
 
+    def _of(self, key: str) -> Parameter:
+        return self.parameters[key.split("/", 1)[1]]
+
     def dtype_of(self, key: str) -> Any:
-        """The type that an entry of the memory has."""
-        return self.parameters[key.split("/", 1)[1]].get_value().dtype
+        """Return the type of an entry of the state."""
+        return self._of(key).get_value().dtype
 
 
 class SGD(Optimizer):
-    """w <- w - lr (g + weight_decay w), with momentum as torch defines it."""
+    """w <- w - lr (g + weight_decay w), with momentum as in torch."""
 
     config: SGDConfig
-    remembers = ("momentum",)
+    kinds = ("momentum",)
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
-        """One step of one parameter."""
+        """Update one parameter."""
         w, config = parameter.get_value(), self.config
         if config.weight_decay:
             grad = ttnn.add(grad, ttnn.multiply(w, config.weight_decay))
         if config.momentum:
-            first = f"momentum/{name}" not in self.memory
-            speed = (
-                grad
-                if first
-                else ttnn.add(
-                    ttnn.multiply(self.memory[f"momentum/{name}"], config.momentum),
+            key, velocity = f"momentum/{name}", grad
+            if key in self.state:
+                velocity = ttnn.add(
+                    ttnn.multiply(self.state[key], config.momentum),
                     ttnn.multiply(grad, 1 - config.dampening),
                 )
-            )
-            self.memory[f"momentum/{name}"] = speed
-            grad = (
-                ttnn.add(grad, ttnn.multiply(speed, config.momentum)) if config.nesterov else speed
-            )
+            self.state[key] = velocity
+            if config.nesterov:
+                grad = ttnn.add(grad, ttnn.multiply(velocity, config.momentum))
+            else:
+                grad = velocity
         parameter.set_value(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
 
 
@@ -185,78 +171,66 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov, Hutter 2019)."""
 
     config: AdamWConfig
-    remembers = ("exp_avg", "exp_avg_sq", "master")
+    kinds = ("exp_avg", "exp_avg_sq", "master")
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
-        """One step of one parameter."""
+        """Update one parameter."""
         config, w = self.config, parameter.get_value()
-        narrow = w.dtype
-        if config.master_weights and narrow != ttnn.float32:
-            if f"master/{name}" not in self.memory:
-                self.memory[f"master/{name}"] = ttnn.typecast(w, ttnn.float32)
-            w, grad = self.memory[f"master/{name}"], ttnn.typecast(grad, ttnn.float32)
-        m = ttnn.add(
-            ttnn.multiply(self.recalled("exp_avg", name, w), config.beta1),
-            ttnn.multiply(grad, 1 - config.beta1),
-        )
-        v = ttnn.addcmul(
-            ttnn.multiply(self.recalled("exp_avg_sq", name, w), config.beta2),
-            grad,
-            grad,
-            value=1 - config.beta2,
-        )
-        self.memory[f"exp_avg/{name}"], self.memory[f"exp_avg_sq/{name}"] = m, v
-        # m and v start at 0, which the powers of beta make up for; both go into two numbers here
-        # rather than into two tensors
-        rise, fall = 1 - config.beta1**self.steps, (1 - config.beta2**self.steps) ** 0.5
-        below = ttnn.add(ttnn.multiply(ttnn.sqrt(v), 1 / fall), config.epsilon)
-        kept = ttnn.multiply(w, 1 - self.lr * config.weight_decay) if config.weight_decay else w
-        w = ttnn.addcdiv(kept, m, below, value=-self.lr / rise)
-        if config.master_weights and narrow != ttnn.float32:
-            self.memory[f"master/{name}"] = w
-            w = ttnn.typecast(w, narrow)
+        dtype, master = w.dtype, f"master/{name}"
+        has_master = config.master_weights and dtype != ttnn.float32
+        if has_master:
+            w = self.state[master] if master in self.state else ttnn.typecast(w, ttnn.float32)
+            grad = ttnn.typecast(grad, ttnn.float32)
+        m = ttnn.multiply(self.recalled("exp_avg", name, w), config.beta1)
+        m = ttnn.add(m, ttnn.multiply(grad, 1 - config.beta1))
+        v = ttnn.multiply(self.recalled("exp_avg_sq", name, w), config.beta2)
+        v = ttnn.addcmul(v, grad, grad, value=1 - config.beta2)
+        self.state[f"exp_avg/{name}"], self.state[f"exp_avg_sq/{name}"] = m, v
+        # bias corrections, since m and v start at 0: applied to two numbers, not to two tensors
+        correction1 = 1 - config.beta1**self.steps
+        correction2 = (1 - config.beta2**self.steps) ** 0.5
+        denominator = ttnn.add(ttnn.multiply(ttnn.sqrt(v), 1 / correction2), config.epsilon)
+        decayed = ttnn.multiply(w, 1 - self.lr * config.weight_decay) if config.weight_decay else w
+        w = ttnn.addcdiv(decayed, m, denominator, value=-self.lr / correction1)
+        if has_master:
+            self.state[master] = w
+            w = ttnn.typecast(w, dtype)
         parameter.set_value(w)
 
     def dtype_of(self, key: str) -> Any:
-        """float32 beside master weights, else the parameter's own."""
+        """Return float32 beside master weights, else the parameter's type."""
         return ttnn.float32 if self.config.master_weights else super().dtype_of(key)
 
 
 def make_optimizer(config: TrainingConfig, parameters: Mapping[str, Parameter]) -> Optimizer:
-    """The optimizer of a training_config:
-
-    AdamW unless `optimizer: {type: SGD, ...}` says otherwise.
+    """Make the optimizer of a training_config: AdamW unless `optimizer: {type: SGD, ...}` is given.
 
     Raises:
-        TTKitError: Nesterov's step without momentum, or with dampening.
+        TTKitError: Nesterov's step without momentum or with dampening.
     """
-    given: dict[str, Any] = {**(config.optimizer or {})}
-    name = given.pop("type", "AdamW")
-    kinds: dict[str, Any] = {"AdamW": (AdamW, AdamWConfig), "SGD": (SGD, SGDConfig)}
-    make, settings = kinds[name]
-    given.setdefault("lr", config.learning_rate)
-    if name == "AdamW":
-        given = {
-            "beta1": config.beta1,
-            "beta2": config.beta2,
-            "epsilon": config.eps,
-            "weight_decay": config.weight_decay,
-        } | given
-        given.setdefault("master_weights", config.precision != "float32")
-    return make(parameters, settings.make(**given))
+    given: dict[str, Any] = {"lr": config.learning_rate, **(config.optimizer or {})}
+    if given.pop("type", "AdamW") == "SGD":
+        return SGD(parameters, SGDConfig(**given))
+    defaults = {
+        "beta1": config.beta1,
+        "beta2": config.beta2,
+        "epsilon": config.eps,
+        "weight_decay": config.weight_decay,
+        "master_weights": config.precision != "float32",
+    }
+    return AdamW(parameters, AdamWConfig(**(defaults | given)))
 
 
 def gradient_square(parameters: Iterable[Parameter]) -> float:
-    """The sum of the squares of all gradients, over all shards."""
+    """Return the sum of the squares of all gradients, over all shards."""
     square = 0.0
     for parameter in parameters:
         grad = parameter.get_grad()
         if grad is None:
             continue
-        part = ttnn.sum(
-            ttnn.square(ttnn.typecast(grad, ttnn.float32)), dim=[0, 1, 2, 3], keepdim=True
-        )
-        if parameter.shard_dim is not None:  # a shard's square; those of replicas are whole already
+        squares = ttnn.square(ttnn.typecast(grad, ttnn.float32))
+        part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
+        if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
         square += float(one_copy(part).ravel()[0])
     return square
@@ -265,14 +239,13 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
 def clip_grad_norm(
     parameters: Mapping[str, Parameter], max_norm: float, square: float | None = None
 ) -> float:
-    """Scale all gradients down together where their norm, over all shards of all parameters, is
-    above `max_norm`.
+    """Scale all gradients down if their norm, over all shards, is above `max_norm`.
 
     Args:
-        parameters: what `model.parameters()` gives.
-        max_norm: what the norm may be.
-        square: the sum of the squares of all gradients; that of these parameters' unless given, as
-        where a rank has a part of the model.
+        parameters: what `model.parameters()` returns.
+        max_norm: the largest norm allowed.
+        square: the sum of the squares of all gradients; those of these parameters unless given, as
+            on a rank with a part of the model.
 
     Returns:
         The norm before.
@@ -283,11 +256,8 @@ def clip_grad_norm(
     square = gradient_square(parameters.values()) if square is None else square
     norm = square**0.5
     if not np.isfinite(norm):
-        fail(
-            "clip_grad_norm",
-            f"the norm of the gradients is {norm}",
-            "a smaller learning rate, or look for the first loss that is not finite",
-        )
+        cure = "a smaller learning rate, or look for the first loss that is not finite"
+        fail("clip_grad_norm", f"the norm of the gradients is {norm}", cure)
     if norm > max_norm:
         for parameter in parameters.values():
             if (grad := parameter.get_grad()) is not None:
@@ -304,17 +274,19 @@ def warmup_linear(
     warmup_steps: int = 100,
     hold_steps: int = 0,
 ) -> float:
-    """The learning rate of a step, from 0: up to max_lr in warmup_steps, held for hold_steps,
-    then down to min_lr at max_steps.
+    """Return the learning rate of a step, from 0.
+
+    It rises to max_lr in warmup_steps, stays for hold_steps, and falls to min_lr at max_steps.
 
     Example:
-        >>> [round(warmup_linear(s, 10, max_lr=1.0, warmup_steps=2, hold_steps=2), 2) for s in (0, 1, 2, 3, 7, 10)]
+        >>> rate = lambda step: warmup_linear(step, 10, max_lr=1.0, warmup_steps=2, hold_steps=2)
+        >>> [round(rate(step), 2) for step in (0, 1, 2, 3, 7, 10)]
         [0.5, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
     if step < warmup_steps:
         return max_lr * (step + 1) / warmup_steps
-    fall = max_steps - warmup_steps - hold_steps
+    decay_steps = max_steps - warmup_steps - hold_steps
     past = step - warmup_steps - hold_steps
-    return (
-        max_lr if past <= 0 or fall <= 0 else max(min_lr, max_lr - (max_lr - min_lr) * past / fall)
-    )
+    if past <= 0 or decay_steps <= 0:
+        return max_lr
+    return max(min_lr, max_lr - (max_lr - min_lr) * past / decay_steps)

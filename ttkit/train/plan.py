@@ -1,16 +1,16 @@
-"""What a training run would take: memory of a chip, bytes between chips, modelled times; nothing
-is opened or allocated.
+"""The cost of a training run: memory of a chip, bytes between chips, modelled times. Nothing is
+opened or allocated.
 
-The model is constructed without values, and each of its parameters says how it is cut. From that
-follow the products and the collectives of a step. Bytes and times of collectives are those of plans
-(`ttkit.plans`), times of products those of the roofline; steps do not overlap. Left out:
-elementwise operations and norms, and what a card loses against its peak."""
+The model is constructed without values, and each of its parameters knows how it is sharded. The
+products and the collectives of a step follow. Bytes and times of collectives are those of plans
+(`ttkit.plans`), times of products those of the roofline; steps do not overlap. Elementwise
+operations, norms, and a card's losses against its peak are left out."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,22 +20,15 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.roofline import default_fidelity, roofline
-from ttkit.train.axes import check_divisible
-from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
-from ttkit.train.models import Transformer, create_model, llama_width
-from ttkit.train.modules import Layout, Parameter
-
-TILE = 32
-DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
-MASTER_BYTES = 4  # of a float32 copy of a weight
-# Tensors of a parameter's size that an optimizer remembers.
-REMEMBERED = {"AdamW": 2, "SGD": 1}
+from ttkit.train.config import Settings, TransformerConfig
+from ttkit.train.memory import DTYPES, activation_elements, local_shape, state_bytes, tiled
+from ttkit.train.models import Transformer, create_model
+from ttkit.train.parallel import Layout, check_divisible
 
 
 class Product(NamedTuple):
-    """Matrix products of one shape:
-
-    `times` a step on each chip, [rows, inner] times [inner, columns], `batch` of them at once.
+    """Matrix products of one shape on each chip: `times` a step, [rows, inner] times [inner,
+    columns], `batch` at once.
     """
 
     rows: int
@@ -46,19 +39,18 @@ class Product(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of one of them."""
+        """Of one product."""
         return 2 * self.batch * self.rows * self.inner * self.columns
 
     @property
     def elements(self) -> int:
-        """Read and written by one of them."""
-        return self.batch * (
-            self.rows * self.inner + self.inner * self.columns + self.rows * self.columns
-        )
+        """Read and written by one product."""
+        rows, inner, columns = self.rows, self.inner, self.columns
+        return self.batch * (rows * inner + inner * columns + rows * columns)
 
 
 class Traffic(NamedTuple):
-    """One kind of collective of a step: what for, how often, and its plan."""
+    """One kind of collective of a step: its purpose, its count, and its plan."""
 
     what: str
     times: int
@@ -84,47 +76,15 @@ class Part(NamedTuple):
     bytes_on_a_chip: int
 
 
-def tiled(shape: Sequence[int]) -> int:
-    """Elements of a tensor in whole tiles: its last two dimensions are filled up to multiples of
-    32.
-
-    Example:
-        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
-        (12288, 36864)
-    """
-    *front, rows, columns = shape
-    return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
-
-
-def local_shape(parameter: Parameter) -> tuple[int, ...]:
-    """A parameter's shape on a chip, the rows that fill a vocabulary up included."""
-    shape = list(parameter.global_shape)
-    shape[2] = parameter.placed_rows
-    if parameter.shard_dim is not None:
-        shape[parameter.shard_dim] //= parameter.layout.tp_size
-    return tuple(shape)
-
-
-def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
-    """Bytes of weights, of gradients and of what the optimizer remembers on each chip."""
-    numbers, size = sum(tiled(local_shape(p)) for p in parameters), DTYPES[training.precision]
-    asked = training.optimizer or {}
-    kind = asked.get("type", "AdamW")
-    master = kind == "AdamW" and size < MASTER_BYTES and bool(asked.get("master_weights", True))
-    remembered = 0 if kind == "SGD" and not asked.get("momentum") else REMEMBERED[kind]
-    optimizer = numbers * (remembered * (MASTER_BYTES if master else size) + MASTER_BYTES * master)
-    return {"weights": numbers * size, "gradients": numbers * size, "optimizer": optimizer}
-
-
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a training run would take; prints as tables. Made by `training_plan`.
+    """The cost of a training run; prints as tables. Made by `training_plan`.
 
     Args:
         settings: the run.
         system: the machine.
         axes: {"ddp": mesh axis, "tp": mesh axis} of the strategies that are on.
-        model: constructed, without values.
+        model: without values.
     """
 
     settings: Settings
@@ -159,25 +119,15 @@ class TrainingPlan:
         return topology(self.system, tuple(self.settings.device_config.mesh_shape))  # type: ignore[arg-type]
 
     @property
-    def chips(self) -> int:
-        """How many chips the mesh has."""
-        return len(self.topology.chips)
-
-    @property
     def passes(self) -> int:
-        """How often a step goes forward and backward: once for each part of the batch, whose
-        gradients it accumulates.
-        """
+        """How often a step goes forward and backward: once for each micro-batch."""
         return self.settings.training_config.gradient_accumulation_steps
 
     @property
     def tokens(self) -> int:
         """Tokens of one pass on each chip."""
-        return (
-            self.settings.training_config.batch_size
-            // (self.ddp * self.passes)
-            * self.config.max_sequence_length
-        )
+        batch = self.settings.training_config.batch_size // (self.ddp * self.passes)
+        return batch * self.config.max_sequence_length
 
     @functools.cached_property
     def parts(self) -> list[Part]:
@@ -185,19 +135,14 @@ class TrainingPlan:
         found: dict[str, list[int]] = {}
         for name, parameter in self.model.parameters().items():
             words = name.split(".")
-            key = (
-                f"blocks, {words[2]}"
-                if words[0] == "blocks"
-                else " ".join(words[:2])
-                if words[0] == "vocabulary"
-                else words[0]
-            )
+            key = words[0]
+            if key == "blocks":
+                key = f"blocks, {words[2]}"
+            elif key == "vocabulary":
+                key = " ".join(words[:2])
             local = local_shape(parameter)
-            numbers = (
-                math.prod(parameter.global_shape),
-                math.prod(local),
-                tiled(local) * DTYPES[self.dtype],
-            )
+            nbytes = tiled(local) * DTYPES[self.dtype]
+            numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
         return [Part(key, *numbers) for key, numbers in found.items()]
 
@@ -209,41 +154,11 @@ class TrainingPlan:
     # ------------------------------------------------------------ memory
     @functools.cached_property
     def memory(self) -> dict[str, int]:
-        """Bytes on each chip: weights, gradients, optimizer, activations (an estimate: see
-        `activation_elements`).
-        """
+        """Bytes on each chip: weights, gradients, optimizer, activations (an estimate)."""
         state = state_bytes(self.model.parameters().values(), self.settings.training_config)
-        return state | {"activations": self.activation_elements() * DTYPES[self.dtype]}
-
-    def activation_elements(self) -> int:
-        """Values that a chip keeps from forward to backward, counted as in Korthikanti 2022,
-        section 4, without dropout's masks.
-
-        A block keeps for each token: the inputs of two norms and of the two groups of products
-        behind them, 4 E; and cut over the tensor-parallel chips: queries and attention's result, 2
-        E; keys and values, 2 G; a probability for each token that each head may look at, heads x S;
-        and the MLP's inner width twice (GPT: into and out of GELU) or four times (SwiGLU). With
-        runner_type memory_efficient a block keeps only its input, and one block at a time is
-        computed again. The ends keep the last norm's input and result, and the logits twice
-        (probabilities, and what the loss compares them with)."""
-        config, tp = self.config, self.tp
-        width, llama = config.embedding_dim, config.model_type == "llama"
-        keys = width // config.num_heads * (config.num_groups if llama else config.num_heads)
-        inner = (
-            4 * (config.intermediate_dim or llama_width(width))
-            if llama
-            else 2 * (config.intermediate_dim or 4 * width)
-        )
-        block = (
-            4 * width
-            + (2 * width + 2 * keys + config.num_heads * config.max_sequence_length + inner) // tp
-        )
-        blocks = (
-            config.num_blocks * width + block
-            if config.runner_type == "memory_efficient"
-            else config.num_blocks * block
-        )
-        return self.tokens * (blocks + 2 * width + 2 * self.model.vocabulary.padded // tp)
+        padded = self.model.vocabulary.padded
+        elements = activation_elements(self.config, self.tokens, self.tp, padded)
+        return state | {"activations": elements * DTYPES[self.dtype]}
 
     @property
     def fits(self) -> bool:
@@ -255,24 +170,20 @@ class TrainingPlan:
     def products(self) -> list[Product]:
         """The matrix products of a step on each chip.
 
-        Forward one for each weight, and two of every head's queries, keys and values; backward two
-        for each of them; blocks forward once more with runner_type memory_efficient. The token
-        table has one forward and one backward: tokens need no gradient."""
+        Each weight has one forward, each head two, of queries, keys and values; each of them has
+        two backward, and blocks one more forward with runner_type memory_efficient. The token table
+        has one forward and one backward: tokens need no gradient."""
         found, config = [], self.config
         again = config.runner_type == "memory_efficient"
+        tied = self.model.vocabulary.tied  # the table is the head's weight too
         for name, parameter in self.model.parameters().items():
+            if parameter.global_shape[2] == 1 or name == "position":
+                continue
+            times = 3 + (again and name.startswith("blocks."))
+            if name == "vocabulary.table":
+                times = 5 if tied else 2
             _, _, out, into = local_shape(parameter)
-            if parameter.global_shape[2] > 1 and name != "position":
-                # tied: it is the head's weight too
-                ends = {"vocabulary.table": 5 if self.model.vocabulary.tied else 2}
-                found.append(
-                    Product(
-                        self.tokens,
-                        into,
-                        out,
-                        self.passes * ends.get(name, 3 + (again and name.startswith("blocks."))),
-                    )
-                )
+            found.append(Product(self.tokens, into, out, self.passes * times))
         length, head = config.max_sequence_length, config.embedding_dim // config.num_heads
         batch = self.tokens // length * config.num_heads // self.tp
         each = self.passes * config.num_blocks * (3 + again)
@@ -291,48 +202,33 @@ class TrainingPlan:
     def traffic(self) -> list[Traffic]:
         """The collectives of a step.
 
-        Tensor parallel, for each pass: forward one all-reduce of [B, 1, S, E] behind the token
-        table and behind each product that is cut by rows, and a gather and two sums of one number a
-        token in the loss; backward one all-reduce in front of each group of products that is cut by
-        columns, of which a block has two, and in front of the head. Data parallel: one all-reduce
-        of each gradient, once a step."""
-        size, found = DTYPES[self.dtype], []
-        batch, length, width = (
-            self.tokens // self.config.max_sequence_length,
-            self.config.max_sequence_length,
-            self.config.embedding_dim,
-        )
+        Tensor parallel, in each pass: forward one all-reduce of [B, 1, S, E] behind the token table
+        and behind each product that is sharded by rows, and in the loss a gather and two sums of
+        one number a token; backward one all-reduce before the head and before each of a block's two
+        groups of products that are sharded by columns. Data parallel: one all-reduce of each
+        gradient, once a step."""
+        size, passes, found = DTYPES[self.dtype], self.passes, []
         again = self.config.runner_type == "memory_efficient"
+        parameters = self.model.parameters().values()
         if self.tp > 1:
-            axis, hidden, number = (
-                self.axes["tp"],
-                tiled((batch, 1, length, width)) * size,
-                tiled((batch, 1, length, 1)) * size,
-            )
-            rows = [
-                name
-                for name, p in self.model.parameters().items()
-                if p.shard_dim == 3 and p.global_shape[2] > 1
-            ]
-            whole = all_reduce(self.topology, hidden, axis)
+            axis, length = self.axes["tp"], self.config.max_sequence_length
+            batch, width = self.tokens // length, self.config.embedding_dim
+            rows = sum(p.shard_dim == 3 and p.global_shape[2] > 1 for p in parameters)
+            hidden = all_reduce(self.topology, tiled((batch, 1, length, width)) * size, axis)
+            number = tiled((batch, 1, length, 1)) * size
+            highest = all_gather(self.topology, number, axis)
+            sums = all_reduce(self.topology, number, axis)
             found += [
-                Traffic("TP forward", self.passes * (len(rows) * (1 + again) + 1), whole),
-                Traffic("TP backward", self.passes * (len(rows) + 1), whole),
-                Traffic(
-                    "TP loss: highest logits", self.passes, all_gather(self.topology, number, axis)
-                ),
-                Traffic("TP loss: sums", 2 * self.passes, all_reduce(self.topology, number, axis)),
+                Traffic("TP forward", passes * (rows * (1 + again) + 1), hidden),
+                Traffic("TP backward", passes * (rows + 1), hidden),
+                Traffic("TP loss: highest logits", passes, highest),
+                Traffic("TP loss: sums", 2 * passes, sums),
             ]
         if self.ddp > 1:
-            sizes = [tiled(local_shape(p)) * size for p in self.model.parameters().values()]
+            sizes = [tiled(local_shape(p)) * size for p in parameters]
             for nbytes in sorted(set(sizes), reverse=True):
-                found.append(
-                    Traffic(
-                        "DDP gradients",
-                        sizes.count(nbytes),
-                        all_reduce(self.topology, nbytes, self.axes["ddp"]),
-                    )
-                )
+                plan = all_reduce(self.topology, nbytes, self.axes["ddp"])
+                found.append(Traffic("DDP gradients", sizes.count(nbytes), plan))
         return found
 
     # ------------------------------------------------------------ time
@@ -343,12 +239,10 @@ class TrainingPlan:
         """
         chip, size = self.system.chip, DTYPES[self.dtype]
         fidelity = default_fidelity(chip, [self.dtype.upper()] * 2)
-        found = {
-            "products": sum(
-                p.times * roofline(chip, p.flops, p.elements * size, fidelity).time_s
-                for p in self.products
-            )
-        }
+        found = {"products": 0.0}
+        for product in self.products:
+            once = roofline(chip, product.flops, product.elements * size, fidelity)
+            found["products"] += product.times * once.time_s
         for traffic in self.traffic:
             kind = traffic.what.split(":")[0]
             found[kind] = found.get(kind, 0.0) + traffic.time_s
@@ -368,112 +262,87 @@ class TrainingPlan:
 
     # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
-        """What to know before the run is started."""
+        """Yield what to know before the run is started."""
         shape = tuple(self.settings.device_config.mesh_shape)
         turned = opens_transposed(self.system.shape, shape)
         if turned and 1 not in shape:
             yield f"{turned}; mesh_shape {list(shape[::-1])} is as the cables are"
         if not self.fits:
-            yield (
-                f"it does not fit: {self._size()} of {self.system.chip.dram_bytes / 1e9:.2f} GB "
-                "on each chip"
-            )
+            dram = f"{self.system.chip.dram_bytes / 1e9:.2f} GB"
+            yield f"it does not fit: {self._size()} of {dram} on each chip"
             for what, other in self._smaller():
-                yield (
-                    f"with {what} it would take {other._size()}, which "
-                    f"{'fits' if other.fits else 'does not fit either'}"
-                )
+                fits = "fits" if other.fits else "does not fit either"
+                yield f"with {what} it would take {other._size()}, which {fits}"
 
     def _size(self) -> str:
         return f"{sum(self.memory.values()) / 1e9:.2f} GB"
 
     def _smaller(self) -> Iterator[tuple[str, TrainingPlan]]:
-        """The same run with less memory, first with what changes its results least."""
-        training = self.settings.training_config
+        """Yield the same run with less memory, first with what changes its results least."""
+        narrow = {"precision": "bfloat16"}
+        steps: list[tuple[str, dict[str, Any]]] = [
+            ("runner_type: memory_efficient", {}),
+            ("precision: bfloat16", narrow),
+            (
+                "optimizer: {type: AdamW, master_weights: false}",
+                narrow | {"optimizer": {"type": "AdamW", "master_weights": False}},
+            ),
+        ]
+        before = self
         lean = replace(self.config, runner_type="memory_efficient")
-        if self.config != lean:
-            yield (
-                "runner_type: memory_efficient",
-                replace(self, settings=replace(self.settings, transformer_config=lean)),
-            )
-        for what, changes in (
-            (
-                "that and precision: bfloat16" if self.config != lean else "precision: bfloat16",
-                {"precision": "bfloat16"},
-            ),
-            (
-                "that and optimizer: {type: AdamW, master_weights: false}",
-                {"precision": "bfloat16", "optimizer": {"type": "AdamW", "master_weights": False}},
-            ),
-        ):
-            smaller = replace(training, **changes)  # type: ignore[arg-type]
-            if smaller != training:
-                yield (
-                    what,
-                    replace(
-                        self,
-                        settings=replace(
-                            self.settings, training_config=smaller, transformer_config=lean
-                        ),
-                    ),
-                )
+        for what, changes in steps:
+            training = replace(self.settings.training_config, **changes)
+            settings = replace(self.settings, training_config=training, transformer_config=lean)
+            if settings != before.settings:
+                label = what if before is self else f"that and {what}"
+                before = replace(self, settings=settings)
+                yield label, before
 
     def reports(self) -> list[Any]:
-        """The tables: parameters, memory, communication, times."""
+        """Return the tables: parameters, memory, communication, times."""
         from ttkit.visualize.training import tables
 
         return tables(self)
 
     def __repr__(self) -> str:
-        return "\n\n".join(
-            [*map(repr, self.reports()), *(f"note: {note}" for note in self.notes())]
-        )
+        tables = [repr(report) for report in self.reports()]
+        return "\n\n".join([*tables, *(f"note: {note}" for note in self.notes())])
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        return "".join(report._repr_html_() for report in self.reports()) + "".join(
-            f"<p>note: {escape(note)}</p>" for note in self.notes()
-        )
+        tables = "".join(report._repr_html_() for report in self.reports())
+        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes())
 
 
 def training_plan(settings: Settings, system: System | str | None = None) -> TrainingPlan:
-    """What a training run would take on a machine.
+    """Return the cost of a training run on a machine.
 
     Args:
         settings: from `ttkit.train.read_settings`.
         system: a name or a `System`; the machine in use unless given.
 
     Raises:
-        TTKitError: the mesh does not fit on the machine, the strategies or sizes do not fit on the
-        mesh, a pipeline.
+        TTKitError: the mesh does not fit the machine, the strategies or sizes do not fit the mesh,
+            or a pipeline.
 
     Example:
         >>> from ttkit.train import read_settings
-        >>> plan = training_plan(read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml"), "galaxy")
+        >>> settings = read_settings("configs/training/training_llama8b_tp_ddp_galaxy.yaml")
+        >>> plan = training_plan(settings, "galaxy")
         >>> plan.parameters, plan.axes, plan.ddp, plan.tp
         (8030261248, {'ddp': 0, 'tp': 1}, 4, 8)
     """
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    device = settings.device_config
+    device, axes = settings.device_config, settings.device_config.axes()
     if device.enable_pp:
-        fail(
-            "plan a run with enable_pp",
-            "a plan is of one mesh, and the stages of a pipeline have one each",
-            "enable_pp: false to plan the model on one mesh",
-        )
-    topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # refuses a mesh that the machine has not
-    axes, training = device.axes(), settings.training_config
-    check_divisible(
-        "batch_size",
-        training.batch_size,
-        "the DDP size times gradient_accumulation_steps",
-        device.size("ddp") * training.gradient_accumulation_steps,
-    )
-    layout = Layout(
-        tp_axis=axes.get("tp"),
-        tp_size=device.size("tp"),
-        ddp_axis=axes.get("ddp"),
-        ddp_size=device.size("ddp"),
-    )
+        rule = "a plan is of one mesh, and the stages of a pipeline have one each"
+        cure = "enable_pp: false to plan the model on one mesh"
+        fail("plan a run with enable_pp", rule, cure)
+    topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
+    config, tp, ddp = settings.training_config, device.size("tp"), device.size("ddp")
+    parts = ddp * config.gradient_accumulation_steps
+    by = "the DDP size times gradient_accumulation_steps"
+    check_divisible("batch_size", config.batch_size, by, parts)
+    layout = Layout(None, axes.get("tp"), tp, axes.get("ddp"), ddp)
     return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))

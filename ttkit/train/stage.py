@@ -1,20 +1,20 @@
-"""One stage of a pipeline: its parts of a model on a mesh, and what it does with a micro-batch."""
+"""The stages of a pipeline: their blocks, their schedule, and one stage's forward and backward."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ttkit.errors import fail
-from ttkit.plans.schedule import Action
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.plans.schedule import Action, Schedule
 from ttkit.train.autograd import Tensor, Value
-from ttkit.train.config import TransformerConfig
+from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.models import create_model
-from ttkit.train.modules import Layout, Parameter
+from ttkit.train.modules import Parameter
+from ttkit.train.parallel import Layout
 
 TABLE = "vocabulary.table"  # both ends of a model with tied embeddings have it
-COPY = "vocabulary.table, the last stage's"  # the key of the second one, where a process has both
+COPY = "vocabulary.table, the last stage's"  # the key of the second one
 
 
 class Stage:
@@ -35,8 +35,8 @@ class Stage:
         self._kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
 
     def parameters(self) -> dict[str, Parameter]:
-        """name -> parameter of all chunks, with the names of the whole model; a second token
-        table under `COPY`.
+        """Return {name: parameter} of all chunks, named as in the whole model; the last stage's
+        token table is `COPY`.
         """
         found: dict[str, Parameter] = {}
         for part in self.parts:
@@ -47,13 +47,12 @@ class Stage:
     def forward(
         self, action: Action, given: Value, targets: Value | None, keep: bool = True
     ) -> Tensor:
-        """What comes out of a part: activations [B, 1, S, E], or the loss [1, 1, 1, 1] where it
-        is the last.
+        """Return the output of a part: activations [B, 1, S, E], of the last part the loss.
 
         Args:
             given: tokens for the first part, activations for the others.
             targets: for the last part.
-            keep: what the backward of this micro-batch needs.
+            keep: whether to keep what the backward of this micro-batch needs.
         """
         part = self.parts[action.chunk]
         start = None if part.is_first else Tensor(given)
@@ -65,10 +64,10 @@ class Stage:
         return end
 
     def backward(self, action: Action, grad: Value | None, share: float) -> Value | None:
-        """The gradient of what came in, None for tokens; the parameters have theirs added.
+        """Return the gradient of the input, None for tokens; add to the parameters' gradients.
 
         Args:
-            grad: of what came out; None for the last part, whose loss counts `share`.
+            grad: of the output; None for the last part, whose loss counts `share`.
         """
         start, end = self._kept.pop((action.chunk, action.micro_batch))
         if grad is None:
@@ -79,15 +78,14 @@ class Stage:
         return start.get_grad() if start else None
 
     def forget(self) -> None:
-        """Drop what forwards left: a step was given up."""
+        """Forget what forwards kept: a step was given up."""
         self._kept.clear()
 
     def set_dropout(self, action: Action, before: int) -> None:
-        """Make a forward drop the elements that it drops on one device, in whatever order
-        forwards come.
+        """Make a forward drop the elements that it drops on one device, in any order of forwards.
 
         Args:
-            before: calls of each dropout in all steps before.
+            before: calls of each dropout in all earlier steps.
         """
         part = self.parts[action.chunk]
         for dropout in part.dropouts():
@@ -95,19 +93,42 @@ class Stage:
             dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
 
     def train(self, mode: bool = True) -> None:
-        """Use dropout, or do not."""
+        """Switch dropout on or off."""
         for part in self.parts:
             part.train(mode)
+
+
+def make_schedule(
+    pipeline: PipelineParallelConfig, stages: int, parts: int, given: Schedule | None = None
+) -> Schedule:
+    """Return the schedule of a configuration, or a given one, for so many stages and micro-batches.
+
+    Raises:
+        TTKitError: it is not valid, of another size, or splits backwards.
+    """
+    name, chunks = pipeline.schedule, pipeline.chunks_per_rank
+    if given is None and chunks > 1 and name != "interleaved":
+        rule = f"chunks_per_rank is {chunks}, and {name} has one"
+        fail("PipelineTrainer", rule, "schedule: interleaved")
+    more = (chunks,) if name == "interleaved" else ()
+    schedule = (given or SCHEDULES[name](stages, parts, *more)).validate()
+    if (schedule.stages, schedule.micro_batches) != (stages, parts):
+        rule = f"{schedule!r} is not for {stages} stages and gradient_accumulation_steps {parts}"
+        fail("PipelineTrainer", rule, "a schedule of that size")
+    if any(action.kind in "IW" for row in schedule.actions for action in row):
+        rule = f"{schedule!r} splits backwards, which compute all gradients in one pass here"
+        cure = "a schedule of F and B; timeline() and the pictures show the effect of splitting"
+        fail("PipelineTrainer", rule, cure)
+    return schedule
 
 
 def split_blocks(
     config: TransformerConfig, stages: int, chunks: int = 1, per_stage: Sequence[int] = ()
 ) -> list[list[range]]:
-    """Which blocks each chunk of each stage has; parts of the model are dealt out in turn, as
-    `ttkit.plans.Schedule` says.
+    """Return the blocks of each chunk of each stage; parts of the model are dealt in turn, as in
+    `ttkit.plans.Schedule`.
 
-    Unless given, they are shared out so that the part with the most work has least: the head counts
-    as the blocks that its weights are worth.
+    Unless given, the parts are of the same size, the first ones a block larger if necessary.
 
     Args:
         per_stage: how many blocks each stage has, all its chunks together.
@@ -125,50 +146,23 @@ def split_blocks(
     total, parts = config.num_blocks, stages * chunks
     asked = f"cut {total} blocks into {parts} parts"
     if total < parts or any(count < chunks for count in per_stage):
-        each = f" of {chunks} chunks" if chunks > 1 else ""
         have = f"blocks_per_rank {list(per_stage)}" if per_stage else f"num_blocks {total}"
-        fail(
-            asked,
-            f"{stages} stages{each} need at least a block for each part, "
-            f"and {have} has not so many",
-            "fewer stages or chunks",
-        )
+        rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
+        fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
     if per_stage:
         if len(per_stage) != stages or sum(per_stage) != total:
-            fail(
-                asked,
-                f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks on {stages} "
-                "stages",
-                "one line 'RANK: BLOCKS' for each stage",
-            )
+            rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
+            cure = "one line 'RANK: BLOCKS' for each stage"
+            fail(asked, f"{rule} on {stages} stages", cure)
         sizes = [
             count // chunks + (chunk < count % chunks)
             for chunk in range(chunks)
             for count in per_stage
         ]
     else:
-        sizes = _balanced(config, parts)
+        sizes = [total // parts + (part < total % parts) for part in range(parts)]
     ends = [sum(sizes[: part + 1]) for part in range(parts)]
     return [
         [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
         for stage in range(stages)
     ]
-
-
-def _balanced(config: TransformerConfig, parts: int) -> list[int]:
-    total = config.num_blocks
-    # a block without the ends
-    alone = create_model(replace(config, num_blocks=3), Layout(), range(1, 2))
-    head = (
-        config.vocab_size
-        * config.embedding_dim
-        / sum(math.prod(p.global_shape) for p in alone.parameters().values())
-    )
-    if parts == 1:
-        return [total]
-    last = min(
-        range(1, total - parts + 2),
-        key=lambda count: (max(-(-(total - count) // (parts - 1)), count + head), -count),
-    )
-    rest = total - last
-    return [rest // (parts - 1) + (part < rest % (parts - 1)) for part in range(parts - 1)] + [last]

@@ -1,6 +1,4 @@
-"""Text to numbers and back: bytes, characters, or byte-pair encoding by the `tokenizers`
-library.
-"""
+"""Text to ids and back: bytes, characters, or byte-pair encoding by the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -16,18 +14,17 @@ import numpy as np
 import tokenizers
 
 from ttkit.errors import fail
-from ttkit.files import write_whole
 
-# characters that go into the library at once: it keeps some 250 bytes for each of them
+# characters that the library encodes at once: it takes some 250 bytes for each of them
 PIECE = 1 << 16
 
 
 class Tokenizer(Protocol):
-    """What every tokenizer here can do.
+    """The methods of every tokenizer.
 
-    `encode` gives uint32 ids [length], `decode` takes ids of any shape and reads them in order,
-    `vocab_size` is one more than the largest id, and `to_dict` is plain JSON, from which
-    `tokenizer_from_dict` makes the same tokenizer again."""
+    `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is
+    one more than the largest id, and `to_dict` is plain JSON, from which `tokenizer_from_dict`
+    makes the same tokenizer again."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -37,31 +34,18 @@ class Tokenizer(Protocol):
 
 
 def _known_ids(ids: Any, vocab_size: int) -> np.ndarray:
-    array = np.asarray(ids).reshape(-1)
-    if array.size == 0:
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iu":
-        fail(
-            f"decode {array.dtype} values",
-            "ids are whole numbers",
-            "the uint32 ids that encode() gives",
-            TypeError,
-        )
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= vocab_size:
-        fail(
-            f"decode {array.size} ids",
-            f"id {low if low < 0 else high} is not one of the {vocab_size} in the vocabulary",
-            "another tokenizer's ids?",
-            IndexError,
-        )
-    return array.astype(np.int64)
+    array = np.asarray(ids, np.int64).reshape(-1)
+    wrong = array[(array < 0) | (array >= vocab_size)]
+    if wrong.size:
+        rule = f"id {wrong[0]} is not one of the {vocab_size} in the vocabulary"
+        fail(f"decode {array.size} ids", rule, "another tokenizer's ids?", IndexError)
+    return array
 
 
 class ByteTokenizer:
-    """The bytes of the text in UTF-8: 256 ids, any text, nothing to learn.
+    """The bytes of the text in UTF-8: 256 ids, any text, no training.
 
-    Decoding puts U+FFFD where bytes are no UTF-8, as an untrained model's are not.
+    Decoding puts U+FFFD for bytes that are not UTF-8, as an untrained model's are not.
 
     Example:
         >>> ByteTokenizer().encode("né").tolist(), ByteTokenizer().decode([110, 195, 169])
@@ -74,46 +58,28 @@ class ByteTokenizer:
         return np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.uint32)
 
     def decode(self, ids: Any) -> str:
-        return (
-            _known_ids(ids, self.vocab_size).astype(np.uint8).tobytes().decode("utf-8", "replace")
-        )
+        codes = _known_ids(ids, self.vocab_size).astype(np.uint8)
+        return codes.tobytes().decode("utf-8", "replace")
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokenizer_type": "byte"}
 
 
 class CharTokenizer:
-    """One id a character, for the characters of the text that it was made from.
-
-    Args:
-        characters: the vocabulary in the order of the ids; `CharTokenizer.train(text)` takes the
-        text's, sorted.
+    """One id a character, for the characters of a text in the order of Unicode.
 
     Raises:
-        TTKitError: no characters, or one twice.
         ValueError: encode() of a character that is not in the vocabulary.
 
     Example:
-        >>> tokenizer = CharTokenizer.train("mesh mesh")
+        >>> tokenizer = CharTokenizer("mesh mesh")
         >>> tokenizer.characters, tokenizer.encode("hem").tolist()
         (' ehms', [2, 1, 3])
     """
 
-    def __init__(self, characters: str):
-        if not characters or len(set(characters)) < len(characters):
-            fail(
-                f"CharTokenizer({characters[:40]!r})",
-                "a vocabulary has at least one character and none twice",
-                "CharTokenizer.train(text)",
-            )
-        self.characters = characters
-        codes = _codes(characters)
-        self._codes = codes
-        self._order = np.argsort(codes)  # ids by code: where searchsorted looks
-
-    @classmethod
-    def train(cls, text: str) -> CharTokenizer:
-        return cls("".join(sorted(set(text))))
+    def __init__(self, text: str):
+        self.characters = "".join(sorted(set(text)))
+        self._codes = _codes(self.characters)
 
     @property
     def vocab_size(self) -> int:
@@ -121,51 +87,39 @@ class CharTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         codes = _codes(text)
-        ids = self._order[
-            np.searchsorted(self._codes, codes, sorter=self._order).clip(max=self.vocab_size - 1)
-        ]
+        ids = np.searchsorted(self._codes, codes).clip(max=self.vocab_size - 1)
         unknown = np.flatnonzero(self._codes[ids] != codes)
         if unknown.size:
-            asked = f"encode {len(text)} characters"
-            rule = (
-                f"{text[unknown[0]]!r} at {unknown[0]} is not one of the {self.vocab_size} in "
-                "the vocabulary"
-            )
-            fail(
-                asked,
-                rule,
-                "leave it out, or tokenizer_type: byte, which takes any text",
-                ValueError,
-            )
+            place = f"{text[unknown[0]]!r} at {unknown[0]}"
+            rule = f"{place} is not one of the {self.vocab_size} in the vocabulary"
+            cure = "leave it out, or tokenizer_type: byte, which takes any text"
+            fail(f"encode {len(text)} characters", rule, cure, ValueError)
         return ids.astype(np.uint32)
 
     def decode(self, ids: Any) -> str:
-        return (
-            self._codes[_known_ids(ids, self.vocab_size)]
-            .tobytes()
-            .decode("utf-32-le", "surrogatepass")
-        )
+        codes = self._codes[_known_ids(ids, self.vocab_size)]
+        return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokenizer_type": "char", "characters": self.characters}
 
 
 def _codes(text: str) -> np.ndarray:
-    """The Unicode number of each character."""
+    """Return the Unicode number of each character."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 class BPETokenizer:
-    """Byte-pair encoding: 256 bytes, then the pairs that occur most often, joined again and again.
+    """Byte-pair encoding: 256 bytes, then the pairs that occur most often, joined repeatedly.
 
-    Any text can be encoded and comes back as it was. Training is the `tokenizers` library's, and
-    gives the same vocabulary each time.
+    Any text can be encoded and decoded. The `tokenizers` library trains it, and makes the same
+    vocabulary each time.
 
     Args:
-        text: a tokenizer in that library's JSON, such as `tokenizer.json` beside a published model.
+        text: a tokenizer in that library's JSON, such as `tokenizer.json` of a published model.
 
     Raises:
-        TTKitError: not such a JSON text.
+        TTKitError: it is no such JSON.
 
     Example:
         >>> tokenizer = BPETokenizer.train("the mesh, the meshes, the mesh", vocab_size=300)
@@ -177,15 +131,12 @@ class BPETokenizer:
         try:
             self._inner = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises no narrower one
-            fail(
-                "make a BPETokenizer",
-                f"not a tokenizer of the tokenizers library: {error}",
-                "a tokenizer.json, or BPETokenizer.train(text)",
-            )
+            rule = f"not a tokenizer of the tokenizers library: {error}"
+            fail("make a BPETokenizer", rule, "a tokenizer.json, or BPETokenizer.train(text)")
         described = json.loads(text)
         first = described.get("pre_tokenizer") or {}
-        # Where words are cut before a newline anyway, encoding piece by piece gives what encoding
-        # the whole gives, in less memory.
+        # A tokenizer that cuts words before a newline gives the same ids piece by piece, in less
+        # memory.
         self._in_pieces = (
             described.get("normalizer") is None
             and first.get("type") == "ByteLevel"
@@ -194,18 +145,14 @@ class BPETokenizer:
 
     @classmethod
     def train(cls, text: str, vocab_size: int = 512) -> BPETokenizer:
-        """A tokenizer for this text with vocab_size ids, or fewer where no pair is left that
-        occurs twice.
+        """Train a tokenizer of vocab_size ids, or fewer if no pair is left that occurs twice.
 
         Raises:
             TTKitError: vocab_size below the 256 that bytes need.
         """
         if vocab_size < 256:
-            fail(
-                f"BPETokenizer.train(text, vocab_size={vocab_size})",
-                "the bytes alone are 256",
-                "256 or more, or tokenizer_type: char",
-            )
+            asked = f"BPETokenizer.train(text, vocab_size={vocab_size})"
+            fail(asked, "the bytes alone are 256", "256 or more, or tokenizer_type: char")
         level = tokenizers.pre_tokenizers.ByteLevel
         inner = tokenizers.Tokenizer(tokenizers.models.BPE())
         inner.pre_tokenizer = level(add_prefix_space=False)
@@ -222,19 +169,12 @@ class BPETokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> BPETokenizer:
-        """From a file in the library's JSON."""
+        """Read a file in the library's JSON."""
         try:
             return cls(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            fail(
-                f"BPETokenizer.load({str(path)!r})",
-                f"it cannot be read: {getattr(error, 'strerror', None) or error}",
-                "check tokenizer_path",
-            )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Into a file in the library's JSON; the file is there whole or not at all."""
-        write_whole(path, self._inner.to_str(), f"save a tokenizer as {str(path)!r}")
+            rule = f"it cannot be read: {getattr(error, 'strerror', None) or error}"
+            fail(f"BPETokenizer.load({str(path)!r})", rule, "check tokenizer_path")
 
     @property
     def vocab_size(self) -> int:
@@ -250,22 +190,21 @@ class BPETokenizer:
         return np.concatenate([np.zeros(0, np.uint32), *ids])
 
     def decode(self, ids: Any) -> str:
-        return self._inner.decode(
-            _known_ids(ids, self.vocab_size).tolist(), skip_special_tokens=False
-        )
+        known = _known_ids(ids, self.vocab_size).tolist()
+        return self._inner.decode(known, skip_special_tokens=False)
 
     def to_dict(self) -> dict[str, Any]:
         return {"tokenizer_type": "bpe", "tokenizer": json.loads(self._inner.to_str())}
 
 
 def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which are no text and which the library refuses."""
+    """Replace halves of surrogate pairs, which are no text and which the library refuses."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces of about PIECE characters that end where a line's last word does, where
-    no token goes across.
+    """Cut the text into pieces of about PIECE characters that end before a newline after a word,
+    which no token crosses.
     """
     start = 0
     while start < len(text):
@@ -277,8 +216,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Train in this thread: up to 0.21 the library prints a warning in each process that is
-    forked after it has used several.
+    """Train in this thread: up to 0.21 the library warns in each process that is forked after it
+    has used several.
     """
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
@@ -286,15 +225,16 @@ def _one_thread() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
+        del os.environ[name]
+        if before is not None:
             os.environ[name] = before
 
 
-def make_tokenizer(tokenizer_type: str, text: str, vocab_size: int = 512) -> Tokenizer:
-    """The tokenizer that a configuration's tokenizer_type names, for this text; vocab_size is
-    what "bpe" aims at.
+def make_tokenizer(
+    tokenizer_type: str, text: str, vocab_size: int = 512, path: str | None = None
+) -> Tokenizer:
+    """Read the tokenizer of a file, or make one of a tokenizer_type for this text; vocab_size is
+    for "bpe".
 
     Raises:
         TTKitError: a tokenizer_type that is none of byte, char and bpe, in ttml's words.
@@ -303,35 +243,34 @@ def make_tokenizer(tokenizer_type: str, text: str, vocab_size: int = 512) -> Tok
         >>> make_tokenizer("char", "abracadabra").vocab_size
         5
     """
+    if path:
+        return BPETokenizer.load(path)
     if tokenizer_type == "byte":
         return ByteTokenizer()
     if tokenizer_type == "char":
-        return CharTokenizer.train(text)
+        return CharTokenizer(text)
     if tokenizer_type == "bpe":
         return BPETokenizer.train(text, vocab_size)
     fail("make a tokenizer", f"Unknown tokenizer_type: {tokenizer_type}", "one of byte, char, bpe")
 
 
 def tokenizer_from_dict(data: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that `to_dict` wrote, as a checkpoint keeps it.
+    """Make a tokenizer from its `to_dict()`, as a checkpoint keeps it.
 
     Raises:
-        TTKitError: not such a dictionary.
+        TTKitError: it is no such dictionary.
 
     Example:
-        >>> tokenizer_from_dict({"tokenizer_type": "char", "characters": "ab"}).encode("ba").tolist()
+        >>> tokenizer = tokenizer_from_dict({"tokenizer_type": "char", "characters": "ab"})
+        >>> tokenizer.encode("ba").tolist()
         [1, 0]
     """
     kind = data.get("tokenizer_type")
     if kind == "byte":
         return ByteTokenizer()
-    if kind == "char" and isinstance(data.get("characters"), str):
+    if kind == "char" and "characters" in data:
         return CharTokenizer(data["characters"])
-    if kind == "bpe" and isinstance(data.get("tokenizer"), Mapping):
+    if kind == "bpe" and "tokenizer" in data:
         return BPETokenizer(json.dumps(data["tokenizer"]))
-    rule = (
-        f"{kind} without what belongs to it"
-        if kind in ("char", "bpe")
-        else f"Unknown tokenizer_type: {kind}"
-    )
-    fail("make a tokenizer from a dictionary", rule, "the dictionary that to_dict() gives")
+    rule = f"Unknown tokenizer_type: {kind}, or an entry is missing"
+    fail("make a tokenizer from a dictionary", rule, "the dictionary that to_dict() returns")

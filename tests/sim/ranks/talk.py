@@ -14,7 +14,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import ttnn
-from ttkit.channel import Channel
+from ttkit.train.p2p import Sockets
 
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 MEMORY = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
@@ -138,24 +138,19 @@ def two():
 
 
 def channel():
-    """Both kinds of channel carry the same."""
+    """A pair of sockets carries tensors of any type both ways."""
     os.environ.update(TT_MESH_ID=str(RANK), TT_MESH_HOST_RANK="0")
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
-    refused(lambda: Channel(mesh, RANK), "this is rank")
-    refused(lambda: Channel(mesh, 1 - RANK, "tcp"), "there is no kind")
-    for kind in ("fabric", "mpi"):
-        way = Channel(mesh, 1 - RANK, kind)
-        for dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
-            wanted = ttnn.typecast(ttnn.multiply(tensor(mesh, 4), 9.0), dtype)
-            for sender in (0, 1):
-                if RANK == sender:
-                    way.send(wanted)
-                else:
-                    got = way.receive(ttnn.zeros_like(wanted))
-                    assert (
-                        np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
-                    )
+    sockets = Sockets(mesh, 1 - RANK)
+    for dtype in (ttnn.float32, ttnn.bfloat16, ttnn.int32):
+        wanted = ttnn.typecast(ttnn.multiply(tensor(mesh, 4), 9.0), dtype)
+        for sender in (0, 1):
+            if RANK == sender:
+                sockets.send(wanted)
+            else:
+                got = sockets.receive(ttnn.zeros_like(wanted))
+                assert np.array_equal(got.full_array(), wanted.full_array()) and got.dtype is dtype
 
 
 def shared():

@@ -21,7 +21,7 @@ from ttkit.train.config import DeviceConfig, Distributed
 RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 asked = json.loads(sys.argv[1])
 steps, stop, heads = asked.pop("steps", 4), asked.pop("stop", None), asked.pop("heads", {})
-form, replicas, resume = asked.pop("form"), asked.pop("replicas", False), asked.pop("resume", True)
+form, replicas = asked.pop("form"), asked.pop("replicas", False)
 form = DeviceConfig(**form) if isinstance(form, dict) else form
 if str(RANK) in heads:
     asked["model"] = {"num_heads": heads[str(RANK)], "embedding_dim": 8 * heads[str(RANK)]}
@@ -38,7 +38,6 @@ def on_step(record):
 with Trainer(
     replace(tiny(form, **asked), distributed=Distributed(enabled=replicas)),
     text=TEXT,
-    resume=resume,
 ) as run:
     run.fit(steps, show=False, on_step=on_step)
     losses = [(record.loss, record.validation_loss or 0) for record in run.history]

@@ -17,7 +17,7 @@ import ttkit
 from ttkit import ttnn
 from ttkit.train import checkpoint
 from ttkit.train.config import DeviceConfig
-from ttkit.train.ranks import of_rank_0
+from ttkit.train.replicas import of_rank_0
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -85,7 +85,7 @@ def run(tmp_path):
                 found[0]["sums"],
                 found[0]["text"],
             )
-        call.said = done.stdout
+        call.output = done.stdout
         return found[0]
 
     return call
@@ -142,8 +142,8 @@ def test_one_mesh(run, hosts, form):
 
 
 def test_different_models_are_refused(run):
-    said = run(3, fails=True, form="one", replicas=True, batch_size=12, heads={"2": 2})
-    assert "have different models: parameter" in said and "try: the same configuration" in said
+    output = run(3, fails=True, form="one", replicas=True, batch_size=12, heads={"2": 2})
+    assert "have different models: parameter" in output and "try: the same configuration" in output
 
 
 def test_the_same_model_trained_three_times_is_refused(run):
@@ -164,9 +164,9 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_step(run, hosts, replicas, 
     assert len(run(2, hosts, steps=50, stop=1, **options)["losses"]) == 2
     saved = checkpoint.latest(tmp_path / "run")
     assert (
-        "Stopped after step 2. Saved" in run.said
-        and saved.name in run.said
-        and "nothing was saved" not in run.said
+        "Stopped after step 2. Saved" in run.output
+        and saved.name in run.output
+        and "nothing was saved" not in run.output
     )
     assert not (tmp_path / "run" / "of-rank-1").exists()  # rank 0 writes for all
     found = run(2, hosts, steps=2, **options)
@@ -177,7 +177,8 @@ def test_what_rank_0_cannot_do_stops_all(run, tmp_path):
     with trainer(checkpoint_dir=str(tmp_path / "run")) as one:
         one.fit(1, show=False)
     options = {"form": "one", "replicas": True, "checkpoint_dir": str(tmp_path / "run")}
-    assert "resume=False, and there are checkpoints" in run(2, fails=True, resume=False, **options)
+    other = run(2, fails=True, **options, tokenizer_type="char")
+    assert "its tokenizer_type is byte" in other
     (tmp_path / "run" / "log.jsonl").unlink()
     (tmp_path / "run" / "log.jsonl").mkdir()
     assert "Is a directory" in run(2, fails=True, **options)
@@ -191,7 +192,7 @@ def test_one_process_is_its_own_rank_0():
 
 ALONE = """
 import os
-from ttkit.train.ranks import start_mpi
+from ttkit.train.replicas import start_mpi
 
 mpi = start_mpi()
 print("sm_segment" in open("/proc/self/maps").read(), mpi.COMM_WORLD.allreduce(3), "OMPI_MCA_btl" in os.environ)

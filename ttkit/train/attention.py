@@ -1,0 +1,133 @@
+"""Causal attention with heads sharded over the tensor-parallel axis, and rotary positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.errors import fail
+from ttkit.train import ops
+from ttkit.train.autograd import Tensor, Value
+from ttkit.train.config import TransformerConfig
+from ttkit.train.distributed import broadcast
+from ttkit.train.modules import ColumnParallelLinear, Module, RowParallelLinear
+from ttkit.train.parallel import Layout
+
+
+class Rotary(Module):
+    """The angles of rotary positions: pair i of a head rotates by position x theta^(-2i/d), slower
+    with rope_scaling.
+    """
+
+    def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
+        if head_width % 2:
+            sizes = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads}"
+            rule = f"{sizes} = {head_width} is odd, and positions rotate pairs of a head's numbers"
+            fail("Rotary", rule, "an even width of a head")
+        self.width, self.config, self.layout = head_width, config, layout
+        self._tables: dict[int, tuple[Value, Value]] = {}
+        self._turn: Value = None
+
+    def frequencies(self) -> np.ndarray:
+        """Return the radians per position of each pair, [d / 2], scaled as in Llama 3.1 if
+        rope_scaling is set.
+        """
+        found = self.config.theta ** -(np.arange(0, self.width, 2) / self.width)
+        scaling = self.config.rope_scaling
+        if not (scaling and scaling.scaling_factor):
+            return found
+        # full turns of each pair over the context that the model was trained for
+        turns = scaling.original_context_length * found / (2 * np.pi)
+        share = (turns - scaling.low_freq_factor) / (
+            scaling.high_freq_factor - scaling.low_freq_factor
+        )
+        # 0: slow, stretched by the whole factor; 1: fast, left as it is
+        share = np.clip(share, 0, 1)
+        return found * ((1 - share) / scaling.scaling_factor + share)
+
+    def angles(self, start: int, length: int) -> dict[str, np.ndarray]:
+        """Return cos and sin, [1, 1, length, d], of the positions from `start`.
+
+        Each angle comes twice, for the two numbers of its pair."""
+        angles = np.outer(np.arange(start, start + length), self.frequencies())
+        angles = np.repeat(angles, 2, axis=1)[None, None]
+        return {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+
+    def turn(self) -> Value:
+        """Return the matrix [1, 1, d, d] that maps a pair (a, b) to (-b, a)."""
+        if self._turn is None:
+            matrix = np.zeros((1, 1, self.width, self.width), np.float32)
+            even = np.arange(0, self.width, 2)
+            matrix[0, 0, even + 1, even], matrix[0, 0, even, even + 1] = -1, 1
+            self._turn = self.layout.place(matrix)
+        return self._turn
+
+    def tables(self, length: int) -> tuple[Value, Value]:
+        """Return cos and sin of positions 0 to length, on the mesh."""
+        if length not in self._tables:
+            found = self.angles(0, length)
+            cos, sin = self.layout.place(found["cos"]), self.layout.place(found["sin"])
+            self._tables = {length: (cos, sin)}
+        return self._tables[length]
+
+
+class Attention(Module):
+    """Causal attention; each device has its part of the heads and of the groups that share keys."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        groups: int,
+        has_bias: bool,
+        layout: Layout,
+        rotary: Rotary | None = None,
+    ):
+        width, heads = config.embedding_dim, config.num_heads
+        for what, size, by, parts in (
+            ("embedding_dim", width, "num_heads", heads),
+            ("num_heads", heads, "num_groups", groups),
+        ):
+            if size % parts:
+                rule = f"{what} {size} does not divide into {by} {parts}"
+                fail("Attention", f"{rule}: {size} % {parts} = {size % parts}", f"another {by}")
+        self.heads = layout.split(heads, "num_heads")
+        self.groups = layout.split(groups, "num_groups")
+        inner = width // heads * groups
+        self.query = ColumnParallelLinear(width, width, has_bias, layout=layout)
+        self.key = ColumnParallelLinear(width, inner, has_bias, layout=layout)
+        self.value = ColumnParallelLinear(width, inner, has_bias, layout=layout)
+        self.out = RowParallelLinear(width, width, has_bias, layout=layout)
+        self.rotary = rotary
+        self._masks: dict[int, Value] = {}
+
+    def forward(self, x: Tensor, cache: Any = None) -> Tensor:
+        """[B, 1, S, E] -> the same shape.
+
+        Args:
+            cache: a `ttkit.train.generation.Cache` of earlier keys and values; it takes those of
+                this one token.
+        """
+        x = broadcast(x, self.query.layout.tp_axis)
+        q = ops.heads_creation(self._of(self.query, x), self.heads)
+        k = ops.heads_creation(self._of(self.key, x), self.groups)
+        v = ops.heads_creation(self._of(self.value, x), self.groups)
+        if self.rotary:
+            cos, sin = cache.tables() if cache else self.rotary.tables(q.shape()[2])
+            q, k = (ops.rope(t, cos, sin, self.rotary.turn()) for t in (q, k))
+        if cache:
+            k, v = cache.extended(self, k, v)
+        mask = cache.unseen() if cache else self._mask(q)
+        return self.out(ops.heads_fusion(ops.scaled_dot_product_attention(q, k, v, mask)))
+
+    @staticmethod
+    def _of(layer: ColumnParallelLinear, x: Tensor) -> Tensor:
+        # x was broadcast once for the three, so its gradient is summed once
+        return ops.linear(x, layer.weight, layer.bias)
+
+    def _mask(self, q: Tensor) -> Value:
+        length = q.shape()[2]
+        if length not in self._masks:
+            mask = ops.causal_mask(length, self.heads // self.groups, q.get_value())
+            self._masks = {length: mask}
+        return self._masks[length]

@@ -1,0 +1,133 @@
+"""The memory of a training run on each chip: weights, gradients, optimizer state, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import psutil
+
+from ttkit.backend import is_simulated
+from ttkit.errors import OutOfMemoryError, fail
+from ttkit.hardware import current_machine
+from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.models import llama_width
+from ttkit.train.modules import Parameter
+from ttkit.words import short
+
+TILE = 32
+DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
+MASTER_BYTES = 4  # of a float32 copy of a weight
+# the sizes that a message about memory names
+SIZES = (
+    "embedding_dim",
+    "num_blocks",
+    "num_groups",
+    "intermediate_dim",
+    "vocab_size",
+    "max_sequence_length",
+)
+
+
+def tiled(shape: Sequence[int]) -> int:
+    """Return the elements of a tensor in whole tiles: 32 divides its last two dimensions.
+
+    Example:
+        >>> tiled((1, 1, 1, 384)), tiled((1, 1, 384, 96))
+        (12288, 36864)
+    """
+    *front, rows, columns = shape
+    return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
+
+
+def local_shape(parameter: Parameter) -> tuple[int, ...]:
+    """Return a parameter's shape on a chip, with the rows that fill up a vocabulary."""
+    shape = list(parameter.global_shape)
+    shape[2] = parameter.placed_rows
+    if parameter.shard_dim is not None:
+        shape[parameter.shard_dim] //= parameter.layout.tp_size
+    return tuple(shape)
+
+
+def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
+    """Return the bytes of weights, gradients and optimizer state on each chip."""
+    numbers, size = sum(tiled(local_shape(p)) for p in parameters), DTYPES[training.precision]
+    asked = training.optimizer or {}
+    if asked.get("type", "AdamW") == "SGD":
+        optimizer = size if asked.get("momentum") else 0
+    elif size < MASTER_BYTES and asked.get("master_weights", True):
+        optimizer = 3 * MASTER_BYTES  # two moments and the master weight
+    else:
+        optimizer = 2 * size
+    return {
+        "weights": numbers * size,
+        "gradients": numbers * size,
+        "optimizer": numbers * optimizer,
+    }
+
+
+def activation_elements(config: TransformerConfig, tokens: int, tp: int, padded: int) -> int:
+    """Return the values that a chip keeps from forward to backward, counted as in Korthikanti 2022,
+    section 4, without dropout's masks.
+
+    A block keeps for each token: the inputs of two norms and of the two groups of products behind
+    them, 4 E; and sharded over the tensor-parallel chips: queries and attention's result, 2 E; keys
+    and values, 2 G; a probability for each token that each head may look at, heads x S; and the
+    MLP's inner width twice (GPT: into and out of GELU) or four times (SwiGLU). With runner_type
+    memory_efficient a block keeps only its input, and one block at a time is computed again. The
+    ends keep the last norm's input and result, and the logits twice (probabilities, and what the
+    loss compares them with).
+
+    Args:
+        config: the model.
+        tokens: of a pass, on each chip.
+        tp: chips that share each layer.
+        padded: the vocabulary's size in whole tiles.
+    """
+    width, inner, keys = config.embedding_dim, config.intermediate_dim, config.embedding_dim
+    if config.model_type == "llama":
+        mlp = 4 * (inner or llama_width(width))
+        keys = width // config.num_heads * config.num_groups
+    else:
+        mlp = 2 * (inner or 4 * width)
+    scores = config.num_heads * config.max_sequence_length
+    block = 4 * width + (2 * width + 2 * keys + scores + mlp) // tp
+    blocks = config.num_blocks * block
+    if config.runner_type == "memory_efficient":
+        blocks = config.num_blocks * width + block
+    return tokens * (blocks + 2 * width + 2 * padded // tp)
+
+
+def check_memory(
+    model: TransformerConfig,
+    config: TrainingConfig,
+    parameters: Sequence[Parameter],
+    on_one_process: bool,
+) -> None:
+    """Compare weights, gradients and optimizer state with a chip's DRAM and, on the simulator,
+    with the host's memory.
+
+    Raises:
+        OutOfMemoryError: they do not fit.
+    """
+    sizes = ((key, getattr(model, key)) for key in SIZES)
+    asked = f"Trainer of {', '.join(f'{key} {size:,}' for key, size in sizes if size)}"
+    host = 0
+    for layout in {id(p.layout.device): p.layout for p in parameters}.values():
+        mine = [p for p in parameters if p.layout.device is layout.device]
+        state = state_bytes(mine, config)
+        needed, dram = sum(state.values()), current_machine().chip.dram_bytes
+        parts = ", ".join(f"{short(size, 'B')} of {what}" for what, size in state.items())
+        if needed > dram:
+            rule = f"a chip has {short(dram, 'B')} of DRAM and must hold {short(needed, 'B')}"
+            cure = (
+                "a smaller model, precision: bfloat16, or enable_tp over more chips; "
+                "ttkit train --plan shows the parts"
+            )
+            fail(asked, f"{rule} ({parts})", cure, OutOfMemoryError)
+        host += needed * (layout.tp_size if on_one_process else 1)  # replicas share one array
+        free = psutil.virtual_memory().available
+        if is_simulated() and host > free:
+            rule = f"this host simulates it in {short(host, 'B')} ({parts} on a chip)"
+            cure = "a smaller model, or a host with more memory"
+            fail(asked, f"{rule} and has {short(free, 'B')} free", cure, OutOfMemoryError)

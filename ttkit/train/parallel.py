@@ -1,0 +1,228 @@
+"""Which mesh axis each parallel strategy takes, and where a model and its batch lie as a result.
+
+The rule is ttml's newest: on a line of chips, the one strategy that is on has the axis that is
+longer than 1, as the training guide promises for [1, 32]."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttkit import backend  # loaded late: the linter asks for the axes alone
+from ttkit.convert import from_numpy
+from ttkit.errors import fail
+
+STRATEGIES = ("ddp", "cp", "tp")  # in the order in which they take axes
+# the words that the guide has people search for
+GUIDES_RULE = (
+    "The number of parallelization axes must be equal to the number of mesh shape dimensions"
+)
+GUIDES_CURE = (
+    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+)
+
+
+def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, int]:
+    """Return the mesh axis of each strategy that is on: {"ddp": 0, "tp": 1}.
+
+    Args:
+        shape: rows and columns of the mesh.
+        enabled: those of "ddp", "tp" and "cp" that are on.
+
+    Raises:
+        TTKitError: the wrong number of strategies for the shape, in ttml's words; context
+            parallelism.
+
+    Example:
+        >>> parallel_axes((4, 8), ("ddp", "tp")), parallel_axes((1, 32), ("tp",))
+        ({'ddp': 0, 'tp': 1}, {'tp': 1})
+    """
+    on = [name for name in STRATEGIES if name in enabled]
+    mesh = f"MeshShape({list(shape)})"
+    asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {mesh}"
+    if "cp" in on:
+        rule = "enable_cp: context parallelism is not built here: only its name is known, as ttml's"
+        fail(asked, rule, "enable_ddp and enable_tp")
+    wide = [axis for axis, size in enumerate(shape) if size > 1]
+    if not wide and not on:  # ttml's programs make no context for one chip
+        return {}
+    if len(wide) < 2 and len(on) != 1:
+        got = ", ".join(f"{name}={str(name in on).lower()}" for name in ("ddp", "tp", "cp"))
+        rule = (
+            f"For line mesh topology (shape {mesh}), exactly one parallelism type must be enabled."
+        )
+        fail(asked, f"{rule} Got: {got} ({GUIDES_RULE})", GUIDES_CURE)
+    if len(wide) == 2 and len(on) != 2:
+        rule = f"For 2D mesh (shape {mesh}), number of enabled parallelization axes ({len(on)})"
+        fail(asked, f"{rule} must equal mesh dimensions (2). ({GUIDES_RULE})", GUIDES_CURE)
+    return dict(zip(on, wide or [0]))
+
+
+def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> None:
+    """Raise unless `parts` divides `size`.
+
+    Args:
+        what, by, of: their names, for the message.
+
+    Raises:
+        TTKitError: with the equation and the nearest sizes that are divisible.
+
+    Example:
+        >>> check_divisible("batch_size", 8, "the DDP size", 4)
+        >>> check_divisible("batch_size", 6, "the DDP size", 4)
+        Traceback (most recent call last):
+        ttkit.errors.TTKitError: cut batch_size into 4: batch_size 6 is not divisible by the DDP ...
+          try: batch_size 4 or 8
+    """
+    if size % parts:
+        near = [n for n in (size // parts * parts, (size // parts + 1) * parts) if n]
+        rule = f"{what} {size} is not divisible by {by} {parts}{of}"
+        cure = f"{what} {' or '.join(map(str, near))}"
+        fail(f"cut {what} into {parts}", f"{rule}: {size} % {parts} = {size % parts}", cure)
+
+
+@dataclass(frozen=True)
+class DistributedConfig:
+    """Which strategies are on: data parallel shards the batch, tensor parallel the weights.
+
+    `enable_cp`, context parallel, is ttml's name; a context with it is refused."""
+
+    enable_ddp: bool = False
+    enable_tp: bool = False
+    enable_cp: bool = False
+
+
+class ParallelismContext:
+    """Which mesh axis each strategy has.
+
+    Args:
+        device: an open mesh.
+        config: which strategies are on.
+
+    Raises:
+        TTKitError: the number of strategies does not fit the mesh, or context parallelism.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
+        ...     context = ParallelismContext(mesh, DistributedConfig(enable_tp=True))
+        >>> context.get_tp_axis(), context.get_tp_size()
+        (1, 8)
+        >>> context.get_ddp_axis(), context.get_ddp_size()
+        (None, 1)
+    """
+
+    def __init__(self, device: Any, config: DistributedConfig):
+        on = [name for name in STRATEGIES if getattr(config, f"enable_{name}")]
+        self._shape = tuple(device.shape)
+        self._axes = parallel_axes(self._shape, on)
+
+    def __repr__(self) -> str:
+        axes = [
+            f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items()
+        ]
+        mesh = "x".join(map(str, self._shape))
+        return f"ParallelismContext({mesh} mesh; {', '.join(axes) or 'no parallelism'})"
+
+    def _size(self, name: str) -> int:
+        return self._shape[self._axes[name]] if name in self._axes else 1
+
+    def get_ddp_axis(self) -> int | None:
+        """The mesh axis along which replicas of the model share a batch; None when off."""
+        return self._axes.get("ddp")
+
+    def get_tp_axis(self) -> int | None:
+        """The mesh axis along which chips share each layer; None when off."""
+        return self._axes.get("tp")
+
+    def get_ddp_size(self) -> int:
+        """How many replicas share a batch; 1 when off."""
+        return self._size("ddp")
+
+    def get_tp_size(self) -> int:
+        """How many chips share a layer; 1 when off."""
+        return self._size("tp")
+
+    def is_ddp_enabled(self) -> bool:
+        """Whether data parallelism is on."""
+        return "ddp" in self._axes
+
+    def is_tp_enabled(self) -> bool:
+        """Whether tensor parallelism is on."""
+        return "tp" in self._axes
+
+
+class Layout(NamedTuple):
+    """Where a model lies: a mesh, and which of its axes shard the weights and the batch.
+
+    Without a device it can only be planned.
+
+    Example:
+        >>> Layout(tp_axis=1, tp_size=8).split(384, "embedding_dim")
+        48
+    """
+
+    device: Any = None
+    tp_axis: int | None = None
+    tp_size: int = 1
+    ddp_axis: int | None = None
+    ddp_size: int = 1
+    dtype: Any = None
+
+    def split(self, n: int, what: str) -> int:
+        """Return a tensor-parallel device's part of n.
+
+        Raises:
+            TTKitError: it is not a whole number.
+        """
+        if n % self.tp_size:
+            rule = f"{what} must be divisible by the number of devices. {what} = {n}, "
+            cure = f"{what} a multiple of {self.tp_size}, or another mesh shape"
+            fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
+        return n // self.tp_size
+
+    @property
+    def ddp_axes(self) -> tuple[int, ...]:
+        """The mesh axes that replicas lie along."""
+        return () if self.ddp_axis is None else (self.ddp_axis,)
+
+    def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
+        """Return the mapper that shards tensor dimension `tp_dim` over the tensor-parallel axis
+        and `ddp_dim` over the data-parallel one.
+        """
+        ttnn = backend.load()
+        placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]
+        for axis, dim in ((self.tp_axis, tp_dim), (self.ddp_axis, ddp_dim)):
+            if axis is not None and dim is not None:
+                placements[axis] = ttnn.PlacementShard(dim)
+        return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
+
+    def place(
+        self,
+        array: np.ndarray,
+        *,
+        dtype: Any = None,
+        tp_dim: int | None = None,
+        ddp_dim: int | None = None,
+        layout: Any = None,
+    ) -> Any:
+        """Put an array [any shape] on the mesh, tiled and of the layout's type unless given."""
+        ttnn = backend.load()
+        return from_numpy(
+            array,
+            dtype=dtype or self.dtype or ttnn.float32,
+            layout=layout or ttnn.TILE_LAYOUT,
+            device=self.device,
+            mesh_mapper=self.mapper(tp_dim, ddp_dim),
+        )
+
+    def tokens(self, ids: np.ndarray) -> Any:
+        """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis."""
+        check_divisible("batch_size", ids.shape[0], "the number of groups", self.ddp_size)
+        ttnn = backend.load()
+        return self.place(
+            ids.astype(np.uint32), dtype=ttnn.uint32, ddp_dim=0, layout=ttnn.ROW_MAJOR_LAYOUT
+        )

@@ -1,0 +1,244 @@
+"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI in few large
+messages while backward goes on; and waits for MPI that can be interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ttkit import ttnn
+from ttkit.errors import fail
+from ttkit.train.autograd import Value
+from ttkit.train.distributed import averaged
+from ttkit.train.modules import Parameter
+
+# Gradients in one message: from some MiB on, a message's size costs time and not its number
+# (measured with Open MPI on one host).
+BUCKET_BYTES = 4 << 20
+POLL_S = (
+    0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
+)
+Named = tuple[str, Parameter]
+Result = TypeVar("Result")
+
+
+def in_buckets(parameters: Iterable[Named]) -> list[list[Named]]:
+    """Group named parameters in their order, so that the float32 numbers of a group make a message
+    of about `BUCKET_BYTES`.
+    """
+    buckets: list[list[Named]] = []
+    size = BUCKET_BYTES
+    for name, parameter in parameters:
+        if size >= BUCKET_BYTES:
+            buckets.append([])
+            size = 0
+        buckets[-1].append((name, parameter))
+        size += 4 * math.prod(parameter.global_shape)
+    return buckets
+
+
+class Replicas:
+    """The ranks that train a replica each.
+
+    Every rank must train the same model with the same settings.
+
+    Args:
+        parameters: what `model.parameters()` returns.
+        comm: an mpi4py communicator of those ranks.
+        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
+
+    Example::
+
+        replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
+        replicas.start()        # before the last backward of a step
+        loss.backward()         # gradients are sent as they get ready
+        replicas.finish()       # now every gradient is the mean over the ranks
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()
+    ):
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.parameters, self.cluster_axes = dict(parameters), cluster_axes
+        self._check()
+        # the last layers' gradients are ready first
+        self._buckets = in_buckets(reversed(self.parameters.items()))
+        self._bucket_of = {
+            name: number for number, bucket in enumerate(self._buckets) for name, _ in bucket
+        }
+        self._active = False
+        for name, parameter in self.parameters.items():
+            parameter.register_hook(lambda grad, name=name: self._ready(name, grad))  # type: ignore[misc]
+
+    def _check(self) -> None:
+        mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
+        for rank, theirs in enumerate(self.comm.allgather(mine)):
+            if theirs != mine:
+                pairs = itertools.zip_longest(mine, theirs)
+                ours, other = next(pair for pair in pairs if pair[0] != pair[1])
+                ranks = f"rank {self.rank} and rank {rank}"
+                rule = f"{ranks} have different models: parameter {ours} and {other}"
+                fail("Replicas", rule, "the same configuration")
+
+    def start(self) -> None:
+        """Send gradients from the next backward on."""
+        self._active = True
+        self._arrays: list[list[tuple[str, np.ndarray]]] = [[] for _ in self._buckets]
+        self._sent: list[tuple[Any, np.ndarray, list[tuple[str, np.ndarray]]]] = []
+
+    def _ready(self, name: str, grad: Value) -> None:
+        if not self._active:
+            return
+        parameter, before = self.parameters[name], self.parameters[name].get_grad()
+        whole = averaged(grad if before is None else ttnn.add(before, grad), self.cluster_axes)
+        number = self._bucket_of[name]
+        self._arrays[number].append((name, parameter.gather(whole)))
+        if len(self._arrays[number]) == len(self._buckets[number]):
+            self._send(number)
+        for request, _, _ in self._sent:
+            request.Test()  # MPI moves data only while it is called
+
+    def _send(self, number: int) -> None:
+        from mpi4py import MPI
+
+        arrays = self._arrays[number]
+        flat = np.concatenate([array.ravel() for _, array in arrays])
+        flat *= np.float32(1 / self.size)
+        self._sent.append((self.comm.Iallreduce(MPI.IN_PLACE, flat), flat, arrays))
+
+    def finish(self) -> None:
+        """Wait until all gradients are averaged, and put them in place."""
+        for number, bucket in enumerate(self._buckets):
+            if 0 < len(self._arrays[number]) < len(bucket):  # the loss does not use all of them
+                self._send(number)
+        self._active = False
+        for request, flat, arrays in self._sent:
+            wait(request)
+            start = 0
+            for name, array in arrays:
+                parameter = self.parameters[name]
+                mean = flat[start : start + array.size].reshape(array.shape)
+                parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
+                start += array.size
+        self._sent = []
+
+    def average(self) -> None:
+        """Average the gradients that exist: for parameters whose last backwards come at different
+        times, as in a pipeline.
+        """
+        self.start()
+        for name, parameter in self.parameters.items():
+            grad = parameter.get_grad()
+            if grad is not None:
+                parameter.set_grad(None)
+                self._ready(name, grad)
+        self.finish()
+
+
+def start_mpi() -> Any:
+    """Initialize MPI and return mpi4py's `MPI`; after ttnn, as the real library requires.
+
+    A process that no launcher started shares memory with nobody. Open MPI then makes no file for
+    shared memory (16 MiB in /dev/shm), which would stay if the process were killed.
+    """
+    name = "OMPI_MCA_btl"
+    alone = "PMIX_NAMESPACE" not in os.environ and name not in os.environ
+    if alone:
+        os.environ[name] = "self"
+    try:
+        from mpi4py import MPI
+    finally:
+        if alone:
+            del os.environ[name]  # not for the ranks that this process may start
+    return MPI
+
+
+def wait(request: Any) -> None:
+    """Wait for an MPI request, so that Ctrl-C interrupts it.
+
+    Raises:
+        TTKitError: it is not complete after `TTKIT_RANK_TIMEOUT` seconds, 300 unless set.
+    """
+    start = time.monotonic()
+    while not request.Test():
+        time.sleep(POLL_S)
+        check_timeout(start, "the other ranks")
+
+
+def check_timeout(start: float, what: str, times: float = 1) -> None:
+    """Raise if a wait that began at `start`, by `time.monotonic()`, exceeds so many times the
+    limit.
+    """
+    limit = times * float(os.environ.get("TTKIT_RANK_TIMEOUT", "300"))
+    if time.monotonic() - start > limit:
+        cure = "look at their output for an error, or set a longer TTKIT_RANK_TIMEOUT"
+        fail(f"wait for {what}", f"nothing came in {limit:g} s", cure)
+
+
+def mean(comm: Any, number: float) -> float:
+    """Return the mean of a number over the ranks: above 0 if any rank has raised a flag."""
+    from mpi4py import MPI
+
+    values = np.array([number], np.float64) / comm.size
+    wait(comm.Iallreduce(MPI.IN_PLACE, values))
+    return float(values[0])
+
+
+@contextmanager
+def interrupts(comm: Any) -> Iterator[Callable[[], bool]]:
+    """Collect Ctrl-C instead of raising it; a second one raises KeyboardInterrupt as usual.
+
+    Yields:
+        A call that returns whether any rank was interrupted; all ranks must make it together.
+    """
+    seen = [False]
+
+    def anyone() -> bool:
+        return mean(comm, float(seen[0])) > 0 if comm else seen[0]
+
+    def note(number: int, frame: Any) -> None:
+        if seen[0]:
+            raise KeyboardInterrupt
+        seen[0] = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield anyone  # signals come to the main thread only
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield anyone
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def of_rank_0(comm: Any, call: Callable[[], Result]) -> Result:
+    """Make a call on rank 0 alone and return its result on every rank; an error there is raised
+    on all ranks, which would deadlock otherwise.
+
+    Example:
+        >>> of_rank_0(None, lambda: 7)  # one process alone
+        7
+    """
+    if comm is None:
+        return call()
+    found: Any = None
+    error: Exception | None = None
+    if comm.rank == 0:
+        try:
+            found = call()
+        except Exception as raised:
+            error = raised
+    found, error = comm.bcast((found, error))
+    if error is not None:
+        raise error
+    return found
