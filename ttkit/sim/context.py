@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,22 @@ from ttkit.sim.operation import checked
 from ttkit.sim.types import integer
 
 
+@dataclass(frozen=True, repr=False)
 class _Number:
-    """A number with a name of its own, as ttnn gives it."""
+    """A number with a name of its own, as in ttnn."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: int):
-        self._value = integer(value, type(self).__name__)
+    value: int
 
     def __int__(self) -> int:
-        return self._value
+        return self.value
 
     __index__ = __int__
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and int(other) == self._value  # type: ignore[call-overload, no-any-return]
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._value))
-
     def __str__(self) -> str:
-        return str(self._value)
+        return str(self.value)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._value})"
+        return f"{type(self).__name__}({self.value})"
 
 
 class Rank(_Number):
@@ -48,10 +41,10 @@ class Rank(_Number):
 
 
 class Size(_Number):
-    """How many ranks there are."""
+    """A number of ranks."""
 
 
-_alone = [False]  # a context that was made by one process on its own
+_alone = [False]  # one process on its own has a context
 
 
 def _here() -> fabric.World | None:
@@ -68,11 +61,6 @@ def init_distributed_context() -> None:
 def distributed_context_is_initialized() -> bool:
     """True after `init_distributed_context`, and in every process that MPI started."""
     return _alone[0] or ranks.launched()
-
-
-def using_distributed_env() -> bool:
-    """True where MPI started this process."""
-    return ranks.launched()
 
 
 def distributed_context_get_rank() -> Rank:
@@ -92,14 +80,8 @@ def distributed_context_get_size() -> Size:
     return Size(here.size if here else 1)
 
 
-distributed_context_world_rank, distributed_context_world_size = (
-    distributed_context_get_rank,
-    distributed_context_get_size,
-)
-
-
 def distributed_context_barrier() -> None:
-    """Wait until all ranks have come here."""
+    """Wait for all ranks."""
     here = _here()
     if here is None:
         return
@@ -109,24 +91,9 @@ def distributed_context_barrier() -> None:
         here.comm.Barrier()
 
 
-def distributed_context_allgather_int(value: int) -> list[int]:
-    """Each rank's number, in the order of the ranks."""
-    mine = np.array([integer(value, "distributed_context_allgather_int")], np.int64)
-    here = _here()
-    if here is None:
-        return mine.tolist()  # type: ignore[no-any-return]
-    call, everybody = "distributed_context_allgather_int", range(here.size)
-    if fabric.settings.checks:
-        fabric.compare(call, everybody)
-    everyone = np.empty(here.size, np.int64)
-    here.run(here.comm, "Allgather", (mine, everyone), call, everybody)
-    return everyone.tolist()  # type: ignore[no-any-return]
-
-
 def _peer(asked: str, rank: Any, what: str) -> fabric.World:
     here = _here()
-    number = int(rank) if isinstance(rank, Rank) else integer(rank, asked)
-    size = here.size if here else 1
+    number, size = integer(rank, asked), here.size if here else 1
     if not 0 <= number < size or here is None:
         rule = f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}"
         fail(asked, rule, f"a rank of 0 to {size - 1}, in a program that MPI started")
@@ -135,7 +102,7 @@ def _peer(asked: str, rank: Any, what: str) -> fabric.World:
 
 @checked("distributed_context_send_bytes")
 def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None:
-    """Send bytes to a rank, and wait until they are on their way."""
+    """Send bytes to a rank; return when the buffer may be used again."""
     asked = f"distributed_context_send_bytes({len(data)} bytes, dest={dest}, tag={tag})"
     here, buffer = _peer(asked, dest, "MPI_Send"), np.frombuffer(data, np.uint8)
     here.run(here.user, "Send", (buffer, int(dest), tag), asked, [int(dest)])
@@ -143,10 +110,10 @@ def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None
 
 @checked("distributed_context_recv_bytes")
 def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> bytes:
-    """`size` bytes from a rank.
+    """Receive `size` bytes from a rank.
 
     Raises:
-        TTKitError: more bytes came than were asked for.
+        TTKitError: more bytes arrived than were asked for.
     """
     asked = f"distributed_context_recv_bytes({size}, source={source}, tag={tag})"
     here, buffer = _peer(asked, source, "MPI_Recv"), np.empty(integer(size, asked, 0), np.uint8)

@@ -1,6 +1,4 @@
-"""Opening and closing meshes: which chips a shape gets, what the machine has, and the fabric
-between chips.
-"""
+"""Open and close meshes: the chips of a shape, the machine, and the fabric between chips."""
 
 from __future__ import annotations
 
@@ -38,11 +36,8 @@ class SystemMeshDescriptor:
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        ours = [
-            c
-            for device, c in self._system.coordinate_of.items()
-            if device in _local_ids(self._system)
-        ]
+        where = self._system.coordinate_of
+        ours = [where[device] for device in _local_ids(self._system)]
         return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
@@ -102,16 +97,8 @@ def open_mesh_device(
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
     system, devices = machine(), visible()
-    asked = (
-        f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) "
-        f"on a {system.name}"
-    )
-    for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
-        if value is not None and not isinstance(value, kind):
-            rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
-            fail(asked, rule, f"ttnn.{kind.__name__}(2, 4)", TypeError)
-    for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
-        integer(number, asked, 0)
+    at = "" if offset is None else f", offset={offset!r}"
+    asked = f"open_mesh_device({mesh_shape!r}{at}) on a {system.name}"
     ids = integers(physical_device_ids, asked)
     if ids:
         if mesh_shape is None:
@@ -120,8 +107,7 @@ def open_mesh_device(
         for device in ids:
             if device not in local:
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
-                rule += " available."
-                fail(asked, rule)
+                fail(asked, f"{rule} available.")
             # the descriptor leaves it out, which does not matter without a fabric
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
@@ -136,12 +122,8 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(
-            system.ids[r][c]
-            for r, c in device_order(
-                system, shape, tuple(offset) if offset is not None else (0, 0), asked
-            )
-        )
+        corner = (0, 0) if offset is None else tuple(offset)
+        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -152,20 +134,16 @@ def open_mesh_device(
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
-    """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the
-    machine would stay asleep.
-    """
+    """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
     check_fabric(fabric_setting[0].name, asked)
     remote = {chip for board in devices.boards for chip in board[1:]}
     idle = set(devices.coordinate_of) - set(ids)
     # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of
     # other ranks' chips nothing is known.
     if binding() is None and remote and idle and not remote & set(ids):
-        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
-        rule += " that the fabric was launched on a subset of the devices"
-        rule += " available in the system, which is currently not supported. To launch on a"
-        rule += " subset of devices, first create a MeshDevice of the full"
-        rule += " system size, then create submeshes accordingly."
+        rule = f"Fabric is being used but Device {min(idle)} is not active. To launch on a subset"
+        rule += " of devices, first create a MeshDevice of the full system size, then create"
+        rule += " submeshes accordingly."
         cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
         cure += " for fewer boards"
         fail(asked, rule, cure)
@@ -193,25 +171,14 @@ def open_device(
     worker_l1_size: int = 0,
 ) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
-    return open_mesh_device(
-        MeshShape(1, 1),
-        l1_small_size,
-        trace_region_size,
-        physical_device_ids=[integer(device_id, "open_device")],
-    )
+    ids = [integer(device_id, "open_device")]
+    return open_mesh_device(MeshShape(1, 1), physical_device_ids=ids)
 
 
 @checked("close_device")
 def close_device(device: MeshDevice) -> None:
     """Close what `open_device` opened."""
     device.close()
-
-
-@contextmanager
-def manage_device(device_id: int) -> Iterator[MeshDevice]:
-    """`open_device` for a `with` block."""
-    with open_device(device_id) as device:
-        yield device
 
 
 @checked("synchronize_device")
@@ -240,6 +207,7 @@ def get_num_pcie_devices() -> int:
     return sum(chips[0] in local for chips in devices.boards)
 
 
+@checked("set_fabric_config")
 def set_fabric_config(
     config: FabricConfig,
     reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
@@ -249,19 +217,13 @@ def set_fabric_config(
     fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
     router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
 ) -> None:
-    """Choose how links forward, for the meshes opened next; closing the last mesh goes back to
-    DISABLED.
+    """Choose how links forward data, for the meshes opened next.
+
+    Closing the last mesh goes back to DISABLED.
 
     Raises:
         TTKitError: a mesh is still open.
     """
-    if not isinstance(config, FabricConfig):
-        fail(
-            "set_fabric_config",
-            f"incompatible function arguments: {config!r}",
-            "ttnn.FabricConfig.FABRIC_1D",
-            TypeError,
-        )
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
         rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
         fail(f"set_fabric_config({config!r})", rule, "close the mesh first")

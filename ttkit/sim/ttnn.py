@@ -10,31 +10,24 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.sim import attention as _attention
-from ttkit.sim import backward as _backward
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
-from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
-from ttkit.sim.ccl import get_usable_topology
 from ttkit.sim.context import (
     Rank,
-    distributed_context_allgather_int,
     distributed_context_barrier,
     distributed_context_get_rank,
     distributed_context_get_size,
     distributed_context_is_initialized,
     distributed_context_recv_bytes,
     distributed_context_send_bytes,
-    distributed_context_world_rank,
-    distributed_context_world_size,
     init_distributed_context,
-    using_distributed_env,
 )
-from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
+from ttkit.sim.creation import as_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -42,7 +35,6 @@ from ttkit.sim.distribution import (
     CppTensorToMesh,
     MeshToTensor,
     ReplicateTensorToMesh,
-    ReplicateTensorToMeshWrapper,
     ShardTensor2dMesh,
     ShardTensorToMesh,
     TensorToMesh,
@@ -62,7 +54,6 @@ from ttkit.sim.enums import (
     Arch,
     BufferType,
     DataType,
-    EmbeddingsType,
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
@@ -72,7 +63,6 @@ from ttkit.sim.enums import (
     Layout,
     MathFidelity,
     MemoryConfig,
-    SigmoidMode,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -107,24 +97,23 @@ from ttkit.sim.opening import (
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
-    manage_device,
     open_device,
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
 )
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.pieces import get_item as _get_item
-from ttkit.sim.printing import set_printoptions
-from ttkit.sim.socket_config import (
+from ttkit.sim.shaping import get_item as _get_item
+from ttkit.sim.sockets import (
     CoreCoord,
     MeshCoreCoord,
+    MeshSocket,
     SocketConfig,
     SocketConnection,
     SocketEndpoint,
     SocketMemoryConfig,
+    create_socket_pair,
 )
-from ttkit.sim.sockets import MeshSocket, create_socket_pair
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import (
     MeshTraceId,
@@ -190,7 +179,10 @@ _ttnn = _SimpleNamespace(
 device = _SimpleNamespace(Arch=Arch)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 model_preprocessing = _SimpleNamespace(
-    **{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC}
+    ParameterDict=_nn.ParameterDict,
+    preprocess_linear_bias=_nn.preprocess_linear_bias,
+    preprocess_linear_weight=_nn.preprocess_linear_weight,
+    preprocess_model_parameters=_nn.preprocess_model_parameters,
 )
 
 
