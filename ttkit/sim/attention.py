@@ -216,8 +216,7 @@ def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: boo
     if len(operands) < 4:
         return
     if is_causal:
-        rule = "is_causal and attn_mask cannot both be present"
-        fail(asked, rule, "is_causal=False, or no mask")
+        fail(asked, "is_causal and attn_mask cannot both be present", "is_causal=False, or no mask")
     mask, wanted = operands[3].shard_shape, (*q[:3], k[2])
     fits = len(mask) == 4 and mask[2:] == wanted[2:]
     if not fits or any(m not in (1, n) for m, n in zip(mask[:2], wanted, strict=False)):

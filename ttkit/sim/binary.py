@@ -34,21 +34,14 @@ def _truth(function: Function) -> Function:
 
 
 # ---------------------------------------------------------------- the tables
-FUNCTIONS: dict[str, Function] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
+# NumPy's own functions
+NUMPY = "add subtract multiply divide maximum minimum fmod remainder hypot logaddexp logaddexp2"
+FUNCTIONS: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+# name -> function of two arrays, or of an array and a number
+FUNCTIONS |= {
     "rsub": lambda a, b: np.subtract(b, a),
     "pow": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "fmod": np.fmod,
-    "remainder": np.remainder,
     "atan2": np.arctan2,
-    "hypot": np.hypot,
-    "logaddexp": np.logaddexp,
-    "logaddexp2": np.logaddexp2,
     "ldexp": lambda a, b: a * np.exp2(b),
     "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),

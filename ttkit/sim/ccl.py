@@ -1,7 +1,7 @@
 """Collectives: what chips send each other, in one operation on the leading axes.
 
 Each collective is a spec: what is checked, in ttnn's order; the plan that it stands for; how values
-move; what the result's topology says. `_run` does these four for all of them. A new collective is
+move; the topology of the result. `_run` does these four for all of them. A new collective is
 one spec and one function.
 """
 

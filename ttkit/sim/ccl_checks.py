@@ -1,6 +1,6 @@
-"""What collectives check before anything moves, in the words of ttnn; each check is one function.
+"""Checks of collectives before anything moves, with ttnn's phrases; each check is one function.
 
-A check takes the call, and raises, or settles something of it: the axis, the dimension.
+A check takes the call, and raises, or sets something of it: the axis, the dimension.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integer
 
 NO_NEIGHBOUR = "DEBUG: forward_coord or backward_coord is null, there is no neighbour"
-# What ttnn says of an axis of one chip.
+# ttnn's messages about an axis of one chip.
 ALONE = dict.fromkeys(("all_reduce", "reduce_scatter"), NO_NEIGHBOUR)
 ALONE |= {
     name: f"{name} {what} will only work for num_devices > 1, got 1"
@@ -123,10 +123,7 @@ def covers_mesh(call: Call) -> None:
 
 
 def neighbours(call: Call) -> None:
-    """Along an axis of one chip there is nobody to send to.
-
-    The guide (section 9) means the other.
-    """
+    """An axis of one chip has no neighbours; the guide (section 9) means the other axis."""
     shape, axis = call.mesh._shape, call.axis
     alone = ALONE.get(call.name, NO_NEIGHBOUR)
     if math.prod(shape) == 1:
@@ -219,11 +216,11 @@ def result_fits(call: Call) -> None:
 
 def whole_tiles(call: Call) -> None:
     tensor, dim = call.tensor, call.dim
-    piece = tensor.shard_shape[dim] // call.chips
-    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and piece % 32:
+    size = tensor.shard_shape[dim] // call.chips
+    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
         side = "width" if dim == call.rank - 1 else "height"
         rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
-        fail(call.asked, f"{rule}: pieces of {piece}", "a row-major tensor, or pieces of 32")
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
 def ends_inside(call: Call) -> None:

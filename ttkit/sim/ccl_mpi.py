@@ -18,7 +18,6 @@ import numpy as np
 from ttkit.sim import blocks, ccl_numpy, fabric
 from ttkit.sim.arguments import describe
 from ttkit.sim.grid import Coordinate, Grid, grid_over, restricted
-from ttkit.sim.shared_memory import SharedSum, shared_sum
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -69,7 +68,7 @@ class Communicator(NamedTuple):
     group: ProcessGroup
     ranks: list[int]
     comm: Any
-    shared: SharedSum | None  # where they add up, if they are on one host
+    shared: blocks.SharedSum | None  # where they add up, if they are on one host
 
 
 def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
@@ -78,7 +77,7 @@ def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
         found = group_along(*key)
         ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
         comm = here.group(ranks)
-        here.communicators[key] = Communicator(found, ranks, comm, shared_sum(comm))  # type: ignore[arg-type]
+        here.communicators[key] = Communicator(found, ranks, comm, blocks.shared_sum(comm))  # type: ignore[arg-type]
     return here.communicators[key]  # type: ignore[no-any-return]
 
 
@@ -117,21 +116,16 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     if here.rank not in ranks:
         return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
     hosts = range(grid.owners.hosts)  # type: ignore[union-attr]
-    order = {
-        host: ranks.index(r) for host, r in zip(hosts, here.ranks(hosts), strict=True) if r in ranks
-    }
+    known = zip(hosts, here.ranks(hosts), strict=True)
+    order = {host: ranks.index(rank) for host, rank in known if rank in ranks}
     sources = [order[grid.owner_of(c)] for c in grid.covers]  # type: ignore[index]
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)
     flat = np.empty(sum(counts), mine.dtype)
     here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
-    # The covered chips in the order in which their values came.
-    by_rank = np.argsort(np.array(sources), kind="stable")
     values = flat.reshape((full.size,) + shard)
-    if (by_rank != np.arange(full.size)).any():
-        ordered = np.empty_like(values)
-        ordered[by_rank] = values
-        values = ordered
+    if sources != sorted(sources):  # the values came in the order of the ranks
+        values = values[np.argsort(np.argsort(np.array(sources), kind="stable"))]
     small = flat.nbytes <= EXACT_BELOW * len(ranks)
     if small and _one_copy(tensor.array, range(len(grid.shape)), values):
         return values[0].reshape((1,) * len(full.shape) + shard), full
@@ -226,16 +220,16 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     return ccl_numpy.scattered(mine, lead, axes, inner, dim)
 
 
-def _by_block(array: Array, dim: int, blocks: tuple[int, ...], inner: list[int]) -> Array:
-    """Split `dim` into the blocks of the axes, which lead, each with its own pieces."""
+def _by_block(array: Array, dim: int, counts: tuple[int, ...], inner: list[int]) -> Array:
+    """Split `dim` into the blocks of the axes, which lead, each with its own parts."""
     split: list[int] = []
-    for n, chips in zip(blocks, inner, strict=True):
+    for n, chips in zip(counts, inner, strict=True):
         split += [n, chips]
     split.append(array.shape[dim] // math.prod(split))
     apart = array.reshape(array.shape[:dim] + tuple(split) + array.shape[dim + 1 :])
-    moved = np.moveaxis(apart, [dim + 2 * i for i in range(len(blocks))], range(len(blocks)))
-    rest = array.shape[dim] // math.prod(blocks)
-    return moved.reshape(blocks + array.shape[:dim] + (rest,) + array.shape[dim + 1 :])
+    moved = np.moveaxis(apart, [dim + 2 * i for i in range(len(counts))], range(len(counts)))
+    rest = array.shape[dim] // math.prod(counts)
+    return moved.reshape(counts + array.shape[:dim] + (rest,) + array.shape[dim + 1 :])
 
 
 def each(tensor: Tensor, axes: list[int]) -> list[Array]:

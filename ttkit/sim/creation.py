@@ -177,7 +177,7 @@ def as_tensor(
 # ---------------------------------------------------------------- to the host
 @operation("to_numpy", "read")
 def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
-    """Return a NumPy array with a copy of the values; bfloat16 and block floats come as float32."""
+    """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
     asked = describe("to_torch", (tensor,))
     composer = chosen(mesh_composer, CppMeshToTensor, asked)
     if tensor.mesh is not None:

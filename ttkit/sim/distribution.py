@@ -106,7 +106,7 @@ class CppTensorToMesh(_Distribution):
         placements, over = self._config._entries, list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim, asked)
-        home: dict[int, int] = {}  # of a sharded mesh axis: where its pieces stand in `split`
+        home: dict[int, int] = {}  # of a sharded mesh axis: where its parts are in `split`
         split: list[int] = []
         shard: list[int] = []
         lengths = [1] * len(over)
@@ -132,19 +132,19 @@ class CppTensorToMesh(_Distribution):
         return cut if grid is whole else restricted(cut, whole, grid), grid, topology
 
     def _parts(self, axis: int, dim: int, size: int, asked: object) -> int:
-        """How many devices of an axis get a piece of a dimension; all pieces must be equal."""
+        """Return how many devices of an axis get a part of a dimension; all parts must be equal."""
         parts = self._over[axis]
         if size and size % parts == 0:
             return parts
-        piece = -(-size // parts)
-        chunks = -(-size // piece) if piece else 1
+        each = -(-size // parts)
+        chunks = -(-size // each) if each else 1
         if chunks != parts and len(self._over) > 1:
             rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension"
-            rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {piece}"
+            rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {each}"
             fail(asked, rule, f"a size that {parts} divides")
         if size % chunks:
-            rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of"
-            rule += f" {chunks} devices, got {size - piece * (chunks - 1)} on the last one"
+            rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on each of"
+            rule += f" {chunks} devices, got {size - each * (chunks - 1)} on the last one"
             fail(asked, rule, f"a multiple of {parts}, so that every device gets as much")
         return chunks
 

@@ -46,7 +46,7 @@ class TensorTopology:
         return list(self._placements)
 
     def mesh_coords(self) -> list[MeshCoordinate]:
-        """The devices that hold a shard, in the order of the distribution."""
+        """The devices that have a shard, in the order of the distribution."""
         return [MeshCoordinate(c) for c in self._coords]
 
     def __eq__(self, other: object) -> bool:

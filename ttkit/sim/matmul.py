@@ -29,7 +29,7 @@ BLAS_SPREADS_FROM = 1 << 17
 
 
 def product(a: Any, b: Any, lead: int) -> np.ndarray:
-    """The matrix product over the last two axes; the first `lead` axes run over the chips.
+    """Return the matrix product over the last two axes; the first `lead` axes run over the chips.
 
     Example:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
@@ -58,7 +58,7 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
 
 
 def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b; a big product is cut into pieces of rows or columns."""
+    """Return a @ b; a big product is cut into parts of rows or columns."""
     rows, columns = a.shape[0], b.shape[1]
     work = rows * a.shape[1] * columns
     if work < BLAS_SPREADS_FROM:

@@ -159,8 +159,7 @@ class MeshDevice:
             rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
             fail(asked, f"{rule} same number of dimensions")
         if min(shape) <= 0:
-            rule = f"Invalid submesh shape: ({shape!r}). All dimensions must be positive."
-            fail(asked, rule)
+            fail(asked, f"Invalid submesh shape: ({shape!r}). All dimensions must be positive.")
         return tuple(shape)
 
     @checked("create_submeshes", note=True)

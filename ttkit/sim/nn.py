@@ -190,7 +190,7 @@ def preprocess_linear_bias(bias: Any, *, dtype: DataType, **how: Any) -> Any:
 def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: Any = None) -> Any:
     """Return the parameters of a torch module as ttnn tensors by the module's own names.
 
-    Linear weights come as [in, out] and biases as [1, out], layer norms as [1, n], all in tiles;
+    Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
     all others row-major in their own shape. Floats become bfloat16. A ModuleList gives a list,
     a Sequential a dict with the numbers as keys, modules without parameters nothing. Inside
     `ttnn.distribute(mapper)` all are cut by that mapper.

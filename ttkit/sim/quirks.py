@@ -1,4 +1,4 @@
-"""What ttnn 0.81.1 does and nobody would expect: topologies of results, host conversions, refusals.
+"""Unexpected behaviour of ttnn 0.81.1: topologies of results, host conversions, refusals.
 
 Cases with a number (#7e2ea) are golden ones, in tests/conformance; tests/sim/test_quirks.py has the
 rest.
@@ -23,7 +23,7 @@ REPLICATE = PlacementReplicate()
 
 @functools.lru_cache(maxsize=4096)
 def merged(grid: Any, *topologies: TensorTopology) -> TensorTopology:
-    """What ttnn says of a result with these operands on the mesh `grid`, whatever their values.
+    """Return the topology of a result of these operands on the mesh `grid`.
 
     An axis that any operand shards is sharded, and the first operand names the dimension (#7e2ea).
     Replicated operands of another distribution rank do not count (#a90fb, #db596). Every chip of

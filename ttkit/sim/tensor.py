@@ -1,4 +1,4 @@
-"""The simulated tensor: one NumPy array for all chips, with what ttnn says about it."""
+"""The simulated tensor: one NumPy array for all chips, with its type, layout and topology."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0,
 class Tensor:
     """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
 
-    `array` holds the values of all chips: leading axes run over `grid`, each as long as the mesh
+    `array` has the values of all chips: leading axes run over `grid`, each as long as the mesh
     axis or 1 where the shards along it are bit-identical, and the shard's own axes follow. Arrays
     are shared, so nothing writes into one that it did not allocate: an operation in place gives the
     tensor a new array.
@@ -70,8 +70,7 @@ class Tensor:
         """Leading axes over the grid, then the shard's axes; do not write into it."""
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
-            cure = "use it before ttnn.deallocate"
-            fail(asked, "Tensor is not allocated", cure)
+            fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
         return self._array
 
     @property

@@ -17,16 +17,6 @@ from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
-from ttkit.sim.context import (
-    Rank,
-    distributed_context_barrier,
-    distributed_context_get_rank,
-    distributed_context_get_size,
-    distributed_context_is_initialized,
-    distributed_context_recv_bytes,
-    distributed_context_send_bytes,
-    init_distributed_context,
-)
 from ttkit.sim.creation import as_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
@@ -88,20 +78,28 @@ from ttkit.sim.movement import (
     from_host_shards,
     get_device_tensors,
 )
-from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
+    Rank,
     close_device,
     close_mesh_device,
     create_mesh_device,
+    distributed_context_barrier,
+    distributed_context_get_rank,
+    distributed_context_get_size,
+    distributed_context_is_initialized,
+    distributed_context_recv_bytes,
+    distributed_context_send_bytes,
     get_device_ids,
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
+    init_distributed_context,
     open_device,
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
 )
+from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
 from ttkit.sim.shaping import get_item as _get_item
 from ttkit.sim.sockets import (
@@ -142,7 +140,7 @@ globals().update({name: call for name, call in _calls.items() if "." not in name
 
 
 def _missing(name: str) -> _Any:
-    """Raise for a name that is not there: say which is closest, and where to add an operation."""
+    """Raise for a missing name; name the closest one, and where to add an operation."""
     names = [*_calls, *(name for name in globals() if not name.startswith("_"))]
     close = _difflib.get_close_matches(name, names, 1, 0.5)
     rule = "the simulator has no such name" + (f"; the closest is ttnn.{close[0]}" if close else "")
