@@ -101,6 +101,14 @@ def _check(name: str, operands: tuple[Tensor, ...], a: Shape, b: Shape) -> None:
         )
 
 
+def _check_place(name: str, operands: tuple[Tensor, ...]) -> None:
+    """Refuse operands on the host, of different meshes, or deallocated."""
+    if None in (operands[0].mesh, operands[1].mesh):
+        rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
+        fail(describe(name, operands), f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
+    on_mesh(name, *operands)
+
+
 def _matmul(
     name: str,
     operands: tuple[Tensor, ...],
@@ -111,14 +119,12 @@ def _matmul(
 ) -> Tensor:
     """Return the product of the first two operands, plus a third, through an activation."""
     a, b = operands[:2]
-    mesh = a.mesh
-    here = all(t.mesh is mesh and t._array is not None for t in operands)
-    if mesh is None or not (here and mesh.is_open):
-        if None in (mesh, b.mesh):
-            rule = "Operand to matmul must be on device: Device Operations expect device tensors as"
-            fail(describe(name, operands), f"{rule} inputs", "ttnn.to_device(tensor, mesh)")
-        on_mesh(name, *operands)
-    if all(t.grid is a.grid and t.topology is a.topology for t in operands):
+    mesh, alike = a.mesh, True
+    for t in operands:
+        if mesh is None or t.mesh is not mesh or t._array is None or not mesh.is_open:
+            _check_place(name, operands)
+        alike = alike and t.grid is a.grid and t.topology is a.topology
+    if alike:
         like, (x, y, *rest), topology = a, [t._array for t in operands], a.topology
     else:
         like, (x, y, *rest), topology = together(name, operands)

@@ -264,7 +264,7 @@ def slice_(
 def get_item(tensor: Tensor, index: Any) -> Tensor:
     """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
     rank = len(tensor.shard_shape)
-    asked = f"{describe('tensor', (tensor,))}[{index!r}]"
+    asked = describe("tensor[...]", (tensor, index))
     parts = list(index) if isinstance(index, tuple) else [index]
     at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
     parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
@@ -281,7 +281,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
         else:
             rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
             fail(asked, rule, "whole numbers, slices and ...", IndexError)
-    picked = slice_(tensor, *zip(*ranges, strict=True))
+    picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
     if len(kept) == rank:
         return picked
     return reshape(picked, [picked.shard_shape[dim] for dim in kept])
