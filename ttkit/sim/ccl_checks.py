@@ -109,7 +109,7 @@ def place(call: Call, older: dict[str, Any]) -> None:
 def fabric(call: Call) -> None:
     """Links forward only with a fabric."""
     if call.mesh.fabric is FabricConfig.DISABLED:
-        cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before the mesh is opened"
+        cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
             fail(call.name, "Trying to get un-initialized fabric context", cure)
 
