@@ -216,13 +216,13 @@ def test_this_host_alone(capsys):
     assert "0 red" in out and "Python" in out and "ssh" not in out
 
 
-def test_the_linters_findings_are_reported(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")  # the path in front takes its part of a line
+def test_the_linters_findings_are_reported(tmp_path, capsys):
     (tmp_path / "rank_bindings.yaml").write_text(
         "rank_bindings: []\nmesh_graph_desc_path: no.textproto\n"
     )
     assert cli.main(["doctor", "--config", str(tmp_path)]) == 1
-    assert "List should have at least 1 item" in " ".join(capsys.readouterr().out.split())
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())  # a long path breaks lines
+    assert "List should have at least 1 item" in out
 
 
 def test_more_ranks_than_slots(tmp_path, monkeypatch, capsys):

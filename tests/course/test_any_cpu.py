@@ -104,7 +104,7 @@ def test_a_name_that_is_no_kernel_is_refused():
 
 
 def test_one_combination_runs_and_a_failure_is_counted(capfd):
-    quick = ["--no-header", "-k", "test_every_rank_gets_the_sum", "tests/sim/test_shared_memory.py"]
+    quick = ["--no-header", "-k", "test_every_rank_gets_the_sum", "tests/sim/test_blocks.py"]
     line, passed = try_cpus.run(quick, {})
     assert passed and line.startswith("1 passed, 0 failed, 0 skipped, ")
     line, passed = try_cpus.run(["tests/no_such_file.py"], {})

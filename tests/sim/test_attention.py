@@ -1,4 +1,4 @@
-"""Attention against its formula, on one chip and on each of eight."""
+"""Softmax, attention, heads and positions against formulas, on one chip and on each of eight."""
 
 import numpy as np
 import pytest
@@ -85,18 +85,6 @@ def test_window(wide, put, check, past, length, window):
     )
 
 
-def test_joined_heads(wide, put, check):
-    q, k, v = (put(wide, (2, 4, 64, 32), kind, B16) for kind in ("S0R", "RR", "RR"))
-    check(
-        SDPA(q, k, v, output_concat_heads=True),
-        lambda *qkv: join_heads(attention(*qkv, causal(64))),
-        q,
-        k,
-        v,
-        additions=64,
-    )
-
-
 def cut(x, heads, groups, transpose):
     """Heads of 32 from [queries, keys, values] in the last dimension; keys transposed when
     asked.
@@ -176,11 +164,6 @@ def test_rotary_by_halves(mesh, put, check, dtype, kinds, token):
     check(ttnn.experimental.rotary_embedding(x, cos, sin, token), reference, x, cos, sin)
 
 
-def test_rotary_keeps_the_rank(wide, put):
-    x, cache = put(wide, (3, 32, 64)), put(wide, (1, 1, 32, 64))
-    assert list(ttnn.experimental.rotary_embedding(x, cache, cache).shape) == [3, 32, 64]
-
-
 def test_rotary_gives_whole_tiles(wide, put, parts):
     x, cache = put(wide, (1, 3, 20, 64), "S0R"), put(wide, (1, 1, 32, 64))
     out = ttnn.experimental.rotary_embedding(x, cache, cache)
@@ -220,6 +203,32 @@ def test_rotary_by_neighbours_of_one_token(wide, put, check):
     check(out, lambda x, cos, sin: x * cos + x * sin, x, cos, sin)
 
 
+# ---------------------------------------------------------------- softmax
+@FLOATS
+@KINDS
+@pytest.mark.parametrize("dim", [-1, 1, 0])
+def test_softmax(mesh, put, check, dtype, kind, dim):
+    x = put(mesh, (3, 33, 50), kind, dtype)
+    check(ttnn.softmax(x, dim), lambda x: softmax(x, dim), x, additions=50)
+    check(
+        ttnn.softmax(x, dim=dim, numeric_stable=False), lambda x: softmax(x, dim), x, additions=50
+    )
+
+
+def test_softmax_of_huge_values(wide, parts):
+    x = ttkit.from_numpy(
+        np.float32([[1e30, 0, -1e30, -np.inf]]), layout=ttnn.TILE_LAYOUT, device=wide
+    )
+    assert parts(ttnn.softmax(x))[0].tolist() == [[1, 0, 0, 0]]
+
+
+def test_scale_mask_softmax_in_place(wide, put, check):
+    x, mask = put(wide, (2, 3, 32, 64), "S0R"), put(wide, (2, 1, 32, 64))
+    same = ttnn.clone(x)
+    assert ttnn.scale_mask_softmax_in_place(x, 0.5, mask) is x
+    check(x, lambda x, m: softmax(x * 0.5 + m), same, mask, additions=64)
+
+
 def heads(p, *shapes, **options):
     return [
         p(shape, dtype=options.get("dtype", B16), layout=options.get("layout", ttnn.TILE_LAYOUT))
@@ -229,11 +238,12 @@ def heads(p, *shapes, **options):
 
 Q = (1, 4, 64, 32)
 SPLIT, X = ttnn.transformer.split_query_key_value_and_split_heads, ttnn.experimental
+T, ROWS = ttnn.TILE_LAYOUT, ttnn.ROW_MAJOR_LAYOUT
 REFUSED = {
     "rank": (lambda p: SDPA(*heads(p, *[(4, 64, 32)] * 3)), r"3 not in \[-4, 3\)"),
     "float32": (
         lambda p: SDPA(*heads(p, Q, Q, Q, dtype=ttnn.float32)),
-        "must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is DataType::FLOAT32",
+        "must be BFLOAT16, BFLOAT8_B, BFLOAT4_B, got DataType::FLOAT32",
     ),
     "row-major": (
         lambda p: SDPA(*heads(p, Q, Q, Q, layout=ttnn.ROW_MAJOR_LAYOUT)),
@@ -246,11 +256,11 @@ REFUSED = {
     "groups": (lambda p: SDPA(*heads(p, Q, *[(1, 3, 64, 32)] * 2)), "Got Q: 4, K: 3"),
     "size": (
         lambda p: SDPA(*heads(p, Q, *[(1, 4, 64, 64)] * 2)),
-        "K and V hidden dim must match. Got K: 64, V: 64",
+        "K and V must match, and have the batch and the hidden dim of Q",
     ),
     "batch": (
         lambda p: SDPA(*heads(p, (2, 4, 64, 32), Q, Q)),
-        "K and V batch must match. Got K: 1, V: 1",
+        "K and V must match, and have the batch and the hidden dim of Q",
     ),
     "padded": (
         lambda p: SDPA(*heads(p, *[(1, 4, 64, 40)] * 3)),
@@ -262,40 +272,32 @@ REFUSED = {
     ),
     "mask heads": (
         lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 2, 64, 64))),
-        "Mask num_heads must either be 1",
+        r"Mask must be \[1, 4, 64, 64\], or 1 in one of the first two, got \[1, 2",
     ),
     "mask rows": (
         lambda p: SDPA(*heads(p, Q, Q, Q), is_causal=False, attn_mask=p((1, 1, 32, 64))),
-        "Mask sequence length must match Q",
-    ),
-    "in place": (
-        lambda p: ttnn.transformer.attention_softmax_(p((1, 2, 32, 32)), head_size=32),
-        "in-place version when attention_mask is not set",
+        r"Mask must be \[1, 4, 64, 64\], or 1 in one of the first two, got \[1, 1, 32",
     ),
     "split rank": (
         lambda p: SPLIT(p((1, 2, 32, 192)), num_heads=2),
-        "expected 3 dimensions, but found 4",
+        "expected 3 dimensions, got",
     ),
-    "split size": (lambda p: SPLIT(p((2, 32, 288)), num_heads=2), "Invalid head size: 48"),
+    "split size": (lambda p: SPLIT(p((2, 32, 288)), num_heads=2), "Invalid head size: 288 columns"),
     "nlp width": (
         lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 160)), num_heads=3),
-        "Unsupported input shape",
+        "Invalid head size: 160 columns over 3 query",
     ),
     "nlp dim 1": (
         lambda p: X.nlp_create_qkv_heads(p((2, 2, 32, 192)), num_heads=2),
-        "is not equal to 1",
+        "expected 4 dimensions, got",
     ),
     "nlp size": (
         lambda p: X.nlp_create_qkv_heads(p((2, 1, 32, 96)), num_heads=2),
-        "heads of size 16, which ttnn pads",
+        "Invalid head size: 96 columns",
     ),
     "join rank": (
         lambda p: ttnn.transformer.concatenate_heads(p((3, 32, 64))),
         "Input tensor must have rank 4",
-    ),
-    "join size": (
-        lambda p: ttnn.transformer.concatenate_heads(p((2, 3, 32, 40))),
-        "Head size must be a multiple of 32 but was found to be 40",
     ),
     "rotary width": (
         lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 96), *[(1, 1, 64, 96)] * 2)),
@@ -307,11 +309,11 @@ REFUSED = {
     ),
     "rotary short": (
         lambda p: X.rotary_embedding(*heads(p, (1, 3, 64, 64), *[(1, 1, 32, 64)] * 2)),
-        "must cover the input sequence length",
+        "must cover the input: 64 positions, the cache has 32",
     ),
     "rotary token": (
         lambda p: X.rotary_embedding(*heads(p, (1, 3, 32, 64), *[(1, 1, 64, 64)] * 2), 99),
-        "must cover the token index. Token index: 99",
+        "must cover the input: 100 positions, the cache has 64",
     ),
     "llama type": (
         lambda p: X.rotary_embedding_llama(*[p((1, 1, 32, 32))] * 4),
@@ -320,6 +322,34 @@ REFUSED = {
     "llama matrix": (
         lambda p: X.rotary_embedding_llama(*heads(p, *[(1, 1, 64, 64)] * 4)),
         "must have 4th dim equal to TILE_WIDTH",
+    ),
+    "dim": (
+        lambda p: ttnn.softmax(p((32, 64)), 7),
+        r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 7\)",
+    ),
+    "softmax rows": (
+        lambda p: ttnn.softmax(p((32, 64), layout=ROWS)),
+        "Inputs to softmax must be tilized",
+    ),
+    "integers": (
+        lambda p: ttnn.softmax(p((32, 64), dtype=ttnn.uint32, low=3)),
+        "must be FLOAT32, BFLOAT16, BFLOAT8_B, got DataType::UINT32",
+    ),
+    "softmax scale alone": (
+        lambda p: ttnn.scale_mask_softmax_in_place(p((1, 1, 32, 64)), 0.5),
+        "Scale value must not be set when mask is not present",
+    ),
+    "softmax mask batch": (
+        lambda p: ttnn.scale_mask_softmax_in_place(p((2, 1, 32, 64)), 0.5, p((1, 1, 32, 64))),
+        "batch sizes must match",
+    ),
+    "softmax mask heads": (
+        lambda p: ttnn.scale_mask_softmax_in_place(p((1, 2, 32, 64)), 0.5, p((1, 2, 32, 64))),
+        "head-uniform masks are required",
+    ),
+    "softmax mask rank": (
+        lambda p: ttnn.scale_mask_softmax_in_place(p((32, 64)), 0.5, p((32, 64))),
+        "batch sizes must match",
     ),
 }
 

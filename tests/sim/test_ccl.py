@@ -120,7 +120,7 @@ def test_refused():
             "does not take UINT32",
         )
         refused(lambda: ttnn.all_reduce(part, cluster_axis=1), needs_all)
-        refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: pieces of 1")
+        refused(lambda: ttnn.mesh_partition(t, 1, 1), "aligned to tiles: parts of 1")
 
 
 @pytest.mark.filterwarnings("error")

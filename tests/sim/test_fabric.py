@@ -79,7 +79,6 @@ def test_a_process_on_its_own_knows_no_ranks(monkeypatch):
     assert ranks.binding() is None and fabric.started() is None
     assert int(ttnn.distributed_context_get_size()) == 1
     ttnn.distributed_context_barrier()
-    assert ttnn.distributed_context_allgather_int(4) == [4]
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         assert mesh.grid.local and mesh.owners is None
         corner = ttnn.MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))
@@ -105,12 +104,6 @@ def test_sockets_of_one_process():
         sender, receiver = ttnn.create_socket_pair(
             first, second, ttnn.SocketConfig([ttnn.SocketConnection(a, a) for a in cores], memory)
         )
-        assert [str(c) for c in sender.get_active_cores()][:1] == [
-            "MeshCoreCoord(device=MeshCoordinate([0, 0]), core=(0,0))"
-        ]
-        assert (sender.get_mesh_device(), receiver.get_mesh_device()) == (first, second) and len(
-            sender.get_connection_config()
-        ) == 4
         t = ttnn.ones([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, first)
         into = ttnn.zeros([32, 32], ttnn.float32, ttnn.TILE_LAYOUT, second)
         for call, phrase in [

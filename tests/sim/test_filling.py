@@ -1,10 +1,10 @@
 """Tensors made of a rule."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import (
-    FLOATS,
     INTEGERS,
     ROWS,
     T3000,
@@ -20,6 +20,7 @@ from places import (
 
 import ttkit
 from ttkit import ttnn
+from ttkit.errors import TTKitError
 
 
 @many(80)
@@ -44,9 +45,6 @@ def test_one_value_everywhere(place, value):
             )
             compare(beside, lambda x, n=number: np.full_like(x, n), like)
         assert ttnn.empty_like(like).shape == place.shape
-        into = ttnn.add(like, like) if place.dtype in FLOATS else ttnn.clone(like)
-        assert ttnn.full([1], value, optional_tensor=into) is into
-        compare(into, lambda x: np.full_like(x, kept), like)
 
 
 def test_large_whole_numbers_and_minus_zero():
@@ -56,7 +54,6 @@ def test_large_whole_numbers_and_minus_zero():
         for made in (
             ttnn.full([2], number, ttnn.int32, ROWS, mesh),
             ttnn.full_like(like, number),
-            ttnn.full([2], number, optional_tensor=like),
         ):
             assert parts(made)[1, 3].tolist() == [number, number]
         assert parts(ttnn.full([2], -1, ttnn.uint32, ROWS, mesh))[0, 0].tolist() == [2**32 - 1] * 2
@@ -67,7 +64,69 @@ def test_refused():
     with opened(T3000) as mesh:
         refused(lambda: ttnn.zeros([-1], device=mesh), "-1", TypeError)
         refused(lambda: ttnn.ones([2], "float32"), "is a str, not DataType", TypeError)
-        refused(lambda: ttnn.full([2], True), "fill_value must be a number", TypeError)
-        freed = ttnn.zeros([2], device=mesh)
-        ttnn.deallocate(freed)
-        refused(lambda: ttnn.full([2], 1.0, optional_tensor=freed), "not allocated")
+
+
+STARTS, STEPS = st.integers(-20, 20), st.integers(-4, 4).filter(bool)
+
+
+@many(50)
+@given(STARTS, STARTS, STEPS, st.sampled_from([ttnn.float32, ttnn.bfloat16, ttnn.int32]))
+def test_arange(start, end, step, dtype):
+    wanted = np.arange(start, end, step)
+    if wanted.size:
+        made = ttnn.arange(start, end, step, dtype=dtype)
+        np.testing.assert_array_equal(ttkit.to_numpy(made), wanted)
+    else:
+        refused(lambda: ttnn.arange(start, end, step), "lead from start to end")
+
+
+def test_arange_on_a_mesh_and_by_default():
+    with opened(T3000) as mesh:
+        made = ttnn.arange(3, device=mesh)
+        assert made.dtype is ttnn.bfloat16 and made.layout is ROWS
+        assert parts(made)[1, 3].tolist() == [0, 1, 2]
+        refused(lambda: ttnn.arange(1, 5, 0), "Step must be nonzero")
+        refused(lambda: ttnn.arange(1.5), "start=1.5 is a float, not int", TypeError)
+
+
+@many(40)
+@given(places())
+def test_empty(place):
+    with laid(place) as (mesh, _):
+        made = ttnn.empty(place.shape, place.dtype, place.layout, mesh)
+        assert made.shape == place.shape and made.dtype is place.dtype
+
+
+@pytest.mark.parametrize("kind", ["RR", "S0R", "RS0"])
+@pytest.mark.parametrize("per_device", [True, False])
+def test_dropout(mesh, put, parts, kind, per_device):
+    x = put(mesh, (64, 96), kind, ttnn.bfloat16, 0.5)
+    drop = ttnn.experimental.dropout
+    made, again, other = (
+        drop(x, 0.25, 2.0, seed, use_per_device_seed=per_device) for seed in (7, 7, 8)
+    )
+    seen = set()
+    for before, after, same, differs in zip(*map(parts, (x, made, again, other)), strict=True):
+        dropped = after == 0
+        assert np.array_equal(after, same) and not np.array_equal(dropped, differs == 0)
+        assert abs(dropped.mean() - 0.25) < 0.03
+        assert np.array_equal(after, np.where(dropped, 0, before * 2))
+        seen.add(dropped.tobytes())
+    assert len(seen) == (mesh.get_num_devices() if per_device else 1)
+
+
+def test_dropout_at_its_ends(wide, put, check):
+    x = put(wide, (2, 32), "S0R", ttnn.bfloat16)
+    check(ttnn.experimental.dropout(x, 0.0, 1.0, 0), lambda x: x, x)
+    check(ttnn.experimental.dropout(x, 1.0, 3.0, 0), lambda x: 0 * x, x)
+    with pytest.raises(TypeError, match="-1 is not an integer of at least 0"):
+        ttnn.experimental.dropout(x, 0.1, 1.0, -1)
+
+
+def test_dropout_refuses_types_and_rows(wide, put):
+    drop = ttnn.experimental.dropout
+    with pytest.raises(TTKitError, match="requires input and output data types to match"):
+        drop(put(wide, (32, 64)), 0.1, 1.0, 0)
+    rows = put(wide, (32, 64), dtype=ttnn.bfloat16, layout=ttnn.ROW_MAJOR_LAYOUT)
+    with pytest.raises(TTKitError, match="to be in Tile layout"):
+        drop(rows, 0.1, 1.0, 0)

@@ -6,6 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from places import ROWS, WORLDS, many, numbers, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
@@ -72,3 +75,74 @@ def test_what_is_converted_on_the_device_names_every_device():
         tiles = ttkit.from_numpy(np.ones((2, 32), np.float32), layout=ttnn.TILE_LAYOUT, **given)
         rows = ttkit.from_numpy(np.ones((2, 32), np.float32), **given)
         assert [len(t.tensor_topology().mesh_coords()) for t in (tiles, rows)] == [8, 2]
+
+
+# ---------------------------------------------------------------- topologies after collectives
+# Read as a description of one array, a topology describes the right one.
+dims = st.one_of(st.none(), st.integers(0, 2))
+
+
+def described(tensor):
+    """The array that the placements describe: pieces joined along sharded axes, copies (which
+    must be equal) counted once.
+    """
+    topology, shards = tensor.tensor_topology(), list(parts(tensor).values())
+    values = np.reshape(shards, [*topology.distribution_shape(), *tensor.shape])
+    for axis, placement in reversed(list(enumerate(topology.placements()))):
+        pieces = list(np.moveaxis(values, axis, 0))
+        if isinstance(placement, ttnn.PlacementShard):
+            values = np.concatenate(pieces, axis + placement.dim)
+        else:
+            values = pieces[0]
+            assert all(np.array_equal(values, piece) for piece in pieces)
+    return values
+
+
+@many(150)
+@given(
+    st.sampled_from(WORLDS),
+    dims,
+    dims,
+    st.sampled_from(["gather", "partition", "reduce", "scatter", "broadcast", "all_broadcast"]),
+    st.integers(0, 1),
+    st.integers(0, 2),
+)
+def test_topologies_after_collectives(world, first, second, name, axis, dim):
+    assume(first is None or first != second)
+    with opened(world) as mesh:
+        placements = [
+            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d)
+            for d in (first, second)
+        ]
+        along, here = mesh.shape[axis], (first, second)[axis]
+        assume(along > 1)
+        values = numbers((8, 8, 8), seed=3)
+        t = ttkit.from_numpy(
+            values,
+            device=mesh,
+            layout=ROWS,
+            mesh_mapper=ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements)),
+        )
+        np.testing.assert_array_equal(described(t), values)
+        if name == "gather":
+            assume(here is not None)
+            made, wanted = ttnn.all_gather(t, here, cluster_axis=axis), values
+        else:  # the others start from copies along the axis
+            assume(here is None)
+            if name in ("partition", "scatter"):
+                assume(dim not in (first, second))
+            made, wanted = {
+                "partition": lambda: (ttnn.mesh_partition(t, dim, axis), values),
+                "scatter": lambda: (ttnn.reduce_scatter(t, dim, cluster_axis=axis), values * along),
+                "reduce": lambda: (ttnn.all_reduce(t, cluster_axis=axis), values * along),
+                "broadcast": lambda: (
+                    ttnn.broadcast(t, ttnn.MeshCoordinate(0, 0), cluster_axis=axis),
+                    values,
+                ),
+                "all_broadcast": lambda: (ttnn.all_broadcast(t, cluster_axis=axis)[-1], values),
+            }[name]()
+        np.testing.assert_array_equal(described(made), wanted)
+        if name == "partition":
+            np.testing.assert_array_equal(
+                described(ttnn.all_gather(made, dim, cluster_axis=axis)), values
+            )

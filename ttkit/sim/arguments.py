@@ -1,4 +1,4 @@
-"""Arguments that do not fit: what a parameter takes, and the messages in the kit's form."""
+"""Check arguments: the classes that a parameter takes, and messages in the kit's form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDS_FOR: dict[type, Classes] = {
 
 
 def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.Signature:
-    """A signature that also has these keywords, each None by default."""
+    """Return a signature that also has these keywords, each None by default."""
     parameters = list(signature.parameters.values())
     rest = [parameters.pop()] if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else []
     extra = [
@@ -34,16 +34,15 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
 def translate(error: Exception, asked: describe) -> NoReturn:
     """Raise an error of the kit that names the call, for one that no check foresaw."""
     if isinstance(error, MemoryError):
-        rule = f"Out of Memory: the host cannot hold the result ({error})"
+        rule = f"Out of Memory: the host has no room for the result ({error})"
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
     if isinstance(error, (ValueError, ArithmeticError)):
         fail(asked, f"Invalid arguments to {asked.name}: {error}", "see the shapes above")
-    rule = f"incompatible function arguments: {error}"
-    fail(asked, rule, f"help(ttnn.{asked.name})", TypeError)
+    fail(asked, f"incompatible function arguments: {error}", f"help(ttnn.{asked.name})", TypeError)
 
 
 def classes_of(function: Callable[..., Any]) -> dict[str, Classes]:
-    """The classes that each parameter takes, in order; `object` where the annotation says no more.
+    """Return the classes that each parameter takes, in order; `object` where it may be anything.
 
     Example:
         >>> def double(times: int, name: str | None, rest: list[int]): ...
@@ -78,10 +77,7 @@ def refuse(
 
 
 class describe:
-    """A call in one line, tensors by shape, dtype and mesh.
-
-    Written only when a message needs it.
-    """
+    """A call in one line, tensors by shape, dtype and mesh; formatted when a message needs it."""
 
     __slots__ = ("args", "kwargs", "name")
 
@@ -95,7 +91,7 @@ class describe:
 
     @staticmethod
     def show(value: Any) -> str:
-        """A value in a few words."""
+        """Return a value in a few words."""
         if hasattr(value, "shard_shape"):
             mesh = value.mesh
             where = " on host" if mesh is None else f" on {'x'.join(map(str, mesh.shape))}"

@@ -1,4 +1,4 @@
-"""Attention on each chip's own heads and batch."""
+"""Softmax and attention, on each chip's own heads and batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import blocks
 from ttkit.sim.arguments import describe
+from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
-from ttkit.sim.softmax import scaled_softmax, softmax_of
+from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result, together
+from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
@@ -25,39 +26,112 @@ BLOCK_ROWS = 256  # queries that are scored at a time
 LOOP_PAYS_FROM = 1 << 14  # scores of one head from which heads one by one beat all heads at once
 
 
+# ---------------------------------------------------------------- softmax
+def _softmax_rows(rows: Array, out: Array) -> None:
+    np.subtract(rows, np.maximum.reduce(rows, -1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out *= np.reciprocal(np.add.reduce(out, -1, keepdims=True))
+
+
+def softmax_of(array: Array) -> Array:
+    """Return the softmax of float32 values along the last axis, in blocks of rows."""
+    return blocks.rowwise(_softmax_rows, array)
+
+
+def _check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
+    """Check the layout, the type, and that `size` divides the width of a float operand."""
+    if tensor.layout is not Layout.TILE:
+        rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
+        fail(describe(name, (tensor,)), rule, cure)
+    if tensor.dtype not in types:
+        rule = f"Input tensor must be {', '.join(t.name for t in types)}, got"
+        fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+    if tensor.shard_shape[-1] % size:
+        rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
+        fail(describe(name, (tensor,)), rule, f"a head size that is a multiple of {size}")
+
+
+@operation(
+    "softmax", flops=each_element(5), hints="memory_config compute_kernel_config numeric_stable"
+)
+def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
+    """Return exp(x) over its sum along `dim` of each shard, without overflow.
+
+    Raises:
+        TTKitError: no such dim, row-major or integer input.
+    """
+    on_mesh("softmax", input_tensor)
+    asked = describe("softmax", (input_tensor, dim))
+    axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
+    _check_tiles("softmax", input_tensor, FLOATS[:3])
+    values = softmax_of(input_tensor.array.swapaxes(axis, -1))
+    return result(input_tensor, values.swapaxes(axis, -1))
+
+
+def _masked(name: str, tensor: Tensor, scale: float | None, mask: Tensor | None) -> Tensor:
+    """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch."""
+    operands = (tensor,) if mask is None else (tensor, mask)
+    on_mesh(name, *operands)
+    _check_tiles("softmax", tensor, FLOATS[:3])
+    asked = describe(name, operands, {"scale": scale})
+    if mask is None:
+        if scale is not None:
+            rule = "Scale value must not be set when mask is not present"
+            fail(asked, rule, "ttnn.softmax(ttnn.multiply(x, scale))")
+        return result(tensor, softmax_of(tensor.array), output=tensor)
+    ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
+    if (ours[0], ours[-1]) != (theirs[0], theirs[-1]) or any(n != 1 for n in theirs[1:-2]):
+        rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
+        fail(asked, f"{rule} {list(theirs)}; head-uniform masks are required", "[batch, 1, s, n]")
+    like, (values, added), topology = aligned(name, operands)
+    scores = (values if scale is None else values * F(scale)) + added
+    scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
+    return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, output=tensor)
+
+
+@operation(
+    "scale_mask_softmax_in_place",
+    flops=each_element(7),
+    hints="program_config is_causal_mask compute_kernel_config numeric_stable",
+)
+def scale_mask_softmax_in_place(
+    input_tensor: Tensor, scale: float | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """Write softmax(scale * x + mask) of [b, heads, s, n] into the tensor, and return it.
+
+    Args:
+        mask: [b, 1, s or 1, n].
+    """
+    return _masked("scale_mask_softmax_in_place", input_tensor, scale, mask)
+
+
 @operation(
     "transformer.attention_softmax_",
     flops=each_element(7),
     hints="program_config causal_mask memory_config",
 )
 def attention_softmax_(
-    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor | None = None
+    tensor: Tensor, *, head_size: int | None = None, attention_mask: Tensor
 ) -> Tensor:
     """Write softmax(x / sqrt(head_size) + mask) into the tensor, and return it.
 
     Args:
-        attention_mask: [batch, 1, s or 1, keys]; ttnn needs one here.
+        attention_mask: [batch, 1, s or 1, keys].
     """
-    name = "attention_softmax_"
-    if attention_mask is None:
-        rule = (
-            "Cannot apply divide by sqrt(head_size) using in-place version when attention_mask is"
-        )
-        fail(describe(name, (tensor,)), f"{rule} not set.", "ttnn.softmax(ttnn.multiply(x, scale))")
     scale = 1 / math.sqrt(head_size) if head_size else 1.0
-    return scaled_softmax(name, tensor, scale, attention_mask, tensor)
+    return _masked("attention_softmax_", tensor, scale, attention_mask)
 
 
+# ---------------------------------------------------------------- attention
 def of_rank_four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
-    """`together`, where the first three tensors must have rank 4."""
+    """Return `together`, where the first three tensors must have rank 4."""
     on_mesh(name, *tensors, letters="QKVMN")
-    asked = describe(name, tensors)
     for tensor in tensors[:3]:
         rank = len(tensor.shard_shape)
         if rank != 4:
             rule = f"inputs must have rank 4, got {list(tensor.shard_shape)}"
             rule += f": ShapeBase[] index out of range. 3 not in [-4, {rank})"
-            fail(asked, rule, "[batch, heads, sequence, head size]")
+            fail(describe(name, tensors), rule, "[batch, heads, sequence, head size]")
     return together(name, tensors)
 
 
@@ -75,8 +149,7 @@ def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int
 @operation(
     "transformer.scaled_dot_product_attention",
     flops=_attention_flops,
-    hints="memory_config program_config compute_kernel_config windowed_q_token_offset "
-    "windowed_q_token_offset_tensor attn_mask_block_map",
+    hints="memory_config program_config compute_kernel_config",
 )
 def scaled_dot_product_attention(
     input_tensor_q: Tensor,
@@ -87,9 +160,6 @@ def scaled_dot_product_attention(
     is_causal: bool = True,
     scale: float | None = None,
     sliding_window_size: int | None = None,
-    attention_sink: Any = None,
-    cu_window_seqlens: Any = None,
-    output_concat_heads: bool = False,
 ) -> Tensor:
     """Return softmax(q k^T * scale + mask) v of each head; query heads may share a key head.
 
@@ -101,115 +171,61 @@ def scaled_dot_product_attention(
         scale: 1 / sqrt(size) when left out.
         sliding_window_size: causal, only the last so many keys count; else a window of that size
             around the query.
-        output_concat_heads: give [batch, 1, queries, heads * size].
 
     Raises:
         TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
             dialect, as on a card; a mask with `is_causal`.
     """
     name = "scaled_dot_product_attention"
-    operands = (
-        input_tensor_q,
-        input_tensor_k,
-        input_tensor_v,
-        *([] if attn_mask is None else [attn_mask]),
-    )
+    masks = () if attn_mask is None else (attn_mask,)
+    operands = (input_tensor_q, input_tensor_k, input_tensor_v, *masks)
     like, arrays, topology = of_rank_four(name, *operands)
-    asked = describe(name, operands, {"is_causal": is_causal})
-    _check_attention(asked, operands, is_causal)
-    if attention_sink is not None or cu_window_seqlens is not None:
-        rule = "attention sinks and windows by sequence are not simulated"
-        fail(asked, rule, "is_causal or attn_mask")
+    _check_attention(describe(name, operands, {"is_causal": is_causal}), operands, is_causal)
     (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
-    lead = len(like.grid.shape)
+    lead, shared = len(like.grid.shape), heads // groups
 
     def grouped(x: Array, n: int) -> Array:
-        """[..., heads, s, d] as [..., key heads, n, s, d]: a key head repeats over its query
-        heads.
-        """
+        """[..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
         front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
         return x.reshape((*front, many // n, n, *back))
 
-    shared = heads // groups
     q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
-    mask = (
-        None
-        if attn_mask is None
-        else grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
-    )
-    values = _attend(
-        q,
-        k,
-        v,
-        mask,
-        F(1 / math.sqrt(size) if scale is None else scale),
-        is_causal,
-        sliding_window_size or 0,
-    )
+    mask = None
+    if attn_mask is not None:
+        mask = grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    values = _attend(q, k, v, mask, factor, is_causal, sliding_window_size or 0)
     values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
-    if output_concat_heads:
-        joined = values.swapaxes(-3, -2)
-        values = joined.reshape((*joined.shape[: lead + 1], 1, joined.shape[-3], heads * size))
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
 
 
 def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: bool) -> None:
-    q, k, v, *masks = operands
-    for tensor in (q, k, v):
-        if tensor.layout is not Layout.TILE:
-            rule = "Inputs to SDPA must be tilized"
-            fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-        if tensor.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B, DataType.BFLOAT4_B) and (
-            is_strict() or tensor.dtype is not DataType.FLOAT32
-        ):
-            rule = "Data type of input tensor must be BFLOAT16, BFLOAT8_B, or BFLOAT4_B and is"
-            rule += f" DataType::{tensor.dtype.name}"
-            fail(asked, rule, "ttnn.typecast(tensor, ttnn.bfloat16)")
-        if tensor.shard_shape[3] % 32:
-            rule = "Padding is not supported on the head_dim dimension, got"
-            rule += f" {tensor.shard_shape[3]}"
-            fail(asked, rule, "a head size that is a multiple of 32")
-    (batch, heads, queries, _), (_, groups, keys, _) = q.shard_shape, k.shard_shape
-    if is_causal and queries != keys:
+    for tensor in operands[:3]:
+        _check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
+    q, k, v = (tensor.shard_shape for tensor in operands[:3])
+    if is_causal and q[2] != k[2]:
         rule = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
-        rule += f" {queries}, K: {keys}"
-        fail(asked, rule, "is_causal=False with a mask")
-    for what, place in (("batch", 0), ("hidden dim", 3)):
-        if not q.shard_shape[place] == k.shard_shape[place] == v.shard_shape[place]:
-            rule = f"K and V {what} must match. Got K: {k.shard_shape[place]}, V:"
-            rule += f" {v.shard_shape[place]}"
-            fail(asked, rule, f"Q has {q.shard_shape[place]}")
-    if k.shard_shape != v.shard_shape:
-        rule = f"K and V must have one shape. Got K: {list(k.shard_shape)}, V:"
-        rule += f" {list(v.shard_shape)}"
-        fail(asked, rule)
-    if not groups or heads < groups or heads % groups:
-        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K"
-        rule += " num_heads must be greater than 0"
-        rule = f"{rule}. Got Q: {heads}, K: {groups}"
-        fail(asked, rule, "shard query and key heads over the same chips")
-    if not masks:
+        fail(asked, f"{rule} {q[2]}, K: {k[2]}", "is_causal=False with a mask")
+    if k != v or (q[0], q[3]) != (k[0], k[3]):
+        rule = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
+        fail(asked, f"{rule} {list(q)}, K: {list(k)}, V: {list(v)}")
+    if not k[1] or q[1] % k[1]:
+        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads"
+        cure = "shard query and key heads over the same chips"
+        fail(asked, f"{rule}. Got Q: {q[1]}, K: {k[1]}", cure)
+    if len(operands) < 4:
         return
     if is_causal:
-        rule = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask:"
-        rule += " true"
-        fail(asked, rule, "is_causal=False, or no mask")
-    mask = masks[0].shard_shape
-    if len(mask) != 4 or mask[0] not in (1, batch):
-        fail(asked, f"Mask batch dim must either be 1 or match Q batch, got {list(mask)}")
-    if mask[1] not in (1, heads):
-        rule = "Mask num_heads must either be 1 (to be broadcasted across all heads) or must"
-        rule += f" match Q heads dimension, got {mask[1]} and {heads}"
-        fail(asked, rule)
-    if mask[2] != queries:
-        rule = f"Mask sequence length must match Q sequence length, got {mask[2]} and {queries}"
-        fail(asked, rule)
-    if mask[3] != keys:
-        fail(asked, f"Mask sequence length must match K sequence length, got {mask[3]} and {keys}")
+        fail(asked, "is_causal and attn_mask cannot both be present", "is_causal=False, or no mask")
+    mask, wanted = operands[3].shard_shape, (*q[:3], k[2])
+    fits = len(mask) == 4 and mask[2:] == wanted[2:]
+    if not fits or any(m not in (1, n) for m, n in zip(mask[:2], wanted, strict=False)):
+        rule = f"Mask must be {list(wanted)}, or 1 in one of the first two, got {list(mask)}"
+        fail(asked, rule, "ttnn.reshape the mask, or shard it like the heads")
 
 
 def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: int) -> Array | None:
-    """Which of the keys first..last the queries low..high must not see; None where they see all."""
+    """Which of the keys first..last the queries low..high must not see; None: they see all."""
     behind = np.arange(low, high)[:, None] - np.arange(first, last)[None, :]
     if not causal:
         return np.abs(behind) > window // 2 if window else None

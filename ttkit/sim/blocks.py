@@ -1,4 +1,4 @@
-"""Work on big arrays: in blocks that stay in the cache, on several threads, in a pool of buffers.
+"""Work on big arrays: blocks that fit the cache, threads, a pool of buffers, sums of several ranks.
 
 Chips work at the same time: independent products run on as many threads as BLAS would use, each
 with a BLAS of one thread. A product that BLAS spreads over its own threads makes them wait for each
@@ -11,14 +11,15 @@ measured.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Any
 
@@ -109,7 +110,7 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
-@contextmanager
+@contextlib.contextmanager
 def _one_blas_thread(switch: Any) -> Iterator[None]:
     """BLAS uses one thread inside, and afterwards as many as before."""
     global _depth, _saved
@@ -157,7 +158,7 @@ def run(jobs: Iterable[Callable[[], object]], products: bool = True, pays: bool 
     switch = _switch() if products and not busy else None
     alone = not pays or busy or (products and switch is None)
     threads = 1 if alone else min(_threads(), len(rest))
-    with _one_blas_thread(switch) if switch is not None else nullcontext():
+    with _one_blas_thread(switch) if switch is not None else contextlib.nullcontext():
         if threads == 1:
             while rest:
                 rest.pop()()
@@ -227,3 +228,83 @@ def _keep(block: Array) -> None:
             _free.popitem(last=False)
         except KeyError:  # another thread took it
             break
+
+
+# ---------------------------------------------------------------- sums of several ranks
+# Each rank on a host writes its array into shared memory, adds up a part of all arrays, and reads
+# the result: half the time of MPI's Allreduce or less, which hands every byte on several times
+# (measured: 4 ranks on 2 cores, 64 KiB to 16 MiB).
+# bytes of an array that are added up at a time: the slots of a few ranks fit in a processor's cache
+SHARED_CHUNK = 1 << 19
+# bytes up to which each rank adds up everything for itself: that costs less than to meet once more
+SHARED_WHOLE = 1 << 16
+
+
+class SharedSum:
+    """A slot for each rank of a communicator and one for the sum.
+
+    All are there twice: a late rank may still read those of one sum when the next begins.
+    """
+
+    def __init__(self, memory: mmap.mmap, rank: int, ranks: int):
+        self.rank, self.ranks = rank, ranks
+        slots = np.frombuffer(memory, np.uint8, 2 * (ranks + 1) * SHARED_CHUNK)
+        slots = slots.reshape(2, ranks + 1, SHARED_CHUNK)
+        self.side = [list(slots[0]), list(slots[1])]
+
+    def add_up(self, mine: Array, total: Array, meet: Callable[[], None]) -> None:
+        """Write the sum of all ranks' contiguous `mine`, in their order, into `total`.
+
+        `meet` returns when all have called it.
+        """
+        given, wanted, step = mine.reshape(-1), total.reshape(-1), SHARED_CHUNK // mine.itemsize
+        for low in range(0, given.size, step):
+            part, result = given[low : low + step], wanted[low : low + step]
+            self.side.reverse()
+            *slots, shared = (slot.view(part.dtype)[: part.size] for slot in self.side[0])
+            slots[self.rank][:] = part
+            meet()
+            if part.nbytes <= SHARED_WHOLE:
+                _sum(slots, result)
+                continue
+            piece = slice(
+                part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks
+            )
+            _sum([slot[piece] for slot in slots], shared[piece])
+            meet()
+            result[:] = shared
+
+
+def _sum(arrays: list[Array], out: Array) -> None:
+    with np.errstate(all="ignore"):  # a card adds up to infinity without a word
+        np.add(arrays[0], arrays[1], out=out)
+        for array in arrays[2:]:
+            np.add(out, array, out=out)
+
+
+def shared_sum(comm: Any) -> SharedSum | None:
+    """The shared memory of a communicator's ranks, all of which must ask; None where there is none.
+
+    The memory has no name that could stay behind: the others find it by the first rank's process
+    id.
+    """
+    from mpi4py import MPI
+
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    together = here.size == comm.size
+    here.Free()
+    if comm.allreduce(not together) or comm.size < 2:
+        return None
+    size, file, memory = 2 * (comm.size + 1) * SHARED_CHUNK, -1, None
+    # not Linux, or not allowed: then there is nothing to open below
+    with contextlib.suppress(AttributeError, OSError):
+        if comm.rank == 0:
+            file = os.memfd_create("ttkit")
+            os.ftruncate(file, size)
+    place = comm.bcast(f"/proc/{os.getpid()}/fd/{file}")
+    with contextlib.suppress(OSError, ValueError), open(place, "r+b") as shared:
+        memory = mmap.mmap(shared.fileno(), size)
+    everybody = comm.allreduce(memory is not None, MPI.LAND)  # and all have opened it
+    if file >= 0:
+        os.close(file)
+    return SharedSum(memory, comm.rank, comm.size) if everybody and memory is not None else None

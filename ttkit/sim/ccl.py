@@ -1,7 +1,7 @@
 """Collectives: what chips send each other, in one operation on the leading axes.
 
 Each collective is a spec: what is checked, in ttnn's order; the plan that it stands for; how values
-move; what the result's topology says. `_run` does these four for all of them. A new collective is
+move; the topology of the result. `_run` does these four for all of them. A new collective is
 one spec and one function.
 """
 
@@ -12,23 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.plans import recorded
-from ttkit.plans.topology import RING
-from ttkit.plans.topology import topology as cables
 from ttkit.sim import ccl_checks as checks
 from ttkit.sim import ccl_mpi, ccl_numpy, fabric, quirks
-from ttkit.sim import placement_rules as rules
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.enums import FabricConfig, Topology
 from ttkit.sim.memory import bytes_of
-from ttkit.sim.operation import checked, moved, operation, result
+from ttkit.sim.operation import moved, operation, result
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate
 
-# What a collective takes when it is not told: the fabric's own topology.
-OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring, FabricConfig.FABRIC_2D: Topology.Mesh}
+# The topology of a collective that names none: the fabric's own.
+OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring}
 OF_FABRIC |= {config: Topology.Torus for config in FabricConfig if "TORUS" in config.name}
-# What is left of a closed topology where no cable leads back.
-OPEN = {Topology.Ring: Topology.Linear, Topology.Torus: Topology.Mesh}
+CLOSED = (Topology.Ring, Topology.Torus)
 
 
 @dataclass(frozen=True)
@@ -36,58 +32,33 @@ class _Collective:
     """A collective.
 
     Args:
-        checks: in the order in which ttnn makes them; each raises, or settles something of the
-            call.
-        moves: the result's values, from `ccl_numpy`, or `ccl_mpi` where ranks share the mesh.
-        label: the result's topology.
+        checks: in the order in which ttnn makes them; each raises, or sets something of the call.
+        moves: returns the result's values.
+        label: returns the result's topology.
         plan: its name in `plans`; "" where nothing is sent.
         sums: the result is computed, and rounded.
-        along_axes: values go along the mesh axes of the call.
     """
 
     checks: tuple[checks.Check, ...]
-    moves: Callable[[Any, Call], Any]
+    moves: Callable[[Call], Any]
     label: Callable[[Call], Any]
     plan: str
     sums: bool = False
-    along_axes: bool = True
-
-
-@checked("get_usable_topology")
-def get_usable_topology(
-    tensor: Tensor, topology: Topology | None = None, cluster_axis: int | None = None
-) -> Topology:
-    """Return the topology that a collective uses: the one asked for, or else the fabric's.
-
-    A ring or a torus stays one only where the cables close it.
-
-    Raises:
-        TTKitError: a host tensor; neither a topology nor a fabric.
-    """
-    call = Call("get_usable_topology", tensor, cluster_axis)
-    checks.place(call, {})
-    shape, axis = call.mesh._shape, call.axis
-    if topology is None:
-        checks.fabric(call)
-        topology = OF_FABRIC.get(call.mesh.fabric, Topology.Linear)
-    if axis is None and min(shape) == 1:
-        axis = shape.index(max(shape))
-    closes = axis is not None and cables(call.mesh).kind(axis) == RING
-    return topology if closes else OPEN.get(topology, topology)
 
 
 def _run(call: Call, older: dict[str, Any]) -> Any:
     """Check, plan, move, label."""
     spec = COLLECTIVES[call.name]
     checks.check(call, spec.checks, older)
-    tensor = call.tensor
+    tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
         wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
         nbytes = bytes_of(tensor.padded, tensor.dtype)
-        algorithm = None if wanted in OPEN else "line"
-        how = (call.axis, algorithm, call.num_links, call.ends)
+        how = (call.axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
-    values = spec.moves(_way(call, spec), call)
+        if not grid.local:
+            fabric.agree(grid, call.asked)
+    values = spec.moves(call)
     key = (call.name, call.mesh.grid, len(tensor.shard_shape), call.axis, call.dim)
     topology = tensor.topology.after.get(key)
     if topology is None:
@@ -100,20 +71,23 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     return result(tensor, values, topology=topology, output=call.output, owned=owned)
 
 
-def _way(call: Call, spec: _Collective) -> Any:
-    """What moves the values: in this process, or between ranks that agree on the call."""
-    grid = call.tensor.grid
-    if len(grid.coords) == len(grid.covers):
-        return ccl_numpy
-    if fabric.settings.checks and spec.plan:
-        fabric.agree(grid, call.asked)
-    return ccl_mpi.mover(call.tensor, call.axes) if spec.along_axes else ccl_mpi
-
-
 # ---------------------------------------------------------------- the collectives
+def _along(name: str, call: Call, *how: Any) -> Any:
+    """Move values along the call's mesh axes, in this process or between ranks."""
+    tensor, grid = call.tensor, call.tensor.grid
+    if grid.local:
+        return getattr(ccl_numpy, name)(tensor._array, grid.shape, call.axes, *how)
+    return ccl_mpi.move(name, tensor, call.axes, *how)
+
+
+def _sent(call: Call) -> Any:
+    way = ccl_numpy if call.tensor.grid.local else ccl_mpi
+    return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
+
+
 def _cleared(call: Call) -> Any:
     """The axis does not shard any more."""
-    return rules.gather(call.tensor.topology, call.mesh.grid, call.rank, call.axis, None)
+    return quirks.gather(call.tensor.topology, call.mesh.grid, call.rank, call.axis, None)
 
 
 COLLECTIVES = {
@@ -122,10 +96,11 @@ COLLECTIVES = {
             checks.fabric,
             checks.dim("Invalid gather dim {dim} for {rank}D input tensor"),
             checks.axis_is_named,
-        )
-        + (checks.neighbours, checks.result_fits),
-        lambda way, call: way.gathered(call.tensor, call.axes, call.dim),
-        lambda c: rules.gather(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+            checks.neighbours,
+            checks.result_fits,
+        ),
+        lambda call: _along("gathered", call, call.dim),
+        lambda c: quirks.gather(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
         "all_gather",
     ),
     "reduce_scatter": _Collective(
@@ -142,32 +117,27 @@ COLLECTIVES = {
                 "Dimension {dim} must be divisible by ring_size: {size} over {chips} chips"
             ),
         ),
-        lambda way, call: way.reduced(call.tensor, call.axes, call.dim),
-        lambda c: rules.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+        lambda call: _along("reduced", call, call.dim),
+        lambda c: quirks.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
         "reduce_scatter",
         sums=True,
     ),
     "all_reduce": _Collective(
-        (
-            checks.fabric,
-            checks.some_links,
-            checks.neighbours,
-            lambda call: quirks.check_summed(call.tensor, call),
-        ),
-        lambda way, call: way.summed(call.tensor, call.axes),
+        (checks.fabric, checks.some_links, checks.neighbours, quirks.check_summed),
+        lambda call: _along("summed", call),
         _cleared,
         "all_reduce",
         sums=True,
     ),
     "all_broadcast": _Collective(
         (checks.fabric, checks.one_line, checks.neighbours),
-        lambda way, call: way.each(call.tensor, call.axes[0]),
+        lambda call: _along("each", call),
         _cleared,
         "all_gather",  # the same transfers; the shards stay apart
     ),
     "broadcast": _Collective(
         (checks.one_line, checks.ends_inside, checks.neighbours, checks.fabric),
-        lambda way, call: way.one_of(call.tensor, call.axes[0], call.ends[0][call.axes[0]]),
+        lambda call: _along("one_of", call, call.ends[0][call.axes[0]]),
         _cleared,
         "broadcast",
     ),
@@ -180,17 +150,15 @@ COLLECTIVES = {
             checks.divides("input shape {shape!r} must be divisible by cluster axis size {chips}"),
             checks.whole_tiles,
         ),
-        lambda way, call: way.partitioned(call.tensor, call.axes, call.dim),
-        lambda c: rules.partition(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+        lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
+        lambda c: quirks.partition(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
         "",
-        along_axes=False,
     ),
     "point_to_point": _Collective(
         (checks.ends_inside, checks.fabric, checks.one_hop),
-        lambda way, call: way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends)),
+        _sent,
         lambda call: call.tensor.topology,
         "point_to_point",
-        along_axes=False,
     ),
 }
 
@@ -253,7 +221,7 @@ def reduce_scatter(
     return _run(call, older)  # type: ignore[no-any-return]
 
 
-@operation("all_reduce", "collective", hints="memory_config subdevice_id", quiet=False)
+@operation("all_reduce", "collective", hints="memory_config subdevice_id")
 def all_reduce(
     input_tensor: Tensor,
     *,

@@ -1,6 +1,6 @@
-"""What collectives check before anything moves, in the words of ttnn; each check is one function.
+"""Checks of collectives before anything moves, with ttnn's phrases; each check is one function.
 
-A check takes the call, and raises, or settles something of it: the axis, the dimension.
+A check takes the call, and raises, or sets something of it: the axis, the dimension.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integer
 
 NO_NEIGHBOUR = "DEBUG: forward_coord or backward_coord is null, there is no neighbour"
-# What ttnn says of an axis of one chip.
+# ttnn's messages about an axis of one chip.
 ALONE = dict.fromkeys(("all_reduce", "reduce_scatter"), NO_NEIGHBOUR)
 ALONE |= {
     name: f"{name} {what} will only work for num_devices > 1, got 1"
@@ -77,18 +77,20 @@ def check(call: Call, checks: Sequence[Check], older: dict[str, Any]) -> None:
 def place(call: Call, older: dict[str, Any]) -> None:
     """The tensor is on a mesh, and the cluster axis is one of its axes."""
     tensor, axis = call.tensor, call.axis
-    if tensor.mesh is None:
+    if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
-        rule = f"{rule} inputs: the tensor is on the host"
-        fail(call.asked, rule, "ttnn.to_device(tensor, mesh)")
-    if tensor._array is None:
-        rule = f"Mesh device is required for {call.name} operation: Input Tensor A is not allocated"
-        fail(call.asked, rule, "use it before ttnn.deallocate")
+        place = "the tensor is on the host"
+        place = place if tensor.mesh is None else "Input Tensor A is not allocated"
+        fail(call.asked, f"{rule} inputs: {place}", "ttnn.to_device(tensor, mesh)")
     call.mesh = mesh = tensor.mesh
     if not mesh.is_open:
         mesh.check_open(call.asked)
-    if older:
-        take_mesh_device(call, older)
+    if older:  # the form with mesh_device= is taken outside of the strict dialect
+        cure = f"ttnn.{call.name} without mesh_device: the tensor has its mesh"
+        form = f"{call.name}(..., mesh_device=)"
+        if set(older) != {"mesh_device"} or not older_form(form, cure):
+            rule = f"incompatible function arguments: {', '.join(sorted(older))}"
+            fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
     if axis is None:
         return
     if type(axis) is not int:
@@ -104,44 +106,24 @@ def place(call: Call, older: dict[str, Any]) -> None:
         fail(call.asked, words.get(call.name, rule), cure)
 
 
-def take_mesh_device(call: Call, older: dict[str, Any]) -> None:
-    """The older form with mesh_device= is taken outside of the strict dialect."""
-    if set(older) != {"mesh_device"}:
-        rule = f"incompatible function arguments: {', '.join(sorted(older))}"
-        fail(call.name, rule, f"help(ttnn.{call.name})", TypeError)
-    given = older["mesh_device"]
-    cure = f"ttnn.{call.name} without mesh_device: the tensor knows its mesh"
-    if not older_form(f"{call.name}(..., mesh_device=)", cure):
-        fail(call.asked, "incompatible function arguments: mesh_device", cure, TypeError)
-    if given is not None and given is not call.mesh:
-        fail(call.asked, f"mesh_device is {given!r}, but the tensor lies on {call.mesh!r}")
-
-
 def fabric(call: Call) -> None:
     """Links forward only with a fabric."""
-    config = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)"
-    cure = f"{config} before the mesh is opened"
     if call.mesh.fabric is FabricConfig.DISABLED:
+        cure = "ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D) before opening the mesh"
         if not older_form(f"{call.name} without set_fabric_config", cure):
-            rule = "Trying to get un-initialized fabric context"
-            fail(call.name, rule, f"{config} before opening the mesh")
+            fail(call.name, "Trying to get un-initialized fabric context", cure)
 
 
 def covers_mesh(call: Call) -> None:
     tensor = call.tensor
     if tensor.grid is not call.mesh.grid:
-        rule = (
-            f"the tensor covers {len(tensor.grid.covers)} of {call.mesh.get_num_devices()} chips,"
-        )
+        rule = f"the tensor covers {len(tensor.grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
-        fail(call.asked, f"{rule} but every chip of the mesh takes part in a collective", cure)
+        fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
 
 
 def neighbours(call: Call) -> None:
-    """Along an axis of one chip there is nobody to send to.
-
-    The guide (section 9) means the other.
-    """
+    """An axis of one chip has no neighbours; the guide (section 9) means the other axis."""
     shape, axis = call.mesh._shape, call.axis
     alone = ALONE.get(call.name, NO_NEIGHBOUR)
     if math.prod(shape) == 1:
@@ -220,10 +202,8 @@ def enough_links(call: Call) -> None:
     some_links(call)
     have, ids = call.mesh.system.links_per_pair, call.mesh._ids
     if call.num_links is not None and call.num_links > have:
-        rule = (
-            f"Requested link index {have} is out of bounds. {have} ethernet channels available to"
-        )
-        rule += f" forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
+        rule = f"Requested link index {have} is out of bounds. {have} ethernet channels available"
+        rule += f" to forward b/w src and dst {ids[0]} and {ids[min(1, len(ids) - 1)]}"
         fail(call.asked, rule, f"num_links of at most {have}")
 
 
@@ -236,11 +216,11 @@ def result_fits(call: Call) -> None:
 
 def whole_tiles(call: Call) -> None:
     tensor, dim = call.tensor, call.dim
-    piece = tensor.shard_shape[dim] // call.chips
-    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and piece % 32:
+    size = tensor.shard_shape[dim] // call.chips
+    if call.chips > 1 and tensor.layout is Layout.TILE and dim >= call.rank - 2 and size % 32:
         side = "width" if dim == call.rank - 1 else "height"
         rule = f"Can only slice tilized tensor with {side} begin index aligned to tiles"
-        fail(call.asked, f"{rule}: pieces of {piece}", "a row-major tensor, or pieces of 32")
+        fail(call.asked, f"{rule}: parts of {size}", "a row-major tensor, or parts of 32")
 
 
 def ends_inside(call: Call) -> None:

@@ -1,26 +1,24 @@
 """Collectives over ranks: what `ccl_numpy` does, with MPI between the blocks of a mesh.
 
-A block is the rectangle of chips that one rank drives. `mover` chooses: along axes that stay inside
-a block nothing is sent; in blocks of equal rectangles the process group along the axes talks; in
-any other layout (a mesh reshaped to a line, say) every rank gathers everything and keeps its part.
+A block is the rectangle of chips that one rank drives. `move` chooses: along axes that stay inside
+a block nothing is sent; with blocks of equal rectangles the process group along the axes
+communicates; in any other layout (such as a mesh reshaped to a line) every rank gathers everything
+and keeps its part.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import sys
-from collections.abc import Iterable
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ttkit.sim import blocks, ccl_numpy, fabric
 from ttkit.sim.arguments import describe
-from ttkit.sim.grid import Coordinate, Grid, grid_over, place_of, restricted
-from ttkit.sim.shared_memory import SharedSum, shared_sum
-from ttkit.sim.tensor import Tensor, new_tensor
+from ttkit.sim.grid import Coordinate, Grid, grid_over, restricted
+from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
 # Bytes on each rank up to which sums gather the shards and add them in mesh order, as one process
@@ -70,7 +68,7 @@ class Communicator(NamedTuple):
     group: ProcessGroup
     ranks: list[int]
     comm: Any
-    shared: SharedSum | None  # where they add up, if they are on one host
+    shared: blocks.SharedSum | None  # where they add up, if they are on one host
 
 
 def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
@@ -79,16 +77,23 @@ def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
         found = group_along(*key)
         ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
         comm = here.group(ranks)
-        here.communicators[key] = Communicator(found, ranks, comm, shared_sum(comm))  # type: ignore[arg-type]
+        here.communicators[key] = Communicator(found, ranks, comm, blocks.shared_sum(comm))  # type: ignore[arg-type]
     return here.communicators[key]  # type: ignore[no-any-return]
 
 
-def mover(tensor: Tensor, axes: list[int]) -> Any:
-    """What moves a tensor's values along mesh axes: it has the functions of `ccl_numpy`."""
-    group = group_along(tensor.grid, tuple(axes))
-    if group is None:
-        return FROM_EVERYWHERE
-    return ccl_numpy if len(group.hosts) == 1 else sys.modules[__name__]
+def move(name: str, tensor: Tensor, axes: list[int], *how: Any) -> Any:
+    """Return what the function `name` of `ccl_numpy` returns, on a mesh that ranks share."""
+    grid, group = tensor.grid, group_along(tensor.grid, tuple(axes))
+    if group is not None and len(group.hosts) > 1:
+        return OVER_RANKS[name](tensor, axes, *how)
+    alone = getattr(ccl_numpy, name)
+    if group is not None:
+        return alone(tensor.array, grid.shape, axes, *how)
+    values, full = _collected(tensor, fabric.members(grid))
+    made = alone(values, full.shape, axes, *how)
+    if isinstance(made, list):
+        return [restricted(each, full, grid) for each in made]
+    return restricted(made, full, grid)
 
 
 # ---------------------------------------------------------------- from everywhere
@@ -111,21 +116,16 @@ def _collected(tensor: Tensor, ranks: list[int]) -> tuple[Array, Grid]:
     if here.rank not in ranks:
         return np.broadcast_to(tensor.array.dtype.type(0), full.shape + shard), full
     hosts = range(grid.owners.hosts)  # type: ignore[union-attr]
-    order = {
-        host: ranks.index(r) for host, r in zip(hosts, here.ranks(hosts), strict=True) if r in ranks
-    }
+    known = zip(hosts, here.ranks(hosts), strict=True)
+    order = {host: ranks.index(rank) for host, rank in known if rank in ranks}
     sources = [order[grid.owner_of(c)] for c in grid.covers]  # type: ignore[index]
     counts = [sources.count(i) * math.prod(shard) for i in range(len(ranks))]
     mine = np.ascontiguousarray(tensor.full_array()).reshape(-1)
     flat = np.empty(sum(counts), mine.dtype)
     here.run(here.group(ranks), "Allgatherv", (mine, [flat, counts]), "all_gather", ranks)
-    # The covered chips in the order in which their values came.
-    by_rank = np.argsort(np.array(sources), kind="stable")
     values = flat.reshape((full.size,) + shard)
-    if (by_rank != np.arange(full.size)).any():
-        ordered = np.empty_like(values)
-        ordered[by_rank] = values
-        values = ordered
+    if sources != sorted(sources):  # the values came in the order of the ranks
+        values = values[np.argsort(np.argsort(np.array(sources), kind="stable"))]
     small = flat.nbytes <= EXACT_BELOW * len(ranks)
     if small and _one_copy(tensor.array, range(len(grid.shape)), values):
         return values[0].reshape((1,) * len(full.shape) + shard), full
@@ -137,24 +137,6 @@ def _one_copy(array: Array, axes: Iterable[int], parts: Array) -> bool:
     return all(array.shape[a] == 1 for a in axes) and bool((parts == parts[:1]).all())
 
 
-def _from_everywhere(name: str) -> Any:
-    """A function of `ccl_numpy` on the values of all chips, and of the result our chips' part."""
-
-    def move(tensor: Tensor, *how: Any) -> Any:
-        values, full = _collected(tensor, fabric.members(tensor.grid))
-        whole = new_tensor(values, tensor.dtype, tensor.layout, full, tensor.topology)
-        made = getattr(ccl_numpy, name)(whole, *how)
-        if isinstance(made, list):
-            return [restricted(each, full, tensor.grid) for each in made]
-        return restricted(made, full, tensor.grid)
-
-    return move
-
-
-ALONG_AXES = ("gathered", "summed", "reduced", "each", "one_of")
-FROM_EVERYWHERE = SimpleNamespace(**{name: _from_everywhere(name) for name in ALONG_AXES})
-
-
 # ---------------------------------------------------------------- along a process group
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Memory to receive into; for a big float32 array some that was used before."""
@@ -164,21 +146,19 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
 def _parts(tensor: Tensor, axes: list[int]) -> Array:
     """The arrays of all blocks of the group, at the length of a block along `axes`: blocks lead."""
     group, ranks, comm, _ = _communicator(tensor, axes)
-    mine = np.ascontiguousarray(ccl_numpy.expanded(tensor, axes))
+    whole = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
+    mine = np.ascontiguousarray(whole)
     parts = _empty(group.blocks + mine.shape, mine.dtype)
     fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
     return parts
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `ccl_numpy.gathered`, straight from the parts, in one copy."""
-    parts, lead, k = _parts(tensor, axes), len(tensor.grid.shape), len(axes)
+    """Do `ccl_numpy.gathered` straight from the parts, in one copy."""
+    parts, k, lead = _parts(tensor, axes), len(axes), len(tensor.grid.shape)
     line = [at for i, axis in enumerate(axes) for at in (i, k + axis)]
-    keep, local = [k + a for a in range(lead) if a not in axes], list(range(k + lead, parts.ndim))
-    shape = [1 if a in axes else parts.shape[k + a] for a in range(lead)]
-    shape += list(parts.shape[k + lead :])
-    shape[lead + dim] *= math.prod(parts.shape[at] for at in line)
-    return parts.transpose(keep + local[:dim] + line + local[dim:]).reshape(shape)
+    front = [1 if axis in axes else parts.shape[k + axis] for axis in range(lead)]
+    return ccl_numpy.joined(parts, k + lead, line, dim, front)
 
 
 def _small(tensor: Tensor, axes: list[int]) -> bool:
@@ -187,7 +167,7 @@ def _small(tensor: Tensor, axes: list[int]) -> bool:
 
 
 def _summed_in_order(tensor: Tensor, axes: list[int]) -> Array:
-    """The sum in the order of the mesh, or one copy times the chips."""
+    """Add in the order of the mesh, or multiply one copy by the number of chips."""
     parts, k = _parts(tensor, axes), len(axes)
     array = tensor.array
     if not _one_copy(array, axes, parts.reshape((-1,) + parts.shape[k:])):
@@ -199,20 +179,22 @@ def _summed_in_order(tensor: Tensor, axes: list[int]) -> Array:
                 shape[axis] *= parts.shape[axes.index(axis)]
             order.append(k + axis)
         array = parts.transpose(order).reshape(shape)
-    return ccl_numpy.added(array, axes, [tensor.grid.mesh_shape[a] for a in axes])
+    return ccl_numpy.summed(array, tensor.grid.mesh_shape, axes)
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """As `ccl_numpy.summed`.
+    """Do `ccl_numpy.summed`.
 
-    Above EXACT_BELOW bytes each rank adds up its own chips first, and between hosts MPI chooses the
+    Above EXACT_BELOW bytes each rank adds its own chips first, and between hosts MPI chooses the
     order.
     """
     if _small(tensor, axes):
         return _summed_in_order(tensor, axes)
     group, ranks, comm, shared = _communicator(tensor, axes)
     run = fabric.world().run
-    mine = tensor.array if group.one_chip else ccl_numpy.summed(tensor, axes)
+    mine = tensor.array
+    if not group.one_chip:
+        mine = ccl_numpy.summed(mine, tensor.grid.shape, axes)
     mine = np.ascontiguousarray(mine)
     total = _empty(mine.shape, mine.dtype)
     if shared:
@@ -223,14 +205,14 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `ccl_numpy.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
+    """Do `ccl_numpy.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
     group, ranks, comm, _ = _communicator(tensor, axes)
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
         total = _summed_in_order(tensor, axes)
         mine = _by_block(total, lead + dim, group.blocks, inner)[group.rank]
     else:
-        total = ccl_numpy.summed(tensor, axes)
+        total = ccl_numpy.summed(tensor.array, tensor.grid.shape, axes)
         parts = np.ascontiguousarray(_by_block(total, lead + dim, group.blocks, inner))
         mine = _empty(parts.shape[len(axes) :], parts.dtype)
         run = fabric.world().run
@@ -238,62 +220,58 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     return ccl_numpy.scattered(mine, lead, axes, inner, dim)
 
 
-def _by_block(array: Array, dim: int, blocks: tuple[int, ...], inner: list[int]) -> Array:
-    """Split `dim` into the blocks of the axes, which lead, each with its own pieces."""
+def _by_block(array: Array, dim: int, counts: tuple[int, ...], inner: list[int]) -> Array:
+    """Split `dim` into the blocks of the axes, which lead, each with its own parts."""
     split: list[int] = []
-    for n, chips in zip(blocks, inner, strict=True):
+    for n, chips in zip(counts, inner, strict=True):
         split += [n, chips]
     split.append(array.shape[dim] // math.prod(split))
     apart = array.reshape(array.shape[:dim] + tuple(split) + array.shape[dim + 1 :])
-    moved = np.moveaxis(apart, [dim + 2 * i for i in range(len(blocks))], range(len(blocks)))
-    rest = array.shape[dim] // math.prod(blocks)
-    return moved.reshape(blocks + array.shape[:dim] + (rest,) + array.shape[dim + 1 :])
+    moved = np.moveaxis(apart, [dim + 2 * i for i in range(len(counts))], range(len(counts)))
+    rest = array.shape[dim] // math.prod(counts)
+    return moved.reshape(counts + array.shape[:dim] + (rest,) + array.shape[dim + 1 :])
 
 
-def each(tensor: Tensor, over: int) -> list[Array]:
-    """As `ccl_numpy.each`."""
-    chips, front = range(tensor.grid.shape[over]), (slice(None),) * over
-    return [part[(*front, slice(i, i + 1))] for part in _parts(tensor, [over]) for i in chips]
+def each(tensor: Tensor, axes: list[int]) -> list[Array]:
+    """Do `ccl_numpy.each`."""
+    chips, front = range(tensor.grid.shape[axes[0]]), (slice(None),) * axes[0]
+    return [part[(*front, slice(i, i + 1))] for part in _parts(tensor, axes) for i in chips]
 
 
-def one_of(tensor: Tensor, over: int, at: int) -> Array:
-    """As `ccl_numpy.one_of`."""
-    group, ranks, comm, _ = _communicator(tensor, [over])
-    root, chip = divmod(at, tensor.grid.shape[over])
-    mine = ccl_numpy.one_of(tensor, over, chip)
+def one_of(tensor: Tensor, axes: list[int], at: int) -> Array:
+    """Do `ccl_numpy.one_of`."""
+    group, ranks, comm, _ = _communicator(tensor, axes)
+    root, chip = divmod(at, tensor.grid.shape[axes[0]])
+    mine = ccl_numpy.one_of(tensor.array, tensor.grid.shape, axes, chip)
     ours = group.rank == (root,)
     values = np.ascontiguousarray(mine) if ours else _empty(mine.shape, mine.dtype)
     fabric.world().run(comm, "Bcast", (values, root), "broadcast", ranks)
     return values
 
 
-# ---------------------------------------------------------------- in any layout
-def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """As `ccl_numpy.partitioned`: nothing is sent."""
-    grid = tensor.grid
-    lengths = [grid.mesh_shape[a] for a in axes]
-    pieces = [place_of(tuple(c[a] for a in axes), tuple(lengths)) for c in grid.coords]
-    numbers = np.array(pieces, np.int64).reshape(grid.shape)
-    if len(grid.shape) != len(grid.mesh_shape):
-        return ccl_numpy.cut(tensor, [0], dim, math.prod(lengths), numbers)
-    kept = tuple(slice(None) if a in axes else slice(0, 1) for a in range(len(grid.shape)))
-    return ccl_numpy.cut(tensor, axes, dim, math.prod(lengths), numbers[kept])
+OVER_RANKS: dict[str, Callable[..., Any]] = {
+    "gathered": gathered,
+    "summed": summed,
+    "reduced": reduced,
+    "each": each,
+    "one_of": one_of,
+}
 
 
 def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate) -> Array:
-    """As `ccl_numpy.sent`."""
+    """Do `ccl_numpy.sent`."""
     grid, here = tensor.grid, fabric.world()
-    values = np.array(base.full_array())
-    place = {c: np.unravel_index(i, grid.shape) for i, c in enumerate(grid.coords)}
+    values = np.array(base.full_array()).reshape((grid.size, *tensor.shard_shape))
     source, target = here.ranks([grid.owner_of(sender), grid.owner_of(receiver)])  # type: ignore[list-item]
     if here.rank == source:
-        mine = np.ascontiguousarray(tensor.full_array()[place[sender]])
+        mine = tensor.full_array().reshape(values.shape)[grid.coords.index(sender)]
         if here.rank == target:
-            values[place[receiver]] = mine
+            values[grid.coords.index(receiver)] = mine
         else:
-            here.run(here.comm, "Send", (mine, target, fabric.BYTES), "point_to_point", [target])
+            message = (np.ascontiguousarray(mine), target, fabric.BYTES)
+            here.run(here.comm, "Send", message, "point_to_point", [target])
     elif here.rank == target:
         into = np.empty(tensor.shard_shape, values.dtype)
         here.run(here.comm, "Recv", (into, source, fabric.BYTES), "point_to_point", [source])
-        values[place[receiver]] = into
-    return values
+        values[grid.coords.index(receiver)] = into
+    return values.reshape(grid.shape + tensor.shard_shape)

@@ -1,7 +1,11 @@
-"""What collectives do to a tensor's array: join, add up and cut shards along leading axes."""
+"""What collectives do to a tensor's array: join, add up and cut shards along leading axes.
+
+An array has a leading axis for each mesh axis, of length 1 where the shards along it are the same.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from functools import partial
 
@@ -9,9 +13,11 @@ import numpy as np
 
 from ttkit.sim import blocks
 from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
+from ttkit.sim.grid import Grid, place_of
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
+Chips = tuple[int, ...]  # how many chips there are along each leading axis; or a place of one
 # Elements from which BLAS adds up with threads of its own: a third faster, but they spin for some
 # 25 ms afterwards and take a core from what follows.
 BLAS_THREADS_FROM = 1 << 24
@@ -21,46 +27,39 @@ BLAS_THREADS_FROM = 1 << 24
 ORDERED_UP_TO = 1 << 17
 
 
-def expanded(tensor: Tensor, axes: list[int]) -> Array:
-    """The array with the named leading axes at full length."""
-    array = tensor._array  # a collective has checked that it is allocated
+def expanded(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Return the array with the named leading axes at full length."""
     shape = list(array.shape)
     for axis in axes:
-        shape[axis] = tensor.grid.shape[axis]
+        shape[axis] = chips[axis]
     return array if shape == list(array.shape) else np.broadcast_to(array, shape)
 
 
-def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shards along mesh `axes` (in row-major order) joined along `dim`.
+def gathered(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Join the shards along mesh `axes` (in row-major order) along `dim`, to one copy."""
+    array, lead = expanded(array, chips, axes), len(chips)
+    front = [1 if axis in axes else n for axis, n in enumerate(array.shape[:lead])]
+    return joined(array, lead, axes, dim, front)
 
-    The axes end with one copy.
-    """
-    array, lead = expanded(tensor, axes), len(tensor.grid.shape)
-    keep, local = [a for a in range(lead) if a not in axes], list(range(lead, array.ndim))
-    shape = [1 if a in axes else n for a, n in enumerate(array.shape)]
-    shape[lead + dim] *= math.prod(array.shape[a] for a in axes)
-    return array.transpose(keep + local[:dim] + axes + local[dim:]).reshape(shape)
+
+def joined(array: Array, lead: int, line: list[int], dim: int, front: list[int]) -> Array:
+    """Join shards along the leading axes `line` along `dim`; `front` is what leads afterwards."""
+    keep, local = [a for a in range(lead) if a not in line], list(range(lead, array.ndim))
+    shard = list(array.shape[lead:])
+    shard[dim] *= math.prod(array.shape[a] for a in line)
+    return array.transpose(keep + local[:dim] + line + local[dim:]).reshape(front + shard)
 
 
 _ones: dict[int, Array] = {}
 
 
-def summed(tensor: Tensor, axes: list[int]) -> Array:
-    """Shards along mesh `axes` added; they end with one copy. Of N replicas, each counts."""
-    return added(tensor._array, axes, [tensor.grid.shape[axis] for axis in axes])
-
-
-@np.errstate(all="ignore")  # a card adds up to infinity without a message
-def added(array: Array, axes: list[int], lengths: list[int]) -> Array:
-    """`summed` for an array.
-
-    `lengths` counts the chips along the axes, also where there is one copy.
-    """
+def summed(array: Array, chips: Chips, axes: list[int]) -> Array:
+    """Add the shards along mesh `axes`, to one copy; each of N replicas counts."""
     times = 1
-    for axis, chips in zip(axes, lengths, strict=True):
+    for axis in axes:
         n = array.shape[axis]
         if n == 1:
-            times *= chips
+            times *= chips[axis]
         elif array.dtype != np.float32:
             array = array.sum(axis, keepdims=True, dtype=array.dtype)
         elif n == 2:
@@ -75,7 +74,7 @@ def added(array: Array, axes: list[int], lengths: list[int]) -> Array:
 
 
 def _add_up(parts: Array, out: Array) -> None:
-    """The sum of [many, n, size] over n, into `out` [many, 1, size]."""
+    """Add [many, n, size] over n, into `out` [many, 1, size]."""
     many, n, size = parts.shape
     if parts.size <= ORDERED_UP_TO:
         if size > 1:  # NumPy adds row after row, because the rows are along the fast axis
@@ -96,65 +95,60 @@ def _add_up(parts: Array, out: Array) -> None:
     )
 
 
-def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Shards along mesh `axes` added, each chip keeping its piece of `dim`."""
-    shape = tensor.grid.shape
-    return scattered(summed(tensor, axes), len(shape), axes, [shape[a] for a in axes], dim)
+def reduced(array: Array, chips: Chips, axes: list[int], dim: int) -> Array:
+    """Add the shards along mesh `axes`; each chip keeps its part of `dim`."""
+    total = summed(array, chips, axes)
+    return scattered(total, len(chips), axes, [chips[a] for a in axes], dim)
 
 
 def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: int) -> Array:
-    """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its piece."""
-    parts = math.prod(sizes)
-    full = array.shape
-    split = (
-        full[: lead + dim] + tuple(sizes) + (full[lead + dim] // parts,) + full[lead + dim + 1 :]
-    )
-    pieces = array.reshape(split)
-    home = {axis: lead + dim + i for i, axis in enumerate(axes)}
-    rest = [i for i in range(lead, pieces.ndim) if i not in home.values()]
-    order = [home.get(a, a) for a in range(lead)] + rest + axes
-    return pieces.transpose(order).reshape(
-        [pieces.shape[i] for i in order[: len(order) - len(axes)]]
-    )
+    """Cut `dim` over mesh `axes` of those sizes, of length 1 before; each chip keeps its part."""
+    full, at = array.shape, lead + dim
+    split = full[:at] + (*sizes, full[at] // math.prod(sizes)) + full[at + 1 :]
+    home = {axis: at + i for i, axis in enumerate(axes)}
+    rest = [i for i in range(lead, len(split)) if i not in home.values()]
+    order = [home.get(a, a) for a in range(lead)] + rest
+    parts = array.reshape(split).transpose(order + axes)
+    return parts.reshape([split[i] for i in order])
 
 
-def each(tensor: Tensor, over: int) -> list[Array]:
-    """The shards along one mesh axis, each on all chips of the axis."""
-    array = expanded(tensor, [over])
-    return [array[(slice(None),) * over + (slice(i, i + 1),)] for i in range(array.shape[over])]
+def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
+    """Return the shards along one mesh axis, each on all chips of the axis."""
+    array, front = expanded(array, chips, axes), (slice(None),) * axes[0]
+    return [array[(*front, slice(i, i + 1))] for i in range(chips[axes[0]])]
 
 
-def one_of(tensor: Tensor, over: int, at: int) -> Array:
-    """The shard at place `at` of one mesh axis, on all chips of the axis."""
-    array = tensor.array
-    return array[(slice(None),) * over + (slice(at, at + 1),)] if array.shape[over] > 1 else array
+def one_of(array: Array, chips: Chips, axes: list[int], at: int) -> Array:
+    """Return the shard at place `at` of one mesh axis, on all chips of the axis."""
+    (axis,) = axes
+    return array[(slice(None),) * axis + (slice(at, at + 1),)] if array.shape[axis] > 1 else array
 
 
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
-    """Each chip's piece of `dim`, by its place along mesh `axes` (in row-major order)."""
-    sizes = [n if a in axes else 1 for a, n in enumerate(tensor.grid.shape)]
-    numbers = np.arange(math.prod(sizes)).reshape(sizes)
-    return cut(tensor, axes, dim, math.prod(sizes), numbers)
-
-
-def cut(tensor: Tensor, axes: list[int], dim: int, parts: int, numbers: Array) -> Array:
-    """Of `dim` in `parts` pieces, the one that `numbers` names for each chip."""
-    array, lead = expanded(tensor, axes), len(tensor.grid.shape)
-    piece = tensor.shard_shape[dim] // parts
-    view = array.reshape(array.shape[: lead + dim] + (parts, piece) + array.shape[lead + dim + 1 :])
+    """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
+    array, lead = tensor.array, len(tensor.grid.shape)
+    numbers, full, at = _places(tensor.grid, tuple(axes)), array.shape, lead + dim
+    parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
+    view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
+    front = np.broadcast_shapes(full[:lead], numbers.shape)
     index = numbers.reshape(numbers.shape + (1,) * (view.ndim - lead))
-    taken = np.take_along_axis(
-        np.broadcast_to(
-            view, np.broadcast_shapes(view.shape[:lead], numbers.shape) + view.shape[lead:]
-        ),
-        index,
-        lead + dim,
-    )
-    return taken.reshape(taken.shape[: lead + dim] + (piece,) + taken.shape[lead + dim + 2 :])
+    view = np.broadcast_to(view, front + view.shape[lead:])
+    return np.take_along_axis(view, index, at).squeeze(at)
 
 
-def sent(tensor: Tensor, base: Tensor, sender: tuple[int, ...], receiver: tuple[int, ...]) -> Array:
-    """The values of `base`, but at `receiver` those that `tensor` has at `sender`."""
+@functools.lru_cache(maxsize=1024)
+def _places(grid: Grid, axes: Chips) -> Array:
+    """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
+    lengths = tuple(grid.mesh_shape[a] for a in axes)
+    places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]
+    numbers = np.array(places, np.int64).reshape(grid.shape)
+    if len(grid.shape) != len(grid.mesh_shape):
+        return numbers
+    return numbers[tuple(slice(None if a in axes else 1) for a in range(len(grid.shape)))]
+
+
+def sent(tensor: Tensor, base: Tensor, sender: Chips, receiver: Chips) -> Array:
+    """Return the values of `base`, but at `receiver` those that `tensor` has at `sender`."""
     values = np.array(base.full_array())
     values[receiver] = tensor.full_array()[sender]
     return values

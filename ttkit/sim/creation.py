@@ -9,7 +9,12 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.distribution import as_composer, as_mapper, replicate_tensor_to_mesh_mapper
+from ttkit.sim.distribution import (
+    CppMeshToTensor,
+    CppTensorToMesh,
+    chosen,
+    replicate_tensor_to_mesh_mapper,
+)
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
 from ttkit.sim.mesh import MeshDevice
@@ -75,7 +80,7 @@ def tensor_from(
         layout = Layout.TILE
     layout = layout or Layout.ROW_MAJOR
     asked = f"{asked}({list(array.shape)} {name})"
-    mapper = as_mapper(mesh_mapper, asked)
+    mapper = chosen(mesh_mapper, CppTensorToMesh, asked)
     if device is not None:
         if not device.is_open:
             device.check_open(asked)
@@ -93,17 +98,12 @@ def tensor_from(
             named = (topology.distribution_shape(), topology.placements())
             topology = TensorTopology(*named, device.grid.covers)
     lead = len(grid.shape)
-
-    def make() -> np.ndarray:
-        rows = lead if layout is Layout.ROW_MAJOR else None
-        plain = dtype is DataType.FLOAT32 and cut.dtype == np.float32
-        values = cut if plain else dtypes.convert(cut, dtype, rows=rows)
-        return np.array(values, order="C") if np.may_share_memory(values, array) else values
-
     shape = cut.shape[lead:]
-    return new_tensor(
-        None, dtype, layout, grid, topology, device, memory_config, shape=shape, make=make
-    )
+    made = new_tensor(None, dtype, layout, grid, topology, device, memory_config, shape=shape)
+    if dtype is not DataType.FLOAT32 or cut.dtype != np.float32:
+        cut = dtypes.convert(cut, dtype, rows=lead if layout is Layout.ROW_MAJOR else None)
+    made._array = np.array(cut, order="C") if np.may_share_memory(cut, array) else cut
+    return made
 
 
 def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:
@@ -118,19 +118,11 @@ def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:
 
 
 def moved_over(array: np.ndarray, have: Grid, want: Grid, asked: object) -> np.ndarray:
-    """An array over the chips of one grid as one over the same chips of a device.
-
-    The values of all chips that this process drives must be there.
-    """
-    if have is want:
-        return array
+    """Return an array over the chips of one grid as one over those of another, which it has."""
     missing = set(want.coords) - set(have.coords)
     if missing:
         rule = f"the values for the chips at {sorted(missing)} are on another rank"
         fail(asked, rule, "a mapper made for this mesh")
-    if len(have.shape) != len(want.shape) and have.coords == want.coords:
-        shard = array.shape[len(have.shape) :]
-        return np.broadcast_to(array, have.shape + shard).reshape(want.shape + shard)
     return restricted(array, have, want)
 
 
@@ -173,29 +165,21 @@ def as_tensor(
     tensor: Any,
     dtype: DataType | None = None,
     *,
-    layout: Layout | None = Layout.ROW_MAJOR,
-    device: MeshDevice | None = None,
-    memory_config: MemoryConfig | None = None,
+    layout: Layout | None = None,
     cache_file_name: Any = None,
     preprocess: Any = None,
-    mesh_mapper: Any = None,
+    **how: Any,
 ) -> Tensor | None:
-    """Return `from_torch` of the tensor after an optional `preprocess`."""
-    if cache_file_name is not None:
-        fail("as_tensor", "the simulator keeps no cache files", "leave cache_file_name out")
-    if dtype in dtypes.BLOCK_FLOATS:
-        layout = Layout.TILE
-    values = preprocess(tensor) if preprocess else tensor
-    how = {"layout": layout, "device": device, "memory_config": memory_config}
-    return from_torch(values, dtype, mesh_mapper=mesh_mapper, **how)  # type: ignore[arg-type]
+    """Return `from_torch` of the tensor after an optional `preprocess`; nothing is cached."""
+    return from_torch(preprocess(tensor) if preprocess else tensor, dtype, layout=layout, **how)
 
 
 # ---------------------------------------------------------------- to the host
 @operation("to_numpy", "read")
 def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
-    """Return a NumPy array with a copy of the values; bfloat16 and block floats come as float32."""
+    """Return a NumPy array with a copy of the values; bfloat16 and block floats become float32."""
     asked = describe("to_torch", (tensor,))
-    composer = as_composer(mesh_composer, asked)
+    composer = chosen(mesh_composer, CppMeshToTensor, asked)
     if tensor.mesh is not None:
         tensor.mesh.check_open(asked)
     array, grid = tensor.array, tensor.grid
@@ -205,8 +189,8 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
         return np.array(joined, order="C") if shared else joined
     if grid.size != 1:
         rule = f"Can't convert a tensor distributed on {MeshShape(grid.mesh_shape)!r} mesh to"
-        rule += " row-major"
-        rule += " logical tensor. Supply a mesh composer to concatenate multi-device shards."
+        rule += " row-major logical tensor. Supply a mesh composer to concatenate multi-device"
+        rule += " shards."
         cure = "mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0)"
         if not grid.size:
             far = grid.owner_of(grid.covers[0])
@@ -215,28 +199,14 @@ def to_numpy(tensor: Tensor, *, mesh_composer: Any = None) -> np.ndarray:
     return np.array(array.reshape(tensor.shard_shape), order="C")
 
 
-def to_torch(
-    tensor: Tensor,
-    dtype: Any = None,
-    *,
-    torch_rank: int | None = None,
-    mesh_composer: Any = None,
-    device: MeshDevice | None = None,
-    cq_id: int | None = None,
-) -> Any:
+def to_torch(tensor: Tensor, dtype: Any = None, *, mesh_composer: Any = None) -> Any:
     """Return a torch tensor with a copy of the values; a NumPy array where torch is not installed.
 
     Args:
         dtype: the torch type wanted.
-        torch_rank: leading dimensions of one are dropped down to this rank.
         mesh_composer: how to join several shards.
     """
     array = to_numpy(tensor, mesh_composer=mesh_composer)
-    while torch_rank is not None and array.ndim > torch_rank:
-        if array.shape[0] != 1:
-            asked, cure = describe("to_torch", (tensor,)), f"torch_rank of at least {array.ndim}"
-            fail(asked, "Unable to squeeze to desired rank!", cure)
-        array = array[0]
     try:
         import torch
     except ImportError:
@@ -245,9 +215,3 @@ def to_torch(
     if tensor.dtype is DataType.BFLOAT16:
         values = values.to(torch.bfloat16)
     return values if dtype is None else values.to(dtype)
-
-
-@checked("is_tensor_storage_on_device")
-def is_tensor_storage_on_device(tensor: Tensor) -> bool:
-    """True where the tensor lies on a mesh and has its memory."""
-    return tensor.mesh is not None and tensor.is_allocated()

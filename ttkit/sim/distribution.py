@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,18 +44,14 @@ class _Distribution:
         self._owners = mesh.owners if isinstance(mesh, MeshDevice) else None
         self._mesh_shape = shape = mesh._shape if isinstance(mesh, MeshDevice) else mesh._values
         self._over = over = shape if config._shape is None else config._shape._values
-        entries, what = config.entries()
-        if entries != len(over):
-            rule = (
-                f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match the"
-            )
-            rule += f" number of {what} in the config {config!r}"
+        if len(config._entries) != len(over):
+            what = "placements" if isinstance(config, MeshMapperConfig) else "dimensions"
+            rule = f"The number of dimensions in the mesh shape {MeshShape(over)!r} does not match"
+            rule += f" the number of {what} in the config {config!r}"
             fail(asked, rule, f"{len(over)} {what}, one for each axis")
         if math.prod(over) > math.prod(shape):
-            rule = (
-                f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the device"
-            )
-            rule += f" shape size {MeshShape(shape)!r}"
+            rule = f"The size of the supplied mesh shape {MeshShape(over)!r} does not match the"
+            rule += f" device shape size {MeshShape(shape)!r}"
             fail(asked, rule, "a mesh_shape_override of at most that many devices")
         self._offset = _check_offset(config._offset, over, shape, asked)
 
@@ -91,10 +87,8 @@ def _check_offset(
         rule = "mesh_offset_override is only supported when the distribution fits the mesh"
         fail(asked, f"{rule}: {part} and {whole}")
     if any(o + n > m for o, n, m in zip(offset, over, shape, strict=True)):
-        rule = (
-            f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh device"
-        )
-        fail(asked, f"{rule} shape {whole}")
+        rule = f"mesh_shape_override {part} at offset {offset!r} does not fit within the mesh"
+        fail(asked, f"{rule} device shape {whole}")
     return tuple(offset)
 
 
@@ -109,10 +103,10 @@ class CppTensorToMesh(_Distribution):
             A view where it can be: the leading axes run over the grid, 1 where replicated, then the
             shard's axes; the grid; the topology.
         """
-        placements, over = self._config.placements, list(self._over)
+        placements, over = self._config._entries, list(self._over)
         axes = [axis for axis, p in enumerate(placements) if isinstance(p, PlacementShard)]
         dims = _check_dims([placements[axis].dim for axis in axes], array.ndim, asked)
-        home: dict[int, int] = {}  # of a sharded mesh axis: where its pieces stand in `split`
+        home: dict[int, int] = {}  # of a sharded mesh axis: where its parts are in `split`
         split: list[int] = []
         shard: list[int] = []
         lengths = [1] * len(over)
@@ -138,20 +132,19 @@ class CppTensorToMesh(_Distribution):
         return cut if grid is whole else restricted(cut, whole, grid), grid, topology
 
     def _parts(self, axis: int, dim: int, size: int, asked: object) -> int:
-        """How many devices of an axis get a piece of a dimension; all pieces must be equal."""
+        """Return how many devices of an axis get a part of a dimension; all parts must be equal."""
         parts = self._over[axis]
         if size and size % parts == 0:
             return parts
-        piece = -(-size // parts)
-        chunks = -(-size // piece) if piece else 1
+        each = -(-size // parts)
+        chunks = -(-size // each) if each else 1
         if chunks != parts and len(self._over) > 1:
-            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh"
-            rule += " dimension size"
-            rule += f" {parts}: dimension {dim} has {size} elements, in pieces of {piece}"
+            rule = f"ND sharding requires the number of chunks {chunks} to match the mesh dimension"
+            rule += f" size {parts}: dimension {dim} has {size} elements, in chunks of {each}"
             fail(asked, rule, f"a size that {parts} divides")
         if size % chunks:
-            rule = f"Shard shape mismatch: expected {piece} elements of dimension {dim} on each of"
-            rule += f" {chunks} devices, got {size - piece * (chunks - 1)} on the last one"
+            rule = f"Shard shape mismatch: expected {each} elements of dimension {dim} on each of"
+            rule += f" {chunks} devices, got {size - each * (chunks - 1)} on the last one"
             fail(asked, rule, f"a multiple of {parts}, so that every device gets as much")
         return chunks
 
@@ -182,11 +175,11 @@ class CppMeshToTensor(_Distribution):
             rule += f" shape {MeshShape(over)!r}"
             cure = "mesh_shape_override and mesh_offset_override as the tensor was distributed"
             fail(asked, rule, cure)
-        dims = _check_dims(self._config._dims, len(tensor.shard_shape), asked)
-        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
+        dims = _check_dims(self._config._entries, len(tensor.shard_shape), asked)
         if coords != grid.coords:
-            have = {c: i for i, c in enumerate(grid.coords)}
-            whole = whole.reshape((grid.size,) + tensor.shard_shape)[[have[c] for c in coords]]
+            part = grid_over(grid.mesh_shape, coords)
+            values, grid = restricted(values, grid, part), part
+        whole = np.broadcast_to(values, grid.shape + tensor.shard_shape)
         whole = whole.reshape(over + tensor.shard_shape)
         order, sizes = [], []
         for dim, size in enumerate(tensor.shard_shape):
@@ -210,17 +203,6 @@ class CppMeshToTensor(_Distribution):
 
 
 TensorToMesh, MeshToTensor = CppTensorToMesh, CppMeshToTensor
-
-
-class ReplicateTensorToMeshWrapper:
-    """What `ReplicateTensorToMesh` gives: a mapper that copies the tensor to every device."""
-
-    def __init__(self, mesh: MeshDevice):
-        self._mapper = replicate_tensor_to_mesh_mapper(mesh)
-
-    def unwrap(self) -> CppTensorToMesh:
-        """The mapper itself."""
-        return self._mapper
 
 
 @checked("create_mesh_mapper")
@@ -272,16 +254,11 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice, dim: int) -> CppMesh
 
 
 ShardTensorToMesh, ConcatMeshToTensor = shard_tensor_to_mesh_mapper, concat_mesh_to_tensor_composer
-
-
-@checked("ReplicateTensorToMesh")
-def ReplicateTensorToMesh(mesh_device: MeshDevice) -> ReplicateTensorToMeshWrapper:
-    """Return a mapper that copies the tensor to every device."""
-    return ReplicateTensorToMeshWrapper(mesh_device)
+ReplicateTensorToMesh = replicate_tensor_to_mesh_mapper
 
 
 def _check_pair(dims: Sequence[int | None], asked: object) -> None:
-    if isinstance(dims, Sequence) and len(dims) < 2:
+    if len(dims) < 2:
         rule = f"tuple index out of range: {len(dims)} dims of 2"
         fail(asked, rule, "one for the rows of the mesh and one for its columns", IndexError)
 
@@ -309,38 +286,29 @@ def ConcatMesh2dToTensor(
 
 
 # ---------------------------------------------------------------- which one to use
-def as_mapper(mapper: Any, asked: object) -> CppTensorToMesh | None:
-    """The mapper to use: the given one, else that of the `distribute` block around us."""
-    mapper = mapper if mapper is not None else _default_mapper.get()
-    if isinstance(mapper, ReplicateTensorToMeshWrapper):
-        return mapper.unwrap()
-    if mapper is not None and not isinstance(mapper, CppTensorToMesh):
-        rule = f"incompatible function arguments: mesh_mapper={mapper!r}"
-        fail(asked, rule, "a mapper such as ttnn.ShardTensorToMesh(mesh, dim=0)", TypeError)
-    return mapper
+Mapper = TypeVar("Mapper", CppTensorToMesh, CppMeshToTensor)
+_defaults: dict[type, ContextVar[Any]] = {
+    CppTensorToMesh: ContextVar("mesh_mapper", default=None),
+    CppMeshToTensor: ContextVar("mesh_composer", default=None),
+}
 
 
-def as_composer(composer: Any, asked: object) -> CppMeshToTensor | None:
-    """The composer to use: the given one, else that of the `distribute` block around us."""
-    composer = composer if composer is not None else _default_composer.get()
-    if composer is not None and not isinstance(composer, CppMeshToTensor):
-        rule = f"incompatible function arguments: mesh_composer={composer!r}"
-        fail(asked, rule, "a composer such as ttnn.ConcatMeshToTensor(mesh, dim=0)", TypeError)
-    return composer
-
-
-_default_mapper: ContextVar[Any] = ContextVar("mapper", default=None)
-_default_composer: ContextVar[Any] = ContextVar("composer", default=None)
+def chosen(given: Any, kind: type[Mapper], asked: object) -> Mapper | None:
+    """Return the mapper or composer to use: `given`, else that of the `distribute` block."""
+    variable = _defaults[kind]
+    if given is None:
+        return variable.get()  # type: ignore[no-any-return]
+    if not isinstance(given, kind):
+        rule = f"incompatible function arguments: {variable.name}={given!r}"
+        fail(asked, rule, "ttnn.ShardTensorToMesh or ttnn.ConcatMeshToTensor(mesh, 0)", TypeError)
+    return given
 
 
 @contextmanager
 def distribute(default: Any) -> Iterator[None]:
     """Inside the block, `from_torch` uses this mapper, or `to_torch` this composer, by default."""
-    if isinstance(default, (CppTensorToMesh, ReplicateTensorToMeshWrapper)):
-        variable = _default_mapper
-    elif isinstance(default, CppMeshToTensor):
-        variable = _default_composer
-    else:
+    variable = _defaults.get(type(default))
+    if variable is None:
         rule = "Argument must be an instance of either TensorToMesh or MeshToTensor."
         fail(f"distribute({default!r})", rule, kind=ValueError)
     token = variable.set(default)

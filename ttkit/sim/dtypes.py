@@ -27,7 +27,7 @@ NUMPY = {
 
 
 def numpy_dtype(dtype: DataType) -> type:
-    """The NumPy type that the simulator keeps values of `dtype` in."""
+    """Return the NumPy type that stores values of `dtype`."""
     return NUMPY.get(dtype, np.float32)
 
 
@@ -43,7 +43,7 @@ def _round_block(values: np.ndarray, out: np.ndarray, carry: np.ndarray) -> None
 
 
 def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
-    """Float32 values rounded to the nearest bfloat16, ties to even.
+    """Round float32 values to the nearest bfloat16, ties to even.
 
     Infinities stay. A NaN stays one if its low 16 bits are zero, as those of arithmetic are;
     `convert` sees to the others.
@@ -82,7 +82,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
 
 
 def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
-    """Values of a block float type: 16 neighbours of a row share the exponent of the largest.
+    """Round to a block float type: 16 neighbours of a row share the exponent of the largest.
 
     Args:
         array: float32, any shape; blocks run along the last dimension.
@@ -124,7 +124,7 @@ def convert(
     foreign: bool = True,
     rows: int | None = None,
 ) -> np.ndarray:
-    """`array` as values that `dtype` can hold, in the NumPy type that the simulator keeps them in.
+    """Return values that `dtype` can represent, in the NumPy type that stores them.
 
     Floats to integers truncate; to block floats round in blocks of 16 along the last dimension.
 
@@ -132,7 +132,7 @@ def convert(
         array: any numeric NumPy array.
         dtype: the element type wanted.
         owned: the array is a temporary that may be overwritten.
-        foreign: the values may hold a NaN that no arithmetic of ours made.
+        foreign: the values may have a NaN that no arithmetic of ours made.
         rows: for a row-major tensor, how many leading axes count its shards.
     """
     target = numpy_dtype(dtype)

@@ -1,11 +1,9 @@
-"""The enumerations of ttnn, and the constants that are spelt after them.
-
-Names and numbers are ttnn's.
-"""
+"""The enumerations of ttnn and their constants; names and numbers are ttnn's."""
 
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -80,10 +78,7 @@ class Arch(_Enum):
 
 
 class FabricConfig(_Enum):
-    """How the chips' ethernet links are set up to forward.
-
-    Needed by collectives, chosen before a mesh is opened.
-    """
+    """How ethernet links forward data; collectives need one, chosen before a mesh is opened."""
 
     DISABLED = 0
     FABRIC_1D_NEIGHBOR_EXCHANGE = 1
@@ -136,67 +131,36 @@ class MathFidelity(_Enum):
     HiFi4 = 4
 
 
+@dataclass(frozen=True, repr=False)
 class MemoryConfig:
-    """Where an output buffer goes; the simulator accounts for interleaved DRAM and L1 alike as
-    DRAM.
+    """Where a buffer goes; the simulator counts interleaved DRAM and L1 alike as DRAM.
 
     Example:
         >>> MemoryConfig().buffer_type
         BufferType.DRAM
     """
 
-    def __init__(
-        self,
-        memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED,
-        buffer_type: BufferType = BufferType.DRAM,
-        shard_spec: Any = None,
-    ):
-        self.memory_layout, self.buffer_type, self.shard_spec = (
-            memory_layout,
-            buffer_type,
-            shard_spec,
-        )
-
-    @property
-    def interleaved(self) -> bool:
-        """True where pages go round the banks in turn."""
-        return self.memory_layout is TensorMemoryLayout.INTERLEAVED
+    memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED
+    buffer_type: BufferType = BufferType.DRAM
+    shard_spec: Any = None
 
     def is_sharded(self) -> bool:
-        """True where each core holds one piece."""
-        return not self.interleaved
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemoryConfig) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.memory_layout, self.buffer_type))
+        """True where each core has one shard."""
+        return self.memory_layout is not TensorMemoryLayout.INTERLEAVED
 
     def __repr__(self) -> str:
         return (
-            f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},buffer_type=BufferType::{self.buffer_type.name},"
-            f"shard_spec={'std::nullopt' if self.shard_spec is None else self.shard_spec},nd_shard_spec=std::nullopt,created_with_nd_shard_spec=0,"
-            "per_core_allocation=0,range_lockstep_allocation=0)"
+            f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},"
+            f"buffer_type=BufferType::{self.buffer_type.name},"
+            f"shard_spec={self.shard_spec or 'std::nullopt'})"
         )
 
 
 DRAM_MEMORY_CONFIG = MemoryConfig()
 L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
 TILE_SIZE = 32
-ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout.ROW_MAJOR, Layout.TILE
-bfloat16, float32, uint32, bfloat8_b = (
-    DataType.BFLOAT16,
-    DataType.FLOAT32,
-    DataType.UINT32,
-    DataType.BFLOAT8_B,
-)
-bfloat4_b, uint8, uint16, int32 = (
-    DataType.BFLOAT4_B,
-    DataType.UINT8,
-    DataType.UINT16,
-    DataType.INT32,
-)
-int8 = DataType.INT8
+ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout
+bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, int8 = DataType
 
 
 class GeluVariant(_Enum):
@@ -205,22 +169,6 @@ class GeluVariant(_Enum):
     Accurate = 0
     FastLut = 1
     Tanh = 2
-
-
-class SigmoidMode(_Enum):
-    """How the sigmoid is computed."""
-
-    FastApproximate = 0
-    AccurateWithFastExp = 1
-    Accurate = 2
-
-
-class EmbeddingsType(_Enum):
-    """What an embedding table is like."""
-
-    GENERIC = 0
-    PADDED = 1
-    BINARY = 2
 
 
 class UnaryOpType(_Enum):

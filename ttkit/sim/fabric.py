@@ -1,6 +1,6 @@
-"""Ranks that talk: MPI underneath, calls compared before data moves, waits that can be interrupted.
+"""MPI between ranks: calls are compared before data moves, waits can be interrupted.
 
-mpi4py is imported when the first rank has to talk, never by one process on its own.
+mpi4py is imported at the first communication, never by one process on its own.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 
 TEXT = 512  # bytes of a call's description: small enough to be sent at once
 CALL, BINDING, BYTES, SOCKET = 30801, 30802, 30803, 30804  # message tags
-EAGER_S, LONGEST_NAP_S = (
-    200e-6,
-    1e-3,
-)  # poll without sleeping for this long, then sleep up to this long
+EAGER_S, LONGEST_NAP_S = 200e-6, 1e-3  # poll without sleeping so long, then sleep up to so long
 
 
 class Settings:
-    """How ranks wait for one another."""
+    """Checks and time-out of the communication between ranks."""
 
     def __init__(self) -> None:
         self.checks = os.environ.get("TTKIT_RANK_CHECKS", "1") not in ("0", "off", "false")
@@ -39,8 +36,7 @@ settings = Settings()
 
 
 def rank_checks(on: bool | None = None, timeout_s: float | None = None) -> tuple[bool, float]:
-    """Switch the checks between ranks on or off, and set how long one waits for another; returns
-    what holds now.
+    """Switch the checks between ranks on or off, set the time-out of waits; return both.
 
     With checks, each collective starts with a comparison of the calls, and every wait can be
     interrupted and ends in time. Without, data moves at MPI's own speed and a mistake may hang. All
@@ -96,10 +92,8 @@ class World:
                 # of programs that share no mesh, each with a descriptor of its own, ours is ours
                 if taken is None or rank == self.rank:
                     self.rank_of[mesh_id, host_rank] = rank
-        self.comm, self.user = (
-            self.comm.Dup(),
-            self.comm.Dup(),
-        )  # of our own: a program's messages, by mpi4py or as bytes, never meet ours
+        # Of our own: a program's messages, by mpi4py or as bytes, never meet ours.
+        self.comm, self.user = self.comm.Dup(), self.comm.Dup()
 
     def ranks(self, host_ranks: Sequence[int]) -> list[int]:
         """The ranks that have these host ranks of our own mesh."""
@@ -139,12 +133,9 @@ class World:
         return found | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
-        """Raise where an earlier wait was given up: called before a message is begun, whose
-        memory nobody would keep.
-        """
+        """Raise where an earlier wait was given up; called before a message is begun."""
         if self._broken:
-            rule = f"this rank gave up a wait before ({self._broken}), so the ranks are out of"
-            rule += " step"
+            rule = f"this rank gave up a wait before ({self._broken}): the ranks are out of step"
             cure = "restart all ranks, or call ttkit.sim.fabric.start_over() on each"
             fail(str(asked), rule, cure, CollectiveMismatch)
 
@@ -156,8 +147,7 @@ class World:
         more: Sequence[Any] = (),
         buffers: Any = None,
     ) -> None:
-        """Wait until requests are done, in a way that Ctrl-C can break off, and no longer than
-        the time-out.
+        """Wait until requests are done; Ctrl-C and the time-out end the wait.
 
         Args:
             requests: one for each of `ranks`, those that can be late; `more` are waited for too.
@@ -210,9 +200,7 @@ class World:
     def run(
         self, comm: Any, call: str, arguments: tuple[Any, ...], asked: str, ranks: Sequence[int]
     ) -> None:
-        """Move data by an MPI call, such as "Allreduce": with checks by its nonblocking twin,
-        which is polled; without them by itself.
-        """
+        """Move data by an MPI call, such as "Allreduce"; with checks, by its nonblocking form."""
         if self._broken:
             self.in_step(asked)
         if settings.checks:
@@ -273,7 +261,7 @@ def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
         all_hosts: also ranks without a chip of the grid take part.
 
     Raises:
-        CollectiveMismatch: a rank called something else, or did not come in time.
+        CollectiveMismatch: a rank called something else, or did not arrive in time.
     """
     if not settings.checks:
         return
@@ -284,16 +272,14 @@ def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
 
 
 def compare(call: str, ranks: Sequence[int]) -> None:
-    """Raise on each of these ranks unless all of them come with the same words."""
+    """Raise on each of these ranks unless all of them make the same call."""
     calls = world().swap(call, ranks, call)
     if len({text[:TEXT] for text in calls.values()}) == 1:
         return
-    who: dict[str, list[int]] = {}
+    by_call: dict[str, list[int]] = {}
     for rank in sorted(calls):
-        who.setdefault(calls[rank], []).append(rank)
-    told = "; ".join(
-        f"{numbered(ranks)} {'calls' if len(ranks) == 1 else 'call'} {text}"
-        for text, ranks in who.items()
-    )
+        by_call.setdefault(calls[rank], []).append(rank)
+    verbs = {ranks[0]: "calls" if len(ranks) == 1 else "call" for ranks in by_call.values()}
+    parts = [f"{numbered(ranks)} {verbs[ranks[0]]} {text}" for text, ranks in by_call.items()]
     cure = "the same calls in the same order on every rank of the mesh"
-    fail(f"rank {world().rank} in {call}", told, cure, CollectiveMismatch)
+    fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)

@@ -18,7 +18,7 @@ Coordinate = tuple[int, ...]
 
 
 class TensorTopology:
-    """Where the shards of a tensor are said to be: placements, distribution shape, coordinates."""
+    """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
     __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
 
@@ -46,7 +46,7 @@ class TensorTopology:
         return list(self._placements)
 
     def mesh_coords(self) -> list[MeshCoordinate]:
-        """The devices that hold a shard, in the order of the distribution."""
+        """The devices that have a shard, in the order of the distribution."""
         return [MeshCoordinate(c) for c in self._coords]
 
     def __eq__(self, other: object) -> bool:
@@ -116,7 +116,7 @@ class Grid:
         """True where every chip of the mesh is covered."""
         return len(self.covers) == math.prod(self.mesh_shape)
 
-    @property
+    @functools.cached_property
     def local(self) -> bool:
         """True where this process drives every covered chip."""
         return len(self.coords) == len(self.covers)
@@ -133,20 +133,18 @@ def grid_over(
     owners: Owners | None = None,
 ) -> Grid:
     """The grid of the chips at `coords` (in row-major order), or of the whole mesh."""
-    covers = tuple(itertools.product(*map(range, mesh_shape))) if coords is None else coords
-    coords = (
-        covers
-        if owners is None
-        else tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
-    )
+    covers = coords = coords or tuple(itertools.product(*map(range, mesh_shape)))
+    if owners is not None:
+        coords = tuple(c for c in covers if owners.ranks[place_of(c, mesh_shape)] == owners.me)
     return _intern(mesh_shape, _shape(mesh_shape, coords), coords, covers, owners)
 
 
 def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
     """The number of a chip in row-major order."""
-    return functools.reduce(
-        lambda index, pair: index * pair[1] + pair[0], zip(coordinate, shape, strict=True), 0
-    )
+    number = 0
+    for c, n in zip(coordinate, shape, strict=True):
+        number = number * n + c
+    return number
 
 
 def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
@@ -172,22 +170,15 @@ def _intern(
 
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
-    """An array over the chips of `have` as one over those of `want`, all of which `have` has.
-
-    A view where it can be.
-    """
+    """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
     rank, wanted = len(have.shape), len(want.shape)
     lead, shard = array.shape[:rank], array.shape[rank:]
     if have.coords == want.coords:
         return array
     if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
         first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
-        return array[
-            tuple(
-                slice(f, f + n) if length > 1 else slice(None)
-                for f, n, length in zip(first, want.shape, lead, strict=True)
-            )
-        ]
+        box = zip(first, want.shape, lead, strict=True)
+        return array[tuple(slice(f, f + n) if size > 1 else slice(None) for f, n, size in box)]
     if all(n == 1 for n in lead):
         return array.reshape((1,) * wanted + shard)
     place = {c: i for i, c in enumerate(have.coords)}
@@ -210,9 +201,7 @@ def devices_of(
 
 
 def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarray:
-    """Turn leading axes over a distribution into those of the grid that it fills in row-major
-    order.
-    """
+    """Turn leading axes over a distribution into those of the grid that it fills row-major."""
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
     if distribution == grid.shape:

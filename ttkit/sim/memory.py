@@ -1,4 +1,4 @@
-"""What each chip's DRAM holds: a tensor's buffer takes bytes, and gives them back at its end."""
+"""Each chip's DRAM: a tensor's buffer takes bytes, and gives them back at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYTES = {
 # Of a tile: 1024 elements and 64 shared exponents.
 TILE_BYTES = {DataType.BFLOAT8_B: 1088, DataType.BFLOAT4_B: 576}
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
-_bound = [0]  # the sum of all buffers, as if one chip held them all: while it fits, no chip is full
+_bound = [0]  # bytes of all buffers, as if on one chip: while they fit, no chip is full
 
 
 def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
@@ -104,16 +104,14 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
 
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
-    """Raise where a shard of this shape beside `like` would not fit, before the host works on
-    it.
-    """
+    """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
     nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
     if _bound[0] + nbytes > like.mesh.dram_bytes:
         _check(like.mesh, like.grid, nbytes)
 
 
 def bytes_in_use() -> Counter[int]:
-    """DRAM bytes in use: {device id: bytes}. A mesh that is closed holds nothing, as on a card."""
+    """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
     used: Counter[int] = Counter()
     for mesh in _meshes:
         for grid, nbytes in mesh.used.items():

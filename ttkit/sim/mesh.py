@@ -13,7 +13,7 @@ from ttkit.sim import memory
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
 from ttkit.sim.operation import checked
-from ttkit.sim.types import MeshCoordinate, MeshCoordinateRange, MeshShape
+from ttkit.sim.types import MeshCoordinate, MeshShape
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
@@ -138,23 +138,13 @@ class MeshDevice:
         """
         asked = f"create_submesh({submesh_shape!r}, {offset!r}) on {self!r}"
         self.check_open(asked)
-        shape, start = (
-            tuple(submesh_shape),
-            tuple(offset) if offset is not None else (0,) * submesh_shape.dims(),
-        )
-        if len(shape) != len(self._shape) or len(start) != len(self._shape):
-            rule = f"Submesh shape {submesh_shape!r}, offset and parent mesh {self.shape!r}"
-            rule += " must have the same number of dimensions"
-            fail(asked, rule)
-        if min(shape) <= 0:
-            rule = f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive."
-            fail(asked, rule)
+        shape = self._part(submesh_shape, offset, asked)
+        start = (0,) * len(shape) if offset is None else tuple(offset)
         if any(o + n > m for o, n, m in zip(start, shape, self._shape, strict=True)):
             # as ttnn prints an offset that was not given
             at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
-            rule += f" mesh ({self.shape!r})."
-            fail(asked, rule)
+            fail(asked, f"{rule} mesh ({self.shape!r}).")
         ids = tuple(
             self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
             for c in itertools.product(*map(range, shape))
@@ -162,6 +152,15 @@ class MeshDevice:
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
+
+    def _part(self, shape: MeshShape, offset: MeshCoordinate | None, asked: str) -> Coordinate:
+        """Check the ranks and the sizes of a part of this mesh."""
+        if {len(self._shape)} != {each.dims() for each in (shape, offset or shape)}:
+            rule = f"Submesh shape {shape!r}, offset and parent mesh {self.shape!r} must have the"
+            fail(asked, f"{rule} same number of dimensions")
+        if min(shape) <= 0:
+            fail(asked, f"Invalid submesh shape: ({shape!r}). All dimensions must be positive.")
+        return tuple(shape)
 
     @checked("create_submeshes", note=True)
     def create_submeshes(self, submesh_shape: MeshShape) -> list[MeshDevice]:
@@ -171,19 +170,11 @@ class MeshDevice:
             TTKitError: the shape does not divide the mesh.
         """
         asked = f"create_submeshes({submesh_shape!r}) on {self!r}"
-        shape = tuple(submesh_shape)
-        if len(shape) != len(self._shape):
-            rule = f"Submesh shape and parent mesh {self.shape!r} must have the same number of"
-            rule += " dimensions"
-            fail(asked, rule)
-        if min(shape) <= 0:
-            rule = f"Invalid submesh shape: ({submesh_shape!r}). All dimensions must be positive."
-            fail(asked, rule)
+        shape = self._part(submesh_shape, None, asked)
         for axis, (n, m) in enumerate(zip(shape, self._shape, strict=True)):
             if m % n:
-                rule = f"Shape {self.shape!r} is not divisible by submesh shape"
-                rule += f" {submesh_shape!r} along dimension {axis}"
-                fail(asked, rule)
+                rule = f"Shape {self.shape!r} is not divisible by submesh shape {submesh_shape!r}"
+                fail(asked, f"{rule} along dimension {axis}")
         corners = itertools.product(
             *(range(0, m, n) for n, m in zip(shape, self._shape, strict=True))
         )
@@ -197,8 +188,6 @@ class MeshDevice:
         """
         asked = f"reshape({new_shape!r}) on {self!r}"
         self.check_open(asked)
-        if not isinstance(new_shape, MeshShape):
-            fail(asked, "incompatible function arguments", "reshape(MeshShape(r, c))", TypeError)
         shape = tuple(new_shape)
         if math.prod(shape) != len(self._ids):
             rule = "New shape must have the same number of devices as current shape:"
@@ -255,18 +244,8 @@ class MeshDevice:
         """The chip generation."""
         return Arch[self.system.chip.arch]
 
-    def num_program_cache_entries(self) -> int:
-        """Always 0: the simulator compiles nothing."""
-        return 0
-
     def enable_program_cache(self) -> None:
-        """Nothing to do: the simulator compiles nothing."""
-
-    def disable_and_clear_program_cache(self) -> None:
-        """Nothing to do: the simulator compiles nothing."""
-
-    def quiesce_devices(self) -> None:
-        """Nothing to wait for: execution is eager."""
+        """Do nothing: the simulator compiles nothing."""
 
 
 class MeshDeviceView:
@@ -289,17 +268,6 @@ class MeshDeviceView:
             rule = f"Coordinate {coord!r} not found in mesh {self.shape()!r}"
             fail(f"is_local({coord!r}) on {self._mesh!r}", rule)
         return tuple(coord) in self._mesh.grid.coords
-
-    def get_local_mesh_coord_range(self) -> MeshCoordinateRange:
-        """The smallest rectangle around the chips that this process drives."""
-        local = self._mesh.grid.coords
-        if not local:
-            rule = "No local devices found in mesh device: other ranks drive them all"
-            fail(f"get_local_mesh_coord_range on {self._mesh!r}", rule)
-        axes = list(zip(*local, strict=True))
-        return MeshCoordinateRange(
-            MeshCoordinate(list(map(min, axes))), MeshCoordinate(list(map(max, axes)))
-        )
 
 
 @checked("compute_distribution_to_mesh_mapping")

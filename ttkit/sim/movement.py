@@ -14,7 +14,6 @@ from ttkit.sim.creation import moved_over, on_device
 from ttkit.sim.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
-    as_mapper,
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import DataType, Layout, MemoryConfig
@@ -65,17 +64,6 @@ def deallocate(tensor: Tensor, force: bool = True) -> None:
     tensor.deallocate(force)
 
 
-@operation("reallocate", "store")
-def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
-    """Return the same values in a buffer of its own, and give the old one back."""
-    on_mesh("reallocate", tensor)
-    made = result(tensor, tensor.array, owned=False)
-    if memory_config is not None:
-        made.plain_memory_config = memory_config
-    tensor.deallocate()
-    return made
-
-
 @operation("copy_host_to_device_tensor", "write")
 def copy_host_to_device_tensor(
     host_tensor: Tensor, device_tensor: Tensor, cq_id: Any = None
@@ -86,33 +74,14 @@ def copy_host_to_device_tensor(
         rule = "the first tensor must be on the host and the second on a device"
         fail(asked, rule, "ttnn.from_device(tensor) for the first")
     mesh = on_mesh("copy_host_to_device_tensor", device_tensor)
-    _check_alike(host_tensor, device_tensor, asked)
+    if _spec(host_tensor) != _spec(device_tensor):
+        rule = "Host tensor has different shape, dtype or layout than the device tensor"
+        fail(asked, rule, "the same mapper, dtype and layout as the device tensor was made with")
     array, grid, _ = _placed(host_tensor, mesh, asked)
     if grid is not device_tensor.grid:
         cure = "the same mapper as the device tensor was made with"
         fail(asked, "the tensors cover different chips", cure)
     device_tensor.rebind(array)
-
-
-@operation("copy_device_to_host_tensor", "read")
-def copy_device_to_host_tensor(
-    device_tensor: Tensor, host_tensor: Tensor, blocking: bool = True, cq_id: Any = None
-) -> None:
-    """Write the values of a tensor on a mesh into a host tensor that is like it."""
-    asked = describe("copy_device_to_host_tensor", (device_tensor, host_tensor))
-    on_mesh("copy_device_to_host_tensor", device_tensor)
-    _check_alike(host_tensor, device_tensor, asked)
-    if host_tensor.mesh is not None or host_tensor.grid.covers != device_tensor.grid.covers:
-        rule = "Host tensor has different distribution than the device tensor"
-        fail(asked, rule, "tensor.cpu()")
-    host, device = host_tensor.grid, device_tensor.grid
-    host_tensor.rebind(moved_over(device_tensor.array, device, host, asked))
-
-
-def _check_alike(host: Tensor, device: Tensor, asked: object) -> None:
-    if _spec(host) != _spec(device):
-        rule = "Host tensor has different shape, dtype or layout than the device tensor"
-        fail(asked, rule, "the same mapper, dtype and layout as the device tensor was made with")
 
 
 def _spec(tensor: Tensor) -> tuple[Any, ...]:
@@ -152,20 +121,10 @@ def _same_place(
 
 
 @operation("typecast", "store", hints="memory_config sub_core_grids")
-def typecast(
-    input_tensor: Tensor,
-    dtype: DataType,
-    output_dtype: DataType | None = None,
-    *,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
+def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     """Return the same values in another element type."""
-    wanted = output_dtype or dtype
-    layout = Layout.TILE if wanted in dtypes.BLOCK_FLOATS else input_tensor.layout
-    cast = _same_place(input_tensor, wanted, layout)
-    if output_tensor is None:
-        return cast
-    return result(input_tensor, cast.array, dtype=wanted, owned=False, output=output_tensor)
+    layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else input_tensor.layout
+    return _same_place(input_tensor, dtype, layout)
 
 
 @operation("to_dtype", "store")
@@ -174,8 +133,7 @@ def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     if tensor.mesh is not None:
         rule = "Expected Tensor with HostStorage, got StorageType::DEVICE"
         fail(describe("to_dtype", (tensor, dtype)), rule, "ttnn.typecast")
-    layout = Layout.TILE if dtype in dtypes.BLOCK_FLOATS else tensor.layout
-    return _same_place(tensor, dtype, layout)
+    return typecast(tensor, dtype)
 
 
 @operation("tilize", "store", hints="memory_config use_multicore use_low_perf sub_core_grids")
@@ -217,30 +175,13 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     return result(input_a, input_a.array, owned=False, output=input_b)
 
 
-@operation("assign", "store", hints="memory_config")
-def assign(
-    input_tensor: Tensor,
-    target: Tensor | None = None,
-    *,
-    dtype: DataType | None = None,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return a copy, in another type where one is given; or write the values into `target`."""
-    on_mesh("assign", input_tensor)
-    into = output_tensor if target is None else target
-    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=into)
-
-
 @operation("to_memory_config", "store")
 def to_memory_config(
-    tensor: Tensor,
-    memory_config: MemoryConfig,
-    dtype: DataType | None = None,
-    output_tensor: Tensor | None = None,
+    tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
 ) -> Tensor:
     """Return the tensor with another memory configuration."""
     on_mesh("to_memory_config", tensor)
-    made = result(tensor, tensor.array, dtype=dtype, owned=False, output=output_tensor)
+    made = result(tensor, tensor.array, dtype=dtype, owned=False)
     made.plain_memory_config = memory_config
     return made
 
@@ -328,11 +269,7 @@ def distribute_tensor(
     if tensor.mesh is not None:
         rule = "TensorToMesh only supports host tensors; got storage type StorageType::DEVICE"
         fail(asked, rule, "tensor.cpu() first")
-    chosen = as_mapper(mapper, asked)
-    if chosen is None:
-        rule = "incompatible function arguments: no mapper"
-        fail(asked, rule, "ttnn.shard_tensor_to_mesh_mapper(mesh, dim)", TypeError)
-    array, grid, topology = chosen.place(np.ascontiguousarray(tensor._lone()), asked)
+    array, grid, topology = mapper.place(np.ascontiguousarray(tensor._lone()), asked)
     placed = new_tensor(array, tensor.dtype, tensor.layout, grid, topology)
     return placed if mesh_device is None else to_device(placed, mesh_device)
 

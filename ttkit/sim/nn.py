@@ -1,12 +1,16 @@
-"""Normalisations and embedding, on each chip's own shard."""
+"""Normalisations, embedding, and the parameters of torch modules (`ttnn.model_preprocessing`)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
+from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.operation import each_element, on_mesh, operation, result, together
 from ttkit.sim.tensor import Tensor
@@ -21,68 +25,30 @@ def _normalise(
     epsilon: float,
     weight: Tensor | None,
     bias: Tensor | None,
-    residual: Tensor | None,
     centre: bool,
 ) -> Tensor:
-    operands = tuple(t for t in (tensor, weight, bias, residual) if t is not None)
-    asked = describe(name, operands)
-    if any(t.mesh is None for t in operands[1:]) and tensor.mesh is not None:
-        rule = "Device Operations expect device tensors as inputs"
-        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
-    if not centre and tensor.layout is not Layout.TILE:
-        rule = f"ttnn::{name} does not support ROW_MAJOR input tensors. Use TILE layout."
-        fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-    on_mesh(name, *operands, letters="ABCD")
-    if tensor.layout is not Layout.TILE and tensor.shard_shape[-1] % 32:
-        rule = f"ROW_MAJOR input requires W ({tensor.shard_shape[-1]}) to be a multiple of tile"
-        rule += " width (32)"
-        fail(asked, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-    if residual is not None and residual.layout is not Layout.TILE:
-        rule = f"Residual tensor must have TILE layout, got: Layout::{residual.layout.name}"
-        fail(asked, rule, "ttnn.to_layout(residual, ttnn.TILE_LAYOUT)")
+    vectors = [t for t in (weight, bias) if t is not None]
+    operands = (tensor, *vectors)
+    on_mesh(name, *operands)
+    asked, width = describe(name, operands), tensor.shard_shape[-1]
+    if tensor.layout is not Layout.TILE and (width % 32 or not centre):
+        rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width})"
+        fail(asked, f"{rule}. Use TILE layout.", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
     if tensor.dtype not in dtypes.FLOATS:
-        rule = "Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got:"
-        rule += f" DataType::{tensor.dtype.name}"
-        fail(asked, rule, "ttnn.typecast")
-    width = tensor.shard_shape[-1]
-    for what, vector in (("gamma", weight), ("beta", bias)):
-        if vector is not None and (
-            vector.shard_shape[-1] != width and vector.logical_volume() != width
-        ):
-            rule = f"Input and {what} padded widths must match and {what} logical width must be"
-            rule += " >= input logical width"
-            rule = f"{rule}: {width} and {vector.shard_shape[-1]}"
-            fail(asked, rule, f"shard the {what} like the last dimension of the input")
-    for what, vector in (("Gamma", weight), ("Beta", bias)):
-        if (
-            vector is not None
-            and vector.layout is Layout.ROW_MAJOR
-            and vector.shard_shape[-1] != 32
-        ):
-            rule = f"{what}'s last padded dim needs to equal tile width and {what.lower()}'s"
-            rule += " volume needs to align with the input width"
-            rule = f"{rule}, got {list(vector.shard_shape)}"
-            fail(asked, rule, "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]")
-    if residual is not None and residual.shard_shape != tensor.shard_shape:
-        rule = "Input and residual logical and padded shapes must match, got input:"
-        rule += f" {list(tensor.shard_shape)} vs residual: {list(residual.shard_shape)}"
-        fail(asked, rule)
-    like, arrays, topology = together(name, operands)
-    taken = iter(arrays)
-    values = next(taken)
-    lead, rank = len(like.grid.shape), len(tensor.shard_shape)
-
-    def row(vector: Tensor | None) -> Array | None:
-        if vector is None:
-            return None
-        array = next(taken)
-        if vector.logical_volume() != width:  # of a tile, the first row counts
-            array = array[..., :1, :]
-        return array.reshape(array.shape[:lead] + (1,) * (rank - 1) + (width,))
-
-    gamma, beta = row(weight), row(bias)
-    if residual is not None:
-        values = values + next(taken)
+        rule = "Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got"
+        fail(asked, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
+    for vector in vectors:
+        by_rows = vector.layout is Layout.ROW_MAJOR
+        if width not in (vector.shard_shape[-1], vector.logical_volume()):
+            rule = "Input and gamma or beta padded widths must match"
+            cure = "shard them like the last dimension of the input"
+            fail(asked, f"{rule}: {width} and {vector.shard_shape[-1]}", cure)
+        if by_rows and vector.shard_shape[-1] != 32:
+            rule = "the last padded dim of gamma or beta needs to equal tile width"
+            cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
+            fail(asked, f"{rule}, got {list(vector.shard_shape)}", cure)
+    like, (values, *rest), topology = together(name, operands)
+    lead, ones = len(like.grid.shape), (1,) * (len(tensor.shard_shape) - 1)
     scale, tiny = F(1 / width), F(epsilon)
 
     def rows(block: Array, out: Array) -> None:
@@ -97,10 +63,12 @@ def _normalise(
         out *= np.reciprocal(power)[:, None]
 
     normal = blocks.rowwise(rows, values)
-    if gamma is not None:
-        normal = np.multiply(normal, gamma, out=normal) if _fits(normal, gamma) else normal * gamma
-    if beta is not None:
-        normal = np.add(normal, beta, out=normal) if _fits(normal, beta) else normal + beta
+    for vector, array in zip(vectors, rest, strict=True):
+        if vector.logical_volume() != width:  # of a tile, the first row counts
+            array = array[..., :1, :]
+        array = array.reshape(array.shape[:lead] + (*ones, width))
+        apply: Any = np.multiply if vector is weight else np.add
+        normal = apply(normal, array, out=normal if _fits(normal, array) else None)
     return result(like, normal, dtype=tensor.dtype, layout=tensor.layout, topology=topology)
 
 
@@ -120,11 +88,8 @@ def layer_norm(
     epsilon: float = 1e-12,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    residual_input_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return each row less its mean, over its standard deviation, times `weight`, plus `bias`.
-
-    A residual is added first.
 
     Args:
         input_tensor: [..., n].
@@ -133,9 +98,7 @@ def layer_norm(
     Raises:
         TTKitError: widths that differ.
     """
-    return _normalise(
-        "layer_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, True
-    )
+    return _normalise("layer_norm", input_tensor, epsilon, weight, bias, True)
 
 
 @operation(
@@ -149,10 +112,9 @@ def rms_norm(
     epsilon: float = 1e-12,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    residual_input_tensor: Tensor | None = None,
 ) -> Tensor:
-    """Return each row over its root mean square, times `weight`; a residual is added first."""
-    return _normalise("rms_norm", input_tensor, epsilon, weight, bias, residual_input_tensor, False)
+    """Return each row over its root mean square, times `weight`."""
+    return _normalise("rms_norm", input_tensor, epsilon, weight, bias, False)
 
 
 @operation("embedding", "arrange", moves="part", hints="embeddings_type memory_config")
@@ -160,10 +122,8 @@ def embedding(
     input_tensor: Tensor,
     weight: Tensor,
     *,
-    padding_idx: int | None = None,
     layout: Layout | None = None,
     dtype: DataType | None = None,
-    output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return rows of a table: indices [b, s] or [s] of a weight [vocabulary, n] give [..., n].
 
@@ -174,32 +134,19 @@ def embedding(
         TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
             the table.
     """
-    asked = describe("embedding", (input_tensor, weight))
-    if any(t.mesh is None for t in (input_tensor, weight)):
-        rule = "Device Operations expect device tensors as inputs"
-        fail(asked, rule, "ttnn.to_device(tensor, mesh)")
     on_mesh("embedding", input_tensor, weight)
+    asked = describe("embedding", (input_tensor, weight))
     if input_tensor.dtype not in (DataType.UINT32, DataType.BFLOAT16):
         rule = f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}"
         fail(asked, rule, "dtype=ttnn.uint32")
     if weight.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B):
         rule = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype.name}"
         fail(asked, rule, "dtype=ttnn.bfloat16")
-    front = weight.shard_shape[:-2]
+    *front, rows, width = weight.shard_shape
     if any(n != 1 for n in front):
-        rule = "First two dimensions for the weights must be 1 but got"
-        rule += f" {' and '.join(map(str, front))}"
-        fail(asked, rule)
-    by_rows = (layout or weight.layout) is Layout.ROW_MAJOR
-    if (
-        dtype is not None
-        and by_rows
-        and (weight.layout is Layout.TILE or dtype is not DataType.BFLOAT16)
-    ):
-        fail(asked, "Can only typecast output embeddings when producing TILE_LAYOUT output")
+        fail(asked, f"First two dimensions for the weights must be 1 but got {front}")
     like, (indices, table), topology = together("embedding", (input_tensor, weight))
     lead = len(like.grid.shape)
-    rows, width = weight.shard_shape[-2:]
     numbers = indices.astype(np.int64)
     if len(input_tensor.shard_shape) > 2:
         numbers = numbers[(slice(None),) * (lead + 1) + (0,) * (len(input_tensor.shard_shape) - 2)]
@@ -211,18 +158,73 @@ def embedding(
         taken = flat.reshape(rows, width)[numbers]
     else:
         lengths = np.broadcast_shapes(numbers.shape[:lead], table.shape[:lead])
-        wide = np.broadcast_to(numbers, lengths + numbers.shape[lead:]).reshape(lengths + (-1, 1))
-        taken = np.take_along_axis(
-            np.broadcast_to(flat, lengths + (rows, width)), wide, -2
-        ).reshape(lengths + numbers.shape[lead:] + (width,))
-        numbers = np.broadcast_to(numbers, lengths + numbers.shape[lead:])
-    if padding_idx is not None:
-        taken = np.where((numbers == padding_idx)[..., None], F(0), taken)
-    return result(
-        like,
-        taken,
-        dtype=dtype or DataType.BFLOAT16,
-        layout=layout or weight.layout,
-        topology=topology,
-        output=output_tensor,
-    )
+        wide = np.broadcast_to(numbers, lengths + numbers.shape[lead:])
+        flat = np.broadcast_to(flat, lengths + (rows, width))
+        taken = np.take_along_axis(flat, wide.reshape(lengths + (-1, 1)), -2)
+        taken = taken.reshape(wide.shape + (width,))
+    kind, layout = dtype or DataType.BFLOAT16, layout or weight.layout
+    return result(like, taken, dtype=kind, layout=layout, topology=topology)
+
+
+# ---------------------------------------------------------------- parameters of torch modules
+class ParameterDict(dict):  # type: ignore[type-arg]
+    """Parameters by name, also as attributes: `parameters.dense.weight`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        names = ", ".join(map(str, self))
+        raise AttributeError(f"no parameter {name!r}; there are {names or 'none'}")
+
+
+def preprocess_linear_weight(weight: Any, *, dtype: DataType, **how: Any) -> Any:
+    """Return a torch weight [out, in] as a ttnn tensor [in, out] in tiles."""
+    return from_torch(weight.T.contiguous(), dtype, layout=Layout.TILE, **how)
+
+
+def preprocess_linear_bias(bias: Any, *, dtype: DataType, **how: Any) -> Any:
+    """Return a torch bias [out] as a ttnn tensor [1, out] in tiles."""
+    return from_torch(bias.reshape((1, -1)), dtype, layout=Layout.TILE, **how)
+
+
+def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: Any = None) -> Any:
+    """Return the parameters of a torch module as ttnn tensors by the module's own names.
+
+    Linear weights become [in, out] and biases [1, out], layer norms [1, n], all in tiles;
+    all others row-major in their own shape. Floats become bfloat16. A ModuleList gives a list,
+    a Sequential a dict with the numbers as keys, modules without parameters nothing. Inside
+    `ttnn.distribute(mapper)` all are cut by that mapper.
+
+    Args:
+        initialize_model: a function that makes the module.
+        device: where the tensors go; without it they stay on the host.
+
+    Raises:
+        TTKitError: torch is not installed.
+    """
+    try:
+        import torch
+    except ImportError:
+        rule = "Torch is not installed. Model preprocessing functions require torch"
+        cure = "pip install torch, or make the tensors with ttkit.from_numpy"
+        fail("preprocess_model_parameters", rule, cure)
+
+    def converted(module: Any) -> Any:
+        if isinstance(module, torch.nn.ModuleList):
+            return [converted(child) for child in module]
+        made, usual = ParameterDict(), ("weight", "bias")
+        for name, values in module.named_parameters(recurse=False):
+            how: Any = {"dtype": DataType.BFLOAT16 if values.is_floating_point() else None}
+            if isinstance(module, torch.nn.Linear) and name == "weight":
+                made[name] = preprocess_linear_weight(values, device=device, **how)
+            elif isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)) and name in usual:
+                made[name] = preprocess_linear_bias(values, device=device, **how)
+            else:
+                made[name] = from_torch(values, device=device, **how)
+        for name, child in module.named_children():
+            inner = converted(child)
+            if inner:
+                made[int(name) if name.isdigit() else name] = inner
+        return made
+
+    return converted(initialize_model())

@@ -1,17 +1,19 @@
-"""Opening and closing meshes: which chips a shape gets, what the machine has, and the fabric
-between chips.
-"""
+"""Start a program: the machine, its meshes, the fabric of chips, and the context of all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import outside_fabric
+from ttkit.sim import ranks
 from ttkit.sim.enums import (
     FabricConfig,
     FabricManagerMode,
@@ -19,10 +21,10 @@ from ttkit.sim.enums import (
     FabricTensixConfig,
     FabricUDMMode,
 )
-from ttkit.sim.fabric import world
+from ttkit.sim.fabric import World, compare, settings, world
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.operation import checked
-from ttkit.sim.ranks import SharedSystem, binding, check_fabric, machine, visible
+from ttkit.sim.ranks import SharedSystem, binding, machine, visible
 from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
 
 
@@ -38,11 +40,8 @@ class SystemMeshDescriptor:
 
     def local_shape(self) -> MeshShape:
         """Rows and columns of the part that this rank drives."""
-        ours = [
-            c
-            for device, c in self._system.coordinate_of.items()
-            if device in _local_ids(self._system)
-        ]
+        where = self._system.coordinate_of
+        ours = [where[device] for device in _local_ids(self._system)]
         return MeshShape([len({c[axis] for c in ours}) for axis in (0, 1)])
 
     def all_local(self) -> bool:
@@ -102,16 +101,8 @@ def open_mesh_device(
         [4, 0, 2, 6, 5, 1, 3, 7]
     """
     system, devices = machine(), visible()
-    asked = (
-        f"open_mesh_device({mesh_shape!r}{'' if offset is None else f', offset={offset!r}'}) "
-        f"on a {system.name}"
-    )
-    for value, kind in ((mesh_shape, MeshShape), (offset, MeshCoordinate)):
-        if value is not None and not isinstance(value, kind):
-            rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
-            fail(asked, rule, f"ttnn.{kind.__name__}(2, 4)", TypeError)
-    for number in (l1_small_size, trace_region_size, num_command_queues, worker_l1_size):
-        integer(number, asked, 0)
+    at = "" if offset is None else f", offset={offset!r}"
+    asked = f"open_mesh_device({mesh_shape!r}{at}) on a {system.name}"
     ids = integers(physical_device_ids, asked)
     if ids:
         if mesh_shape is None:
@@ -120,8 +111,7 @@ def open_mesh_device(
         for device in ids:
             if device not in local:
                 rule = f"Device index {device} out of range. There are {len(local)} devices"
-                rule += " available."
-                fail(asked, rule)
+                fail(asked, f"{rule} available.")
             # the descriptor leaves it out, which does not matter without a fabric
             if device not in system.coordinate_of:
                 if fabric_setting[0] is not FabricConfig.DISABLED:
@@ -136,12 +126,8 @@ def open_mesh_device(
         shape = tuple(mesh_shape)
     else:
         shape = tuple(mesh_shape) if mesh_shape is not None else system.shape
-        ids = tuple(
-            system.ids[r][c]
-            for r, c in device_order(
-                system, shape, tuple(offset) if offset is not None else (0, 0), asked
-            )
-        )
+        corner = (0, 0) if offset is None else tuple(offset)
+        ids = tuple(system.ids[r][c] for r, c in device_order(system, shape, corner, asked))
     if fabric_setting[0] is not FabricConfig.DISABLED:
         _check_fabric(devices, ids, asked)
     if binding() is not None:
@@ -152,20 +138,16 @@ def open_mesh_device(
 
 
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
-    """Fail where the fabric cannot start: the mesh graph descriptor forbids it, or chips of the
-    machine would stay asleep.
-    """
-    check_fabric(fabric_setting[0].name, asked)
-    remote = {chip for board in devices.boards for chip in board[1:]}
+    """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
+    ranks.check_fabric(fabric_setting[0].name, asked)
+    remote = {chip for card in devices.boards for chip in card[1:]}
     idle = set(devices.coordinate_of) - set(ids)
     # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of
     # other ranks' chips nothing is known.
     if binding() is None and remote and idle and not remote & set(ids):
-        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
-        rule += " that the fabric was launched on a subset of the devices"
-        rule += " available in the system, which is currently not supported. To launch on a"
-        rule += " subset of devices, first create a MeshDevice of the full"
-        rule += " system size, then create submeshes accordingly."
+        rule = f"Fabric is being used but Device {min(idle)} is not active. To launch on a subset"
+        rule += " of devices, first create a MeshDevice of the full system size, then create"
+        rule += " submeshes accordingly."
         cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
         cure += " for fewer boards"
         fail(asked, rule, cure)
@@ -173,13 +155,13 @@ def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
 
 @checked("close_mesh_device")
 def close_mesh_device(mesh_device: MeshDevice) -> None:
-    """Close a mesh; shape and ids can still be read, everything else says that it is closed."""
+    """Close a mesh; shape and ids can still be read, all other calls raise."""
     mesh_device.close()
 
 
 @contextmanager
 def create_mesh_device(*args: Any, **kwargs: Any) -> Iterator[MeshDevice]:
-    """`open_mesh_device` for a `with` block."""
+    """Open a mesh for a `with` block."""
     with open_mesh_device(*args, **kwargs) as mesh:
         yield mesh
 
@@ -193,25 +175,14 @@ def open_device(
     worker_l1_size: int = 0,
 ) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
-    return open_mesh_device(
-        MeshShape(1, 1),
-        l1_small_size,
-        trace_region_size,
-        physical_device_ids=[integer(device_id, "open_device")],
-    )
+    ids = [integer(device_id, "open_device")]
+    return open_mesh_device(MeshShape(1, 1), physical_device_ids=ids)
 
 
 @checked("close_device")
 def close_device(device: MeshDevice) -> None:
     """Close what `open_device` opened."""
     device.close()
-
-
-@contextmanager
-def manage_device(device_id: int) -> Iterator[MeshDevice]:
-    """`open_device` for a `with` block."""
-    with open_device(device_id) as device:
-        yield device
 
 
 @checked("synchronize_device")
@@ -240,6 +211,7 @@ def get_num_pcie_devices() -> int:
     return sum(chips[0] in local for chips in devices.boards)
 
 
+@checked("set_fabric_config")
 def set_fabric_config(
     config: FabricConfig,
     reliability_mode: FabricReliabilityMode = FabricReliabilityMode.STRICT_INIT,
@@ -249,19 +221,13 @@ def set_fabric_config(
     fabric_manager_mode: FabricManagerMode = FabricManagerMode.DEFAULT,
     router_config: Any = object(),  # noqa: B008  (ttnn's own default is an opaque object)
 ) -> None:
-    """Choose how links forward, for the meshes opened next; closing the last mesh goes back to
-    DISABLED.
+    """Choose how links forward data, for the meshes opened next.
+
+    Closing the last mesh goes back to DISABLED.
 
     Raises:
         TTKitError: a mesh is still open.
     """
-    if not isinstance(config, FabricConfig):
-        fail(
-            "set_fabric_config",
-            f"incompatible function arguments: {config!r}",
-            "ttnn.FabricConfig.FABRIC_1D",
-            TypeError,
-        )
     if opened_meshes and config is not FabricConfig.DISABLED and config is not fabric_setting[0]:
         rule = f"SetFabricConfig({config.name}) is not allowed while devices are still open"
         fail(f"set_fabric_config({config!r})", rule, "close the mesh first")
@@ -271,3 +237,113 @@ def set_fabric_config(
 def get_fabric_config() -> FabricConfig:
     """How the links of the meshes opened next will forward."""
     return fabric_setting[0]
+
+
+# ---------------------------------------------------------------- distributed context
+@dataclass(frozen=True, repr=False)
+class _Number:
+    """A number with a name of its own, as in ttnn."""
+
+    value: int
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value})"
+
+
+class Rank(_Number):
+    """The number of a rank.
+
+    Example:
+        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
+        (Rank(1), 1, 'rank 1')
+    """
+
+
+class Size(_Number):
+    """A number of ranks."""
+
+
+_alone = [False]  # one process on its own has a context
+
+
+def _here() -> World | None:
+    """All ranks, where MPI started several."""
+    return world() if ranks.world_size() > 1 else None
+
+
+def init_distributed_context() -> None:
+    """Find the other ranks; a second call does nothing. All ranks must call."""
+    _alone[0] = True
+    _here()
+
+
+def distributed_context_is_initialized() -> bool:
+    """True after `init_distributed_context`, and in every process that MPI started."""
+    return _alone[0] or ranks.launched()
+
+
+def distributed_context_get_rank() -> Rank:
+    """This rank."""
+    here = _here()
+    return Rank(here.rank if here else 0)
+
+
+def distributed_context_get_size() -> Size:
+    """How many ranks there are.
+
+    Example:
+        >>> distributed_context_get_size()  # of one process on its own
+        Size(1)
+    """
+    here = _here()
+    return Size(here.size if here else 1)
+
+
+def distributed_context_barrier() -> None:
+    """Wait for all ranks."""
+    here = _here()
+    if here is None:
+        return
+    if settings.checks:
+        compare("distributed_context_barrier()", range(here.size))
+    else:
+        here.comm.Barrier()
+
+
+def _peer(asked: str, rank: Any, what: str) -> World:
+    here = _here()
+    number, size = integer(rank, asked), here.size if here else 1
+    if not 0 <= number < size or here is None:
+        rule = f"{what} failed: MPI_ERR_RANK: invalid rank {number} of {size}"
+        fail(asked, rule, f"a rank of 0 to {size - 1}, in a program that MPI started")
+    return here
+
+
+@checked("distributed_context_send_bytes")
+def distributed_context_send_bytes(data: bytes, dest: int, tag: int = 0) -> None:
+    """Send bytes to a rank; return when the buffer may be used again."""
+    asked = f"distributed_context_send_bytes({len(data)} bytes, dest={dest}, tag={tag})"
+    here, buffer = _peer(asked, dest, "MPI_Send"), np.frombuffer(data, np.uint8)
+    here.run(here.user, "Send", (buffer, int(dest), tag), asked, [int(dest)])
+
+
+@checked("distributed_context_recv_bytes")
+def distributed_context_recv_bytes(size: int, source: int, tag: int = 0) -> bytes:
+    """Receive `size` bytes from a rank.
+
+    Raises:
+        TTKitError: more bytes arrived than were asked for.
+    """
+    asked = f"distributed_context_recv_bytes({size}, source={source}, tag={tag})"
+    here, buffer = _peer(asked, source, "MPI_Recv"), np.empty(integer(size, asked, 0), np.uint8)
+    try:
+        here.run(here.user, "Recv", (buffer, int(source), tag), asked, [int(source)])
+    except here.mpi.Exception as error:
+        fail(asked, f"MPI_Recv failed: {error}", "the size that was sent")
+    return buffer.tobytes()

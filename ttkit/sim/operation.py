@@ -1,8 +1,8 @@
 """One record for each operation, and the one point that every call goes through.
 
-`OPERATIONS` holds all that the kit knows of an operation: traces, the profiler, the roofline and
-the exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost
-call with its arguments and its result; what an operation calls to do its work is its own business.
+`OPERATIONS` has all that the kit knows of an operation: traces, the profiler, the roofline and the
+exercises read it. Watchers (a trace capture, the call tape, the profiler) see each outermost call
+with its arguments and its result, but not the operations that it calls itself.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import fail
 from ttkit.sim import dtypes as rounding
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.grid import TensorTopology
+from ttkit.sim.grid import TensorTopology, restricted
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor, new_tensor
 
@@ -33,17 +33,17 @@ Moves = Literal["all", "part", "shape", "none"]
 
 # ---------------------------------------------------------------- the record
 def each_result(given: Any, operands: Any, results: Sequence[Any], shape: Shapes) -> int:
-    """One flop for each element of the results."""
+    """Count one flop for each element of the results."""
     return sum(math.prod(shape(result)) for result in results)
 
 
 def each_element(flops: int) -> Flops:
-    """So many flops for each element of the first operand."""
+    """Count so many flops for each element of the first operand."""
     return lambda given, operands, results, shape: flops * math.prod(shape(operands[0]))
 
 
 def no_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    """An operation that moves or makes values computes nothing."""
+    """Count nothing, for an operation that moves or makes values."""
     return 0
 
 
@@ -90,19 +90,16 @@ def operation(
     flops: Flops | None = None,
     moves: Moves = "all",
     hints: str = "",
-    quiet: bool = True,
 ) -> Callable[[F], F]:
     """Enter a function into `OPERATIONS` under ttnn's `name`, and check each of its calls.
 
     Args:
-        hints: names of keywords that ttnn takes and that change no value, apart by blanks. A
+        hints: names of keywords that ttnn takes and that change no value, separated by blanks. A
             `memory_config` among them is kept by the result.
-        quiet: keep NumPy silent about what a card does without a message, such as dividing by zero;
-            this takes a microsecond.
     """
 
     def enter(function: F) -> F:
-        call = _guarded(name, function, watchers, frozenset(hints.split()), quiet)
+        call = _guarded(name, function, watchers, frozenset(hints.split()))
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -112,18 +109,18 @@ def operation(
 
 def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, noted if note else [], frozenset(), True)
+    return lambda function: _guarded(name, function, noted if note else [], frozenset())
 
 
 # ---------------------------------------------------------------- watchers
 class Watcher(Protocol):
-    """Something that sees calls."""
+    """An observer of calls."""
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """See the arguments before the operation runs; may raise to refuse it."""
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """See what the operation returned."""
+        """See the result."""
 
 
 watchers: list[Watcher] = []  # these see operations
@@ -132,33 +129,37 @@ _inside = [False]
 
 
 def _watched(
-    who: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    seen_by: list[Watcher], name: str, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    for watcher in who:
+    for watcher in seen_by:
         watcher.before(name, args, kwargs)
     _inside[0] = True
     try:
         result = call(*args, **kwargs)
     finally:
         _inside[0] = False
-    for watcher in who:
+    for watcher in seen_by:
         watcher.after(name, args, kwargs, result)
     return result
 
 
 # ---------------------------------------------------------------- checks of a call
-def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], quiet: bool) -> F:
-    """`function` behind checks of its arguments' classes.
+UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
 
-    Unexpected errors become the kit's own.
+
+def _guarded(name: str, function: F, seen_by: list[Watcher], hints: frozenset[str]) -> F:
+    """Return `function` behind checks of its arguments' classes.
+
+    NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
+    errors become the kit's own.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if who and not _inside[0]:
-            return _watched(who, name, call, args, kwargs)
+        if seen_by and not _inside[0]:
+            return _watched(seen_by, name, call, args, kwargs)
         config = None
         if kwargs and not hints.isdisjoint(kwargs):
             config = kwargs.get("memory_config") if placed else None
@@ -173,21 +174,9 @@ def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], 
             if parameter in expected and not isinstance(value, expected[parameter]):
                 refuse(function, describe(name, args, kwargs), parameter, value)
         try:
-            if quiet:
-                with np.errstate(all="ignore"):
-                    result = function(*args, **kwargs)
-            else:
+            with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
-        except TTKitError:
-            raise
-        except (
-            MemoryError,
-            ValueError,
-            ArithmeticError,
-            TypeError,
-            AttributeError,
-            LookupError,
-        ) as error:
+        except UNEXPECTED as error:
             # `fail`'s own errors, and Python's about the names of the arguments, stay as they are.
             if getattr(error, "ours", False) or error.__traceback__.tb_next is None:  # type: ignore[union-attr]
                 raise
@@ -204,7 +193,7 @@ def _guarded(name: str, function: F, who: list[Watcher], hints: frozenset[str], 
 
 # ---------------------------------------------------------------- operands and results
 def on_mesh(name: str, *tensors: Any, letters: str = "ABC") -> Any:
-    """The mesh that all operands lie on; a host, freed or foreign operand is an error."""
+    """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
         if not isinstance(tensor, Tensor):
@@ -236,12 +225,12 @@ def result(
     output: Tensor | None = None,
     owned: bool = True,
 ) -> Tensor:
-    """A tensor of an operation's values on the chips of `like`, rounded as its dtype is stored.
+    """Return a tensor of an operation's values on the chips of `like`, rounded to its dtype.
 
     Args:
         array: leading axes over the grid, then the shard's axes.
-        topology: what it says of itself; that of `like` when left out.
-        output: where ttnn was given an output tensor: it gets the values and is returned.
+        topology: that of `like` when left out.
+        output: an output tensor that gets the values and is returned.
         owned: the array is fresh and may be overwritten by the rounding.
     """
     dtype = dtype or like.dtype
@@ -263,10 +252,7 @@ def moved(
     topology: TensorTopology | None = None,
     output: Tensor | None = None,
 ) -> Tensor:
-    """`result` for rearranged values of `like`, which need no rounding.
-
-    A host tensor stays there.
-    """
+    """Return a tensor of rearranged values of `like`, on the host where it is."""
     if like.mesh is None:
         return new_tensor(array, like.dtype, like.layout, like.grid, like.topology)
     if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
@@ -280,14 +266,14 @@ def moved(
 def _written(
     like: Tensor, array: np.ndarray, dtype: DataType, topology: TensorTopology, output: Tensor
 ) -> Tensor:
-    """`output` with new values; ttnn lets it speak of the operands then."""
+    """Return `output` with new values and the topology of the operands, as ttnn does."""
     if output.mesh is not like.mesh or output._array is None:
         rule = "the output tensor is not allocated on the mesh of the operands"
         fail("output_tensor", rule, "a tensor on their mesh, before ttnn.deallocate")
     shape = array.shape[len(like.grid.shape) :]
     if output.shard_shape != shape or output.grid is not like.grid:
-        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips, "
-        rule += f"the output tensor {list(output.shard_shape)} on {len(output.grid.covers)}"
+        rule = f"the result has shape {list(shape)} on {len(like.grid.covers)} chips, the output"
+        rule += f" tensor {list(output.shard_shape)} on {len(output.grid.covers)}"
         fail("output_tensor", rule, "an output of that shape on those chips")
     output.rebind(array if output.dtype is dtype else rounding.convert(array, output.dtype))
     output.topology = topology
@@ -295,7 +281,7 @@ def _written(
 
 
 def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
-    """The operand on the fewest chips, all arrays on its chips, and the result's topology."""
+    """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
     arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
@@ -303,17 +289,15 @@ def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndar
 
 
 def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
-    have = tensor.grid
-    if not set(grid.covers) <= set(have.covers):
-        rule = f"operands lie on different chips: {list(grid.covers)} and {list(have.covers)}"
-        fail(describe(name, tuple(operands)), rule, "the same mapper for both")
-    index = {c: i for i, c in enumerate(have.coords)}
-    whole = tensor.full_array().reshape((have.size,) + tensor.shard_shape)
-    return whole[[index[c] for c in grid.coords]].reshape(grid.shape + tensor.shard_shape)
+    if not set(grid.covers) <= set(tensor.grid.covers):
+        rule = f"operands lie on different chips: {list(grid.covers)} and"
+        cure = "the same mapper for both"
+        fail(describe(name, tuple(operands)), f"{rule} {list(tensor.grid.covers)}", cure)
+    return restricted(tensor.array, tensor.grid, grid)
 
 
 def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
-    """`together`, with axes of length 1 put in so that NumPy can broadcast the shards."""
+    """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
     like, arrays, topology = together(name, tensors)
     rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
     for i, array in enumerate(arrays):
@@ -323,26 +307,14 @@ def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarr
 
 
 def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """Two shard shapes must agree in each dimension, counted from the last, or be 1 there."""
-    check_tiles(a, b, asked)
-    check_sizes(a, b, asked)
-
-
-def check_tiles(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """The first half of `check_broadcast`, before ttnn looks at types: two dimensions."""
-    last, other = ((1, 1) + a)[-2:], ((1, 1) + b)[-2:]
-    if last != other and 1 not in last + other:
-        rule = f"Invalid subtile broadcast type: the last two dimensions {list(last)} and"
-        rule += f" {list(other)}"
-        fail(asked, f"{rule} differ and none is 1", "equal shapes, or 1 where one repeats")
-
-
-def check_sizes(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
-    """The second half of `check_broadcast`, after the types: all dimensions."""
+    """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
     rank = max(len(a), len(b), 2)
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    cure = "equal sizes, or 1 where one repeats"
+    if a[-2:] != b[-2:] and 1 not in a[-2:] + b[-2:]:
+        rule = f"Invalid subtile broadcast type: the last two dimensions {list(a[-2:])} and"
+        fail(asked, f"{rule} {list(b[-2:])} differ and none is 1", cure)
     for dim in range(-1, -rank - 1, -1):
         if a[dim] != b[dim] and 1 not in (a[dim], b[dim]):
             rule = f"Broadcasting rule violation at dimension index {dim} (output rank {rank})"
-            rule += f", dim a: {a[dim]}, dim b: {b[dim]}"
-            fail(asked, rule, "equal sizes, or 1 where one repeats")
+            fail(asked, f"{rule}, dim a: {a[dim]}, dim b: {b[dim]}", cure)

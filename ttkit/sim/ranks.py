@@ -1,6 +1,4 @@
-"""Which part of which mesh is this process's: what `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the
-mesh graph descriptor say.
-"""
+"""This process's part of a mesh, by `TT_MESH_ID`, `TT_MESH_HOST_RANK` and the descriptor."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 @dataclass(frozen=True)
 class SharedSystem(System):
-    """A machine that several ranks drive, as one of them sees it: its own devices have the ids
-    from 0 on, as on a host of its own.
+    """A machine that several ranks drive, as one of them sees it: its own devices are 0, 1, ...
 
     Args:
         host_rank: ours.
@@ -101,9 +98,7 @@ def binding() -> tuple[int, int] | None:
 
 
 def local_block(mesh_id: int, host_rank: int) -> Block | None:
-    """This rank's part of a mesh by the descriptor in `TT_MESH_GRAPH_DESC_PATH`;
-
-    None where one rank drives all of it.
+    """Return this rank's part of a mesh by the descriptor; None where one rank drives all of it.
 
     Raises:
         TTKitError: no such file, mesh or host rank; no host rank where several share the mesh.
@@ -135,7 +130,7 @@ def _descriptor() -> Any:
     try:
         changed = os.stat(path).st_mtime_ns
     except OSError:
-        changed = 0  # the reader says what is wrong
+        changed = 0  # the reader raises
     return _read(path, changed)
 
 
@@ -147,9 +142,7 @@ def _read(path: str, changed: int) -> Any:
 
 
 def machine() -> System:
-    """The machine that meshes are opened on: all of a mesh that ranks share, else this process's
-    own.
-    """
+    """Return the machine of new meshes: all of a mesh that ranks share, else this process's own."""
     given = binding()
     descriptor = _descriptor() if given else None
     if given is None or descriptor is None:
@@ -163,9 +156,7 @@ def machine() -> System:
 
 
 def visible() -> System:
-    """What this process can see: the mesh that it shares, else its own machine, whatever the
-    descriptor takes of that.
-    """
+    """Return the mesh that this process shares, else all of its own machine."""
     given = machine()
     return given if isinstance(given, SharedSystem) else current_machine()
 
@@ -185,9 +176,10 @@ def check_fabric(fabric: str, asked: str) -> None:
 
 @functools.lru_cache(maxsize=16)
 def shared(system: System, block: Block) -> SharedSystem:
-    """The machine of `block.mesh` as its rank sees it;
+    """Return the machine of `block.mesh` as its rank sees it.
 
-    `system` is the whole of it, or what this host has.
+    Args:
+        system: the whole machine, or what this host has.
 
     Example:
         >>> from ttkit.hardware import SYSTEMS

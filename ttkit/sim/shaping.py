@@ -1,7 +1,8 @@
-"""Operations that rearrange the elements of each chip's shard: shapes, order, copies."""
+"""Operations that rearrange each chip's shard: reshape, permute, pad, repeat, concat, slice."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import Layout
 from ttkit.sim.memory import would_fit
-from ttkit.sim.operation import moved, on_mesh, operation
+from ttkit.sim.operation import moved, on_mesh, operation, together
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import Shape, integer, integers
 
@@ -44,62 +45,41 @@ def shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]
     hints="memory_config pad_value reshape_tile_mode sub_core_grids skip_padding_fill",
 )
 def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
-    """The same elements, row by row, in another shape; one size may be -1.
+    """Return the same elements, row by row, in another shape; one size may be -1.
 
     Raises:
         TTKitError: another number of elements.
     """
     array, lead = shards("reshape", input_tensor, host=True)
     asked = describe("reshape", (input_tensor, shape))
-    wanted = list(integers(shape, asked, -1))
-    if wanted.count(-1) > 1:
-        rule = "Shape cannot have more than 1 elements that is set to -1! Shape used:"
-        rule += f" {tuple(wanted)}"
-        fail(asked, rule)
-    have = input_tensor.logical_volume()
-    if -1 in wanted:
+    wanted, have = list(integers(shape, asked, -1)), input_tensor.logical_volume()
+    if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
-        if rest == 0 or have % rest:
-            rule = f"Invalid arguments to reshape: {have} elements do not fill {wanted}"
-            fail(asked, rule, "sizes whose product divides the elements")
-        wanted[wanted.index(-1)] = have // rest
-    if math.prod(wanted) != have:
+        wanted[wanted.index(-1)] = have // rest if rest else 0
+    if math.prod(wanted) != have or -1 in wanted:
         rule = "Invalid arguments to reshape"
         if isinstance(shape, Shape):
             rule = "Attempting to reshape between two shapes with different volumes"
         rule = f"{rule}: {list(input_tensor.shard_shape)} has {have} elements, {wanted} has"
-        rule += f" {math.prod(wanted)}"
-        fail(asked, rule, "a shape with as many elements")
+        fail(asked, f"{rule} {math.prod(wanted)}", "a shape with as many elements; one -1 at most")
     return moved(input_tensor, array.reshape(array.shape[:lead] + tuple(wanted)))
-
-
-@operation("view", "arrange", moves="shape")
-def view(input_tensor: Tensor, shape: Any) -> Tensor:
-    """`reshape` of a tensor on a device."""
-    if input_tensor.mesh is None:
-        rule = "View requires the tensor be stored on device, use reshape instead"
-        fail(describe("view", (input_tensor, shape)), rule, "ttnn.reshape")
-    return reshape(input_tensor, shape)
 
 
 @operation("permute", "arrange", hints="memory_config")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
-    """The dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
+    """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
     array, lead = shards("permute", input_tensor)
-    asked = describe("permute", (input_tensor, dims))
+    asked, rank = describe("permute", (input_tensor, dims)), len(input_tensor.shard_shape)
     order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
-    if len(order) != len(input_tensor.shard_shape):
+    if sorted(order) != list(range(rank)):
         rule = "The number of dimensions in the tensor input does not match the length of the"
-        rule += " desired ordering"
-        fail(asked, f"{rule}: {len(input_tensor.shard_shape)} and {len(order)}")
-    if sorted(order) != list(range(len(order))):
-        fail(asked, f"each dimension must come once in the ordering, got {list(dims)}")
+        fail(asked, f"{rule} desired ordering: each of {rank} must come once, got {list(dims)}")
     return moved(input_tensor, array.transpose([*range(lead), *(lead + d for d in order)]))
 
 
 @operation("transpose", "arrange", hints="memory_config")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
-    """Two dimensions swapped; placements keep their numbers, as in ttnn."""
+    """Swap two dimensions; placements keep their numbers, as in ttnn."""
     array, lead = shards("transpose", input_tensor)
     asked = describe("transpose", (input_tensor, dim1, dim2))
     first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
@@ -107,44 +87,29 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0
 
 
 @operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
-def pad(
-    input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0, fill: float | None = None
-) -> Tensor:
+def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
     array, lead = shards("pad", input_tensor)
-    asked = describe("pad", (input_tensor, padding, value))
-    rank = len(input_tensor.shard_shape)
-    if fill is not None:  # the form with an output shape
-        start = integers(value, asked, 0)
-        padding = [
-            (s, total - s - size)
-            for total, s, size in zip(
-                integers(padding, asked, 0), start, input_tensor.shard_shape, strict=True
-            )
-        ]
-        value = fill
+    asked, have = describe("pad", (input_tensor, padding, value)), input_tensor.shard_shape
     pairs = [integers(p, asked) for p in padding]
-    if len(pairs) > rank:
-        rule = f"ttnn.pad: padding len can't be larger than input tensor rank: {len(pairs)} and"
-        rule += f" {rank}"
-        fail(asked, rule)
+    if len(pairs) > len(have):
+        rule = "ttnn.pad: padding len can't be larger than input tensor rank"
+        fail(asked, f"{rule}: {len(pairs)} and {len(have)}")
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
         fail(asked, "each padding must be a pair (before, after) of numbers from 0 on")
     if input_tensor.layout is Layout.TILE and any(before for before, _ in pairs[-2:]):
         rule = "ttnn.pad: on device tile padding does not support front padding"
         fail(asked, rule, "a row-major tensor, or padding after")
-    widths = [(0, 0)] * (lead + rank - len(pairs)) + pairs  # type: ignore[operator]
-    would_fit(
-        input_tensor,
-        tuple(n + sum(w) for n, w in zip(input_tensor.shard_shape, widths[lead:], strict=True)),
-    )
+    pairs = [(0, 0)] * (len(have) - len(pairs)) + pairs
+    would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
-    return moved(input_tensor, np.pad(array, widths, constant_values=border))
+    padded = np.pad(array, [(0, 0)] * lead + pairs, constant_values=border)  # type: ignore[arg-type]
+    return moved(input_tensor, padded)
 
 
 @operation("repeat", "arrange", hints="memory_config optional_output_tensor")
 def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
-    """The shard repeated that often along each dimension."""
+    """Repeat the shard that often along each dimension."""
     array, lead = shards("repeat", input_tensor)
     asked = describe("repeat", (input_tensor, repeat_dims))
     times = integers(repeat_dims, asked, 0)
@@ -152,27 +117,13 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
     would_fit(input_tensor, tuple(n * t for n, t in zip(shape, times, strict=True)))
-    return moved(
-        input_tensor,
-        np.tile(array.reshape(array.shape[:lead] + shape), (1,) * lead + times),
-    )
-
-
-@operation("repeat_interleave", "arrange", hints="memory_config")
-def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
-    """Each slice along `dim` repeated `repeats` times, one after the other."""
-    array, lead = shards("repeat_interleave", input_tensor)
-    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
-    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
-    shape = list(input_tensor.shard_shape)
-    shape[axis] *= times
-    would_fit(input_tensor, tuple(shape))
-    return moved(input_tensor, np.repeat(array, times, lead + axis))
+    shaped = array.reshape(array.shape[:lead] + shape)
+    return moved(input_tensor, np.tile(shaped, (1,) * lead + times))
 
 
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Dimensions of size 1 taken away: all, or those named (others are left as they are)."""
+    """Remove dimensions of size 1: all, or those named (others are left as they are)."""
     shards("squeeze", input_tensor, host=True)
     asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
     wanted: Any = (
@@ -184,21 +135,19 @@ def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Ten
 
 @operation("unsqueeze", "arrange", moves="shape")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
-    """A new dimension of size 1 at `dim`."""
+    """Insert a dimension of size 1 at `dim`."""
     shards("unsqueeze", input_tensor, host=True)
     asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
     at = integer(dim, asked)
     if not -len(shape) - 1 <= at <= len(shape):
-        rule = "Dimension out of range (expected to be in range of"
-        rule += f" [{-len(shape) - 1},{len(shape)}], but got {at})"
-        fail(asked, rule)
+        fail(asked, RANGE.format(least=-len(shape) - 1, last=len(shape), dim=at))
     shape.insert(at % (len(shape) + 1), 1)
     return reshape(input_tensor, shape)
 
 
 @operation("unsqueeze_to_4D", "arrange", moves="shape")
 def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
-    """The tensor with ones in front up to rank 4."""
+    """Insert dimensions of size 1 in front, up to rank 4."""
     if len(tensor.shard_shape) > 4:
         fail(describe("unsqueeze_to_4D", (tensor,)), "Tensor rank is greater than 4")
     return reshape(tensor, [1] * (4 - len(tensor.shard_shape)) + list(tensor.shard_shape))
@@ -207,22 +156,16 @@ def unsqueeze_to_4D(tensor: Tensor) -> Tensor:
 @operation("expand", "arrange", hints="memory_config")
 def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
     """Repeat dimensions of size 1 up to `output_shape`, where -1 keeps a size."""
-    array, lead = shards("expand", input_tensor)
     asked = describe("expand", (input_tensor, output_shape))
-    wanted, have = list(integers(output_shape, asked, -1)), input_tensor.shard_shape
-    extra = len(wanted) - len(have)
-    if extra < 0:
-        rule = f"Output rank must be >= input rank for expand: {len(wanted)} and {len(have)}"
-        fail(asked, rule, "a size for each dimension")
-    for i, size in enumerate(have):
-        if wanted[extra + i] == -1:
-            wanted[extra + i] = size
-        elif size not in (1, wanted[extra + i]):
-            rule = "Only size 1 dimensions can be expanded in the output shape, but dimension"
-            fail(asked, f"{rule} {i} has {size}", f"{size} or -1 there")
-    would_fit(input_tensor, tuple(wanted))
-    shaped = array.reshape(array.shape[:lead] + (1,) * extra + have)
-    return moved(input_tensor, np.broadcast_to(shaped, array.shape[:lead] + tuple(wanted)))
+    wanted, have = integers(output_shape, asked, -1), input_tensor.shard_shape
+    have = (1,) * (len(wanted) - len(have)) + have
+    if len(have) > len(wanted) or any(
+        n not in (-1, m) and m != 1 for n, m in zip(wanted, have, strict=True)
+    ):
+        rule = "Only size 1 dimensions can be expanded in the output shape, but the shard is"
+        fail(asked, f"{rule} {list(have)}", "the shard's own size, or -1, elsewhere")
+    times = [n if m == 1 and n >= 0 else 1 for n, m in zip(wanted, have, strict=True)]
+    return repeat(input_tensor, times)
 
 
 def _enter(name: str, keep: Any, side: str) -> None:
@@ -239,3 +182,134 @@ def _enter(name: str, keep: Any, side: str) -> None:
 
 _enter("tril", np.tril, "below")
 _enter("triu", np.triu, "above")
+
+
+# ---------------------------------------------------------------- join and cut
+@operation("concat", "arrange", hints="memory_config groups sub_core_grids")
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join tensors along `dim`, on each chip its own shards.
+
+    Raises:
+        TTKitError: other dimensions differ, or dtypes do.
+    """
+    tensors = list(tensors)
+    if not tensors:
+        fail("concat([])", "ttnn.concat: expected a non-empty list of Tensors!")
+    on_mesh("concat", *tensors, letters="A" * len(tensors))
+    asked = describe("concat", tuple(tensors), {"dim": dim})
+    first = tensors[0]
+    axis = axis_of(first, dim, asked)
+    for tensor in tensors:
+        a, b = list(first.shard_shape), list(tensor.shard_shape)
+        if len(a) != len(b) or a[:axis] + a[axis + 1 :] != b[:axis] + b[axis + 1 :]:
+            rule = "All dimensions must be the same size except for the dimension along which"
+            fail(asked, f"{rule} the concat is taking place: {a} and {b}")
+        if tensor.dtype is not first.dtype:
+            rule = f"All tensors must have the same dtype: {first.dtype.name}, {tensor.dtype.name}"
+            fail(asked, rule, "ttnn.typecast")
+    like, arrays, topology = together("concat", tensors)
+    lead = len(like.grid.shape)
+    shape = list(first.shard_shape)
+    shape[axis] = sum(t.shard_shape[axis] for t in tensors)
+    would_fit(like, tuple(shape))
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
+    return moved(like, np.concatenate(arrays, lead + axis), topology=topology)
+
+
+@operation("stack", "arrange")
+def stack(input_tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Join tensors of one shape along a new dimension."""
+    return concat([unsqueeze(tensor, dim) for tensor in input_tensors], dim)
+
+
+@operation(
+    "slice",
+    "arrange",
+    moves="part",
+    hints="memory_config pad_value sub_core_grids",
+)
+def slice_(
+    input_tensor: Tensor,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> Tensor:
+    """Return elements from `starts` up to `ends` in each dimension of the shard, in `steps`.
+
+    Raises:
+        TTKitError: a range leaves the shape or runs backwards.
+    """
+    array, lead = shards("slice", input_tensor, host=True)
+    asked, have = describe("slice", (input_tensor, starts, ends)), input_tensor.shard_shape
+    steps = (1,) * len(have) if steps is None else steps
+    ranges = [integers(numbers, asked) for numbers in (starts, ends, steps)]
+    for what, values in zip(("begins", "ends", "steps"), ranges, strict=True):
+        if len(values) != len(have):
+            rule = f"Input rank {len(have)} and {what} {len(values)} must have the same size"
+            fail(asked, rule, "one number for each dimension")
+    picked: list[Any] = [slice(None)] * lead
+    for size, lo, hi, step in zip(have, *ranges, strict=True):
+        lo, hi = (n + size if n < 0 else n for n in (lo, hi))
+        if not (0 <= lo <= hi <= size and step > 0):
+            rule = f"Ends {hi} must be less than or equal to the shape of the tensor {size}, End"
+            rule += (
+                f" {hi} must be greater than or equal to start {lo}, Step {step} must be positive"
+            )
+            fail(asked, rule)
+        picked.append(slice(lo, hi, step))
+    return moved(input_tensor, array[tuple(picked)])
+
+
+def get_item(tensor: Tensor, index: Any) -> Tensor:
+    """Return `tensor[...]` with whole numbers, slices and an ellipsis, on each chip's shard."""
+    rank = len(tensor.shard_shape)
+    asked = describe("tensor[...]", (tensor, index))
+    parts = list(index) if isinstance(index, tuple) else [index]
+    at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
+    parts[at : at + 1] = [slice(None)] * (rank - len(parts) + (at < len(parts)))
+    if len(parts) > rank:
+        fail(asked, f"Too many indices for tensor of dimension {rank}", kind=IndexError)
+    ranges, kept = [], []
+    for dim, (part, size) in enumerate(zip(parts, tensor.shard_shape, strict=True)):
+        if isinstance(part, slice):
+            step = 1 if part.step is None else part.step
+            ranges.append((part.start or 0, size if part.stop is None else part.stop, step))
+            kept.append(dim)
+        elif isinstance(part, (int, np.integer)) and -size <= part < size:
+            ranges.append((int(part) % size, int(part) % size + 1, 1))
+        else:
+            rule = f"Index {part!r} is out of bounds for dimension {dim} of size {size}"
+            fail(asked, rule, "whole numbers, slices and ...", IndexError)
+    picked = slice_(tensor, *(zip(*ranges, strict=True) if ranges else ((), ())))
+    if len(kept) == rank:
+        return picked
+    return reshape(picked, [picked.shard_shape[dim] for dim in kept])
+
+
+@operation("split", "arrange", hints="memory_config")
+def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
+    array, lead = shards("split", input_tensor)
+    asked = describe("split", (input_tensor, split_size, dim))
+    axis = axis_of(input_tensor, dim, asked)
+    size = input_tensor.shard_shape[axis]
+    if isinstance(split_size, (list, tuple)):
+        sizes = list(integers(split_size, asked, 0))
+        if sum(sizes) != size:
+            rule = f"split_sizes must sum exactly to the size of dimension {axis} ({size}), but"
+            fail(asked, f"{rule} sizes {sizes} sum to {sum(sizes)}")
+    else:
+        each = integer(split_size, asked, 1)
+        sizes = [min(each, size - start) for start in range(0, size, each)]
+    front = (slice(None),) * (lead + axis)
+    cuts = itertools.pairwise(itertools.accumulate([0, *sizes]))
+    return [moved(input_tensor, array[(*front, slice(a, b))]) for a, b in cuts]
+
+
+@operation("chunk", "arrange")
+def chunk(input_tensor: Tensor, chunks: int, dim: int) -> list[Tensor]:
+    """Cut the shard along `dim` into `chunks` parts; the last may be smaller."""
+    asked = describe("chunk", (input_tensor, chunks, dim))
+    axis, count = axis_of(input_tensor, dim, asked), integer(chunks, asked, 1)
+    return split(input_tensor, -(-input_tensor.shard_shape[axis] // count), axis)

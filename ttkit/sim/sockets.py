@@ -4,21 +4,78 @@ from __future__ import annotations
 
 import atexit
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import fabric
 from ttkit.sim.arguments import describe
+from ttkit.sim.enums import BufferType, _Enum
 from ttkit.sim.grid import Coordinate
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import on_mesh, operation
+from ttkit.sim.operation import checked, on_mesh, operation
 from ttkit.sim.ranks import binding, owner_in, world_size
-from ttkit.sim.socket_config import MeshCoreCoord, SocketConfig, SocketConnection, SocketEndpoint
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate
+
+Ranks = list[tuple[int, int]]  # of the sender and the receiver of each connection
+OwnerOf = Callable[[Coordinate], int]
+
+
+# ---------------------------------------------------------------- what a socket connects
+class CoreCoord(NamedTuple):
+    """A core of a chip."""
+
+    x: int
+    y: int
+
+
+class MeshCoreCoord(NamedTuple):
+    """A core of a chip of a mesh."""
+
+    device_coord: MeshCoordinate
+    core_coord: CoreCoord
+
+
+class SocketConnection(NamedTuple):
+    """One core that sends and the core that receives from it."""
+
+    sender_core: MeshCoreCoord
+    receiver_core: MeshCoreCoord
+
+
+class SocketMemoryConfig(NamedTuple):
+    """Where the receiver keeps data that has arrived and was not read, and how many bytes."""
+
+    socket_storage_type: BufferType
+    fifo_size: int
+
+
+@dataclass(frozen=True)
+class SocketConfig:
+    """Which chips are connected, and of which ranks or meshes where MPI started several."""
+
+    connections: Sequence[SocketConnection]
+    memory_config: SocketMemoryConfig
+    sender_rank: int | None = None
+    receiver_rank: int | None = None
+    sender_mesh_id: int | None = None
+    receiver_mesh_id: int | None = None
+
+    @property
+    def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
+        cores = [(c.sender_core, c.receiver_core) for c in self.connections]
+        return [(tuple(s.device_coord), tuple(r.device_coord)) for s, r in cores]
+
+
+class SocketEndpoint(_Enum):
+    """Which end of a socket."""
+
+    SENDER = 0
+    RECEIVER = 1
 
 
 class MeshSocket:
@@ -37,83 +94,51 @@ class MeshSocket:
         if world_size() == 1:
             rule = "this process is alone: there is no other end"
             fail(asked, rule, "create_socket_pair for two meshes of one process, or ttkit run")
-        # of the sender's and the receiver's chips: a function of a coordinate
-        owners: list[Any] = []
-        if None not in config._ranks:
-            ends = [int(r) for r in config._ranks]  # type: ignore[arg-type]
-            owners = [lambda c: ends[0], lambda c: ends[1]]
-        elif None not in config._meshes:
-            ids = [int(i) for i in config._meshes]  # type: ignore[arg-type]
-            here = fabric.world()
+        here = fabric.world()
+        ends: list[Any] = [config.sender_rank, config.receiver_rank]
+        ids: list[Any] = [config.sender_mesh_id, config.receiver_mesh_id]
+        owners: list[Any] = [lambda c, rank=end: rank for end in ends]
+        if None in ends:
             owners = [lambda c, i=i: here.rank_at(i, owner_in(i, c)) for i in ids]
             ends = [here.rank if (binding() or (None,))[0] == i else -1 for i in ids]
-        else:
-            rule = "the configuration names neither ranks nor meshes"
-            cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair"
-            fail(asked, rule, cure)
-        me = fabric.world().rank
-        if ends.count(me) != 1:
-            rule = f"rank {me} is at no end, or at both: the ends are {ends}"
+            if None in ids:
+                rule = "the configuration names neither ranks nor meshes"
+                cure = "SocketConfig(..., sender_rank=0, receiver_rank=1), or create_socket_pair"
+                fail(asked, rule, cure)
+        if ends.count(here.rank) != 1:
+            rule = f"rank {here.rank} is at no end, or at both: the ends are {ends}"
             fail(asked, rule, "create_socket_pair for two meshes of one process")
-        ranks = _ranks(config, owners, asked)
-        self._make(
-            device, config, SocketEndpoint(ends.index(me)), ranks, _tag(config, ranks), deque()
-        )
+        ranks, tag = _agreed(config, owners, asked)
+        self._make(device, config, SocketEndpoint(ends.index(here.rank)), ranks, tag, deque())
 
     def _make(
         self,
         device: MeshDevice,
         config: SocketConfig,
         end: SocketEndpoint,
-        ranks: list[tuple[int, int]],
+        ranks: Ranks,
         tag: int,
         queue: deque[Any],
     ) -> None:
         asked = f"a socket of {device!r}"
         device.check_open(asked)
-        for side, word in enumerate(("sender", "receiver")):
-            cores = [
-                str(c.sender_core if side == 0 else c.receiver_core) for c in config._connections
-            ]
+        for word, cores in zip(("sender", "receiver"), zip(*config.connections, strict=True)):
             if len(set(cores)) != len(cores):
                 rule = f"Cannot reuse {word} cores in a single socket."
                 fail(asked, rule, "a core of its own for each connection")
-        for pair in config._pairs:
-            if not device._inside(pair[end.value]):
-                rule = f"Coordinate {MeshCoordinate(pair[end.value])!r} not found in mesh"
-                rule += f" {device.shape!r}"
-                fail(asked, rule, "a chip of the mesh")
-        self._device, self._config, self._end, self._tag, self._queue = (
-            device,
-            config,
-            end,
-            tag,
-            queue,
-        )
+        self._device, self._end, self._tag, self._queue = device, end, tag, queue
         # the rank at the other end: (sender, receiver) chips
         self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
         for pair, rank in zip(config._pairs, ranks, strict=True):
+            if not device._inside(pair[end.value]):
+                place = MeshCoordinate(pair[end.value])
+                fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
             if rank[end.value] == _me():
                 self._routes.setdefault(rank[1 - end.value], []).append(pair)
-
-    def get_mesh_device(self) -> MeshDevice:
-        """The mesh at this end."""
-        return self._device
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
         """Which end this is."""
         return self._end
-
-    def get_connection_config(self) -> list[SocketConnection]:
-        """The connections."""
-        return list(self._config._connections)
-
-    def get_active_cores(self) -> list[MeshCoreCoord]:
-        """The cores at this end."""
-        return [
-            c.sender_core if self._end is SocketEndpoint.SENDER else c.receiver_core
-            for c in self._config._connections
-        ]
 
 
 _sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
@@ -124,32 +149,25 @@ def _me() -> int:
     return getattr(fabric.started(), "rank", 0)
 
 
-def _ranks(config: SocketConfig, owners: Sequence[Any], asked: str) -> list[tuple[int, int]]:
-    """The ranks at both ends of each connection."""
-    if not config._pairs:
+def _agreed(config: SocketConfig, owners: Sequence[OwnerOf], asked: str) -> tuple[Ranks, int]:
+    """Return the ranks at both ends of each connection, which agree, and the message tag."""
+    if not config.connections:
         rule = "Socket connection config cannot be empty."
         fail(asked, rule, "one SocketConnection for each chip")
-    return [(owners[0](s), owners[1](r)) for s, r in config._pairs]
-
-
-def _tag(config: SocketConfig, ranks: list[tuple[int, int]]) -> int:
-    """The message tag of a new socket, once its ranks agree that they make this one."""
+    ranks = [(owners[0](s), owners[1](r)) for s, r in config._pairs]
     everyone = tuple(sorted({r for pair in ranks for r in pair}))
     _sockets[everyone] += 1
     if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
-        fabric.compare(
-            f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"[
-                : fabric.TEXT
-            ],
-            everyone,
-        )
-    return fabric.SOCKET + 2 * _sockets[everyone]
+        call = f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"
+        fabric.compare(call[: fabric.TEXT], everyone)
+    return ranks, fabric.SOCKET + 2 * _sockets[everyone]
 
 
+@checked("create_socket_pair")
 def create_socket_pair(
     sender_mesh_device: MeshDevice, receiver_mesh_device: MeshDevice, socket_config: SocketConfig
 ) -> tuple[MeshSocket, MeshSocket]:
-    """Both ends of a socket between two meshes that this process has, or shares with other ranks.
+    """Return both ends of a socket between two meshes of this process, or shared with other ranks.
 
     Example:
         >>> from ttkit import ttnn
@@ -164,25 +182,20 @@ def create_socket_pair(
     """
     meshes, queue = (sender_mesh_device, receiver_mesh_device), deque[Any]()
     asked = f"create_socket_pair({meshes[0]!r}, {meshes[1]!r})"
-    for mesh, side in zip(meshes, zip(*socket_config._pairs, strict=True), strict=False):
-        absent = [c for c in side if not mesh._inside(c)]
-        if absent:
-            rule = f"Coordinate {MeshCoordinate(absent[0])!r} not found in mesh {mesh.shape!r}"
-            fail(asked, rule, "a chip of the mesh")
-    ranks = _ranks(socket_config, [_owner(mesh) for mesh in meshes], asked)
-    tag = _tag(socket_config, ranks)
+    ranks, tag = _agreed(socket_config, [_owner(mesh) for mesh in meshes], asked)
     ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
     for socket, end, mesh in zip(ends, SocketEndpoint, meshes, strict=True):
         socket._make(mesh, socket_config, end, ranks, tag, queue)
     return ends[0], ends[1]
 
 
-def _owner(mesh: MeshDevice) -> Any:
+def _owner(mesh: MeshDevice) -> OwnerOf:
     if mesh.owners is None:
         return lambda c: _me()
     return lambda c: fabric.world().ranks([mesh.grid.owner_of(c)])[0]  # type: ignore[list-item]
 
 
+# ---------------------------------------------------------------- send and receive
 def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -> None:
     asked = describe(name, (tensor,))
     on_mesh(name, tensor)
@@ -192,20 +205,11 @@ def _ready(name: str, tensor: Tensor, socket: MeshSocket, end: SocketEndpoint) -
     if tensor.mesh is not socket._device:
         rule = f"the tensor lies on {tensor.mesh!r}, the socket on {socket._device!r}"
         fail(asked, rule, "a tensor on the socket's mesh")
-    absent = [
-        p[end.value]
-        for pairs in socket._routes.values()
-        for p in pairs
-        if p[end.value] not in tensor.grid.coords
-    ]
+    chips = [pair[end.value] for pairs in socket._routes.values() for pair in pairs]
+    absent = [chip for chip in chips if chip not in tensor.grid.coords]
     if absent:
-        others = (
-            not tensor.grid.local
-            and "on a mesh that ranks share: join chips of this rank, or use a collective, "
-            "such as all_gather"
-        )
-        rule = f"the tensor has no shard at {absent}, which the socket joins"
-        fail(asked, rule, others or "a mapper that covers the mesh")
+        rule = f"the tensor has no shard at {absent}, which the socket connects"
+        fail(asked, rule, "a mapper that covers the mesh; a collective on a mesh that ranks share")
 
 
 def _about(tensor: Tensor) -> str:
@@ -214,7 +218,7 @@ def _about(tensor: Tensor) -> str:
 
 @operation("send_async")
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
-    """Send the shards of the socket's chips; the other end takes them in the same order.
+    """Send the shards of the socket's chips; the other end receives them in the same order.
 
     Raises:
         TTKitError: a receiver's socket, a tensor on another mesh or on the host.
@@ -226,64 +230,49 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         if one_copy:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
-            flat = input_tensor.full_array()
-            values = np.stack(
-                [flat[np.unravel_index(grid.coords.index(s), grid.shape)] for s, _ in pairs]
-            )
+            flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
+            values = flat[[grid.coords.index(s) for s, _ in pairs]]
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
-            _post(
-                f"{_about(input_tensor)}|{len(values)}|{values.nbytes}",
-                values,
-                rank,
-                mesh_socket._tag,
-            )
+            text = f"{_about(input_tensor)}|{len(values)}|{values.nbytes}"
+            _post(text, values, rank, mesh_socket._tag)
     return []
 
 
 def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
+    """Start to send values and, before them, their description."""
     here = fabric.world()
     here.in_step("send_async")
     header = np.zeros(fabric.TEXT, np.uint8)
     header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
     if not _pending:
         atexit.register(flush)
-    _pending[:] = [
-        (requests, kept) for requests, kept in _pending if not here.mpi.Request.Testall(requests)
-    ]
-    _pending.append(
-        (
-            [here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)],
-            (header, values),
-        )
-    )
+    _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
+    sends = [here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)]
+    _pending.append((sends, (header, values)))
 
 
 def flush() -> None:
-    """Wait until all that was sent has been taken."""
+    """Wait until all that was sent has been received."""
+    asked = "the end of the program: tensors that were sent and not received"
     while _pending:
         requests, kept = _pending.pop()
-        fabric.world().wait(
-            requests,
-            [-1] * len(requests),
-            "the end of the program: tensors that were sent and not received",
-            (),
-            kept,
-        )
+        fabric.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
 @operation("recv_async")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
-    """Take what the other end sent into `output_tensor`, at the chips of the socket.
+    """Receive what the other end sent into `output_tensor`, at the chips of the socket.
 
     Raises:
-        TTKitError: a sender's socket; a tensor of another shape, type or layout than what comes;
+        TTKitError: a sender's socket; a tensor of another shape, type or layout than what arrives;
             nothing has been sent.
-        CollectiveMismatch: nothing came in time.
+        CollectiveMismatch: nothing arrived in time.
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
+    shape = output_tensor.shard_shape
     into = None
     for rank, pairs in mesh_socket._routes.items():
         if rank == _me():
@@ -293,18 +282,16 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             about, values = mesh_socket._queue.popleft()
             _check(asked, about, output_tensor)
         else:
-            values = _taken(asked, output_tensor, rank, mesh_socket._tag)
+            values = _received(asked, output_tensor, rank, mesh_socket._tag)
         places = [grid.coords.index(r) for _, r in pairs]
         if len(values) == 1 and sorted(places) == list(range(grid.size)):
-            output_tensor.rebind(values.reshape((1,) * len(grid.shape) + output_tensor.shard_shape))
+            output_tensor.rebind(values.reshape((1,) * len(grid.shape) + shape))
             return [output_tensor]
         if into is None:
-            into = np.array(output_tensor.full_array()).reshape(
-                (grid.size,) + output_tensor.shard_shape
-            )
+            into = np.array(output_tensor.full_array()).reshape((grid.size,) + shape)
         into[places] = values
     if into is not None:
-        output_tensor.rebind(into.reshape(grid.shape + output_tensor.shard_shape))
+        output_tensor.rebind(into.reshape(grid.shape + shape))
     return [output_tensor]
 
 
@@ -314,12 +301,12 @@ def _check(asked: object, about: str, tensor: Tensor) -> None:
         fail(asked, rule, "tensors of one shape, dtype and layout at both ends", CollectiveMismatch)
 
 
-def _taken(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
+def _received(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
+    """Receive a description and values, also where they do not fit: the sender can go on."""
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
     here.in_step(asked)
     here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
     about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
-    # taken even where it does not fit, so that the sender can go on
     raw = np.empty(int(nbytes), np.uint8)
     here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)

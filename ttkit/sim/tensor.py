@@ -1,9 +1,9 @@
-"""The simulated tensor: one NumPy array for all chips, with what ttnn says about it."""
+"""The simulated tensor: one NumPy array for all chips, with its type, layout and topology."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -11,21 +11,19 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology
-from ttkit.sim.memory import BYTES, Allocation, bytes_of, padded
-from ttkit.sim.printing import text_of
+from ttkit.sim.memory import Allocation, bytes_of, padded
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 if TYPE_CHECKING:
     from ttkit.sim.mesh import MeshDevice
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
-_numbers = itertools.count(1)
 
 
 class Tensor:
     """A tensor, on the host or on a mesh; `shape` is the shape of one shard.
 
-    `array` holds the values of all chips: leading axes run over `grid`, each as long as the mesh
+    `array` has the values of all chips: leading axes run over `grid`, each as long as the mesh
     axis or 1 where the shards along it are bit-identical, and the shard's own axes follow. Arrays
     are shared, so nothing writes into one that it did not allocate: an operation in place gives the
     tensor a new array.
@@ -38,7 +36,6 @@ class Tensor:
         "__weakref__",
         "_allocation",
         "_array",
-        "_number",
         "dtype",
         "grid",
         "layout",
@@ -50,7 +47,6 @@ class Tensor:
     )
     _allocation: Allocation | None
     _array: Any  # a NumPy array; None after deallocate
-    _number: int
     dtype: DataType
     grid: Grid
     layout: Layout
@@ -74,8 +70,7 @@ class Tensor:
         """Leading axes over the grid, then the shard's axes; do not write into it."""
         if self._array is None:
             asked = f"read {self.dtype.name} tensor of shape {list(self.shard_shape)}"
-            cure = "use it before ttnn.deallocate"
-            fail(asked, "Tensor is not allocated", cure)
+            fail(asked, "Tensor is not allocated", "use it before ttnn.deallocate")
         return self._array
 
     @property
@@ -87,11 +82,6 @@ class Tensor:
     def padded_shape(self) -> Shape:
         """The shape of one shard as it is stored, tile padding included."""
         return Shape._of(self.padded)
-
-    @property
-    def tensor_id(self) -> int:
-        """A number that no other tensor has."""
-        return self._number
 
     def shards(self) -> Iterator[np.ndarray]:
         """Each chip's values in the order of `grid.coords`; views, do not write into them."""
@@ -105,16 +95,8 @@ class Tensor:
         return array if array.shape == shape else np.broadcast_to(array, shape)
 
     def rebind(self, array: np.ndarray) -> None:
-        """Give the tensor new values of the same shard shape: how an operation in place writes."""
+        """Give the tensor new values of the same shard shape, as an operation in place does."""
         self._array = array
-
-    def get_dtype(self) -> DataType:
-        """The element type."""
-        return self.dtype
-
-    def get_layout(self) -> Layout:
-        """The layout."""
-        return self.layout
 
     def storage_type(self) -> StorageType:
         """HOST or DEVICE."""
@@ -125,19 +107,15 @@ class Tensor:
         return self.topology
 
     def update_tensor_topology(self, topology: TensorTopology) -> None:
-        """Replace what `tensor_topology` says; the values do not move."""
+        """Replace the topology; the values do not move."""
         self.topology = topology
 
     def device(self) -> MeshDevice | None:
-        """The mesh that holds the tensor, or None on the host."""
+        """The mesh of the tensor, or None on the host."""
         return self.mesh
 
-    def devices(self) -> list[MeshDevice | None]:
-        """The mesh that holds the tensor, in a list."""
-        return [self.mesh]
-
     def device_coords(self) -> list[MeshCoordinate]:
-        """The coordinates of the chips that hold a shard."""
+        """The coordinates of the chips that have a shard."""
         if self.mesh is None:
             rule = "StorageType::HOST doesn't support device_coords"
             fail("device_coords", rule, "ttnn.to_device(tensor, mesh)")
@@ -155,7 +133,7 @@ class Tensor:
         return self.plain_memory_config
 
     def is_sharded(self) -> bool:
-        """True where each core of a chip holds one piece."""
+        """True where each core of a chip has one shard."""
         return self.plain_memory_config.is_sharded()
 
     def is_allocated(self) -> bool:
@@ -169,19 +147,13 @@ class Tensor:
         if self.mesh is not None:
             self._array = None
 
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return BYTES.get(self.dtype, 1)
-
     def volume(self) -> int:
         """Elements of one shard, padding included."""
-        return int(np.prod(self.padded, dtype=np.int64))
+        return math.prod(self.padded)
 
     def logical_volume(self) -> int:
         """Elements of one shard."""
-        return int(np.prod(self.shard_shape, dtype=np.int64))
-
-    physical_volume = volume
+        return math.prod(self.shard_shape)
 
     def cpu(self, blocking: bool = True, cq_id: Any = None) -> Tensor:
         """The tensor on the host."""
@@ -253,7 +225,7 @@ class Tensor:
         return True
 
     def __repr__(self) -> str:
-        return text_of(self)
+        return _text(self)
 
     __str__ = __repr__
 
@@ -264,7 +236,7 @@ class Tensor:
 
 
 class DistributedHostBuffer:
-    """Host shards laid out over a mesh shape."""
+    """Host shards over a mesh shape."""
 
     def __init__(self, grid: Grid):
         self._grid = grid
@@ -274,7 +246,7 @@ class DistributedHostBuffer:
         return MeshShape(self._grid.mesh_shape)
 
     def is_local(self, coord: MeshCoordinate) -> bool:
-        """True where this host holds the shard at `coord`."""
+        """True where this host has the shard at `coord`."""
         return (
             self._grid.owners is None or self._grid.owner_of(tuple(coord)) == self._grid.owners.me
         )
@@ -290,29 +262,70 @@ def new_tensor(
     memory_config: MemoryConfig | None = None,
     *,
     shape: tuple[int, ...] | None = None,
-    make: Callable[[], np.ndarray] | None = None,
 ) -> Tensor:
-    """A tensor around `array`, which must already hold values that `dtype` can hold.
+    """Return a tensor around `array`, whose values `dtype` can represent, and allocate its memory.
 
-    On a mesh the chips' memory is taken first, so that `make` (called for the array when `array` is
-    None, with the shard's `shape` given) never allocates what a chip could not hold.
+    Without an array, `shape` is the shard's, and the caller sets the array afterwards: it never
+    makes one that a chip could not store.
     """
     tensor = object.__new__(Tensor)
-    tensor.dtype, tensor.layout, tensor.grid, tensor.topology, tensor.mesh = (
-        dtype,
-        layout,
-        grid,
-        topology,
-        mesh,
-    )
+    tensor.dtype, tensor.layout, tensor.grid, tensor.mesh = dtype, layout, grid, mesh
+    tensor.topology = topology
     if shape is None:
         shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
     tensor.shard_shape = shape
     tensor.padded = padded(shape, layout)
     tensor.plain_memory_config = memory_config or DRAM_MEMORY_CONFIG
-    tensor._number = next(_numbers)
-    tensor._allocation = (
-        None if mesh is None else Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
-    )
-    tensor._array = make() if make is not None else array
+    tensor._allocation = None
+    if mesh is not None:
+        tensor._allocation = Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
+    tensor._array = array
     return tensor
+
+
+# ---------------------------------------------------------------- print
+EDGE = 2  # elements shown at each end of a dimension that is longer than twice this
+
+
+def _text(tensor: Tensor) -> str:
+    """Print a tensor shard by shard; on a mesh a device id and coordinate heads each one."""
+    tail = f", shape={tensor.shape!r}, dtype=DataType::{tensor.dtype.name}, "
+    tail += f"layout=Layout::{tensor.layout.name})"
+    if not tensor.is_allocated():
+        return f"ttnn.Tensor(<buffer is not allocated>{tail}"
+    texts = []
+    for coordinate, shard in zip(tensor.grid.coords, tensor.shards(), strict=True):
+        values = _nested(shard, _form(shard), len("ttnn.Tensor("))
+        text = f"ttnn.Tensor({values}{tail}"
+        if tensor.mesh is not None:
+            device = tensor.mesh.id_at(coordinate, tensor.grid.mesh_shape)
+            text = f"device_id: {device}, MeshCoordinate({list(coordinate)})\n{text}"
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _form(shard: np.ndarray) -> str:
+    """Return a format: whole, fixed-point, or (by torch's rule) scientific numbers."""
+    if shard.dtype.kind != "f":
+        return "5d"
+    finite = np.abs(shard[np.isfinite(shard) & (shard != 0)])
+    if finite.size and (
+        finite.max() > 1e8 or finite.min() < 1e-4 or finite.max() / finite.min() > 1000
+    ):
+        return "11.4e"
+    return "7.4f"
+
+
+def _nested(array: np.ndarray, form: str, indent: int) -> str:
+    if array.ndim == 0:
+        return f"{array[()]:{form}}"
+    n = len(array)
+    chosen: list[Any] = list(range(n))
+    if n > 2 * EDGE:
+        chosen[EDGE:-EDGE] = [None]
+    if array.ndim == 1:
+        shown = (" ..." if i is None else f"{array[i]:{form}}" for i in chosen)
+        return f"[{', '.join(shown)}]"
+    gap = "," + "\n" * (array.ndim - 1) + " " * (indent + 1)
+    shown = ("..." if i is None else _nested(array[i], form, indent + 1) for i in chosen)
+    return f"[{gap.join(shown)}]"

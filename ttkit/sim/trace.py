@@ -42,7 +42,7 @@ def _kept(value: Any) -> Any:
 
 
 class _Capture:
-    """Records calls with their tensor handles; what these hold is looked up at each replay."""
+    """Record calls with their tensors; a replay reads the values that these have then."""
 
     def __init__(self, mesh: MeshDevice):
         self.mesh = mesh
@@ -54,23 +54,16 @@ class _Capture:
         if kind not in ("write", "read"):
             return  # only data between host and device cannot be part of a trace
         given = [*args, *kwargs.values()]
-        if any(isinstance(v, MeshDevice) for v in given) or any(
-            t.mesh is not None for t in tensors_in(given)
-        ):
+        on_a_mesh = any(t.mesh is not None for t in tensors_in(given))
+        if on_a_mesh or any(isinstance(v, MeshDevice) for v in given):
             what = "Writes" if kind == "write" else "Reads"
             rule = f"{what} are not supported during trace capture"
             cure = "move data before begin_trace_capture or after end_trace_capture"
             fail(describe(name, args, kwargs), rule, cure)
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        self.calls.append(
-            (
-                name,
-                tuple(map(_kept, args)),
-                {k: _kept(v) for k, v in kwargs.items()},
-                tensors_in(result),
-            )
-        )
+        kept = {key: _kept(value) for key, value in kwargs.items()}
+        self.calls.append((name, tuple(map(_kept, args)), kept, tensors_in(result)))
 
     def replay(self) -> None:
         for name, args, kwargs, outputs in self.calls:
@@ -121,7 +114,7 @@ def end_trace_capture(mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: 
 def execute_trace(
     mesh_device: MeshDevice, trace_id: MeshTraceId, *, cq_id: Any = None, blocking: bool = True
 ) -> None:
-    """Run the recorded operations again, on what their inputs hold now."""
+    """Run the recorded operations again, on the values that their inputs have now."""
     capture = _find(mesh_device, trace_id, "execute_trace")
     if not capture.done:
         rule = f"{trace_id!r} is still being captured"

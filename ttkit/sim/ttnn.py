@@ -10,31 +10,14 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.sim import attention as _attention
-from ttkit.sim import backward as _backward
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
-from ttkit.sim import preprocessing as _preprocessing
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
-from ttkit.sim.ccl import get_usable_topology
-from ttkit.sim.context import (
-    Rank,
-    distributed_context_allgather_int,
-    distributed_context_barrier,
-    distributed_context_get_rank,
-    distributed_context_get_size,
-    distributed_context_is_initialized,
-    distributed_context_recv_bytes,
-    distributed_context_send_bytes,
-    distributed_context_world_rank,
-    distributed_context_world_size,
-    init_distributed_context,
-    using_distributed_env,
-)
-from ttkit.sim.creation import as_tensor, is_tensor_storage_on_device, to_torch
+from ttkit.sim.creation import as_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -42,7 +25,6 @@ from ttkit.sim.distribution import (
     CppTensorToMesh,
     MeshToTensor,
     ReplicateTensorToMesh,
-    ReplicateTensorToMeshWrapper,
     ShardTensor2dMesh,
     ShardTensorToMesh,
     TensorToMesh,
@@ -62,7 +44,6 @@ from ttkit.sim.enums import (
     Arch,
     BufferType,
     DataType,
-    EmbeddingsType,
     FabricConfig,
     FabricManagerMode,
     FabricReliabilityMode,
@@ -72,7 +53,6 @@ from ttkit.sim.enums import (
     Layout,
     MathFidelity,
     MemoryConfig,
-    SigmoidMode,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -98,33 +78,40 @@ from ttkit.sim.movement import (
     from_host_shards,
     get_device_tensors,
 )
-from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
+    Rank,
     close_device,
     close_mesh_device,
     create_mesh_device,
+    distributed_context_barrier,
+    distributed_context_get_rank,
+    distributed_context_get_size,
+    distributed_context_is_initialized,
+    distributed_context_recv_bytes,
+    distributed_context_send_bytes,
     get_device_ids,
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
-    manage_device,
+    init_distributed_context,
     open_device,
     open_mesh_device,
     set_fabric_config,
     synchronize_device,
 )
+from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.pieces import get_item as _get_item
-from ttkit.sim.printing import set_printoptions
-from ttkit.sim.socket_config import (
+from ttkit.sim.shaping import get_item as _get_item
+from ttkit.sim.sockets import (
     CoreCoord,
     MeshCoreCoord,
+    MeshSocket,
     SocketConfig,
     SocketConnection,
     SocketEndpoint,
     SocketMemoryConfig,
+    create_socket_pair,
 )
-from ttkit.sim.sockets import MeshSocket, create_socket_pair
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import (
     MeshTraceId,
@@ -153,7 +140,7 @@ globals().update({name: call for name, call in _calls.items() if "." not in name
 
 
 def _missing(name: str) -> _Any:
-    """Raise for a name that is not there: say which is closest, and where to add an operation."""
+    """Raise for a missing name; name the closest one, and where to add an operation."""
     names = [*_calls, *(name for name in globals() if not name.startswith("_"))]
     close = _difflib.get_close_matches(name, names, 1, 0.5)
     rule = "the simulator has no such name" + (f"; the closest is ttnn.{close[0]}" if close else "")
@@ -190,7 +177,10 @@ _ttnn = _SimpleNamespace(
 device = _SimpleNamespace(Arch=Arch)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 model_preprocessing = _SimpleNamespace(
-    **{name: getattr(_preprocessing, name) for name in _preprocessing.PUBLIC}
+    ParameterDict=_nn.ParameterDict,
+    preprocess_linear_bias=_nn.preprocess_linear_bias,
+    preprocess_linear_weight=_nn.preprocess_linear_weight,
+    preprocess_model_parameters=_nn.preprocess_model_parameters,
 )
 
 

@@ -1,4 +1,4 @@
-"""The small values of ttnn: shapes, coordinates, placements, configurations and enumerations."""
+"""The small values of ttnn: shapes, coordinates, placements and distribution configurations."""
 
 from __future__ import annotations
 
@@ -14,27 +14,20 @@ from ttkit.errors import fail
 
 
 def integer(value: Any, what: object, least: int | None = None) -> int:
-    """`value` as an int.
-
-    A float, a string or a negative number where none is taken is a TypeError, as in ttnn's
-    bindings.
-    """
+    """Return `value` as an int; a TypeError for anything else, as in ttnn's bindings."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or (least is not None and number < least) or not -(2**63) <= number < 2**63:
-        fail(
-            what,
-            f"incompatible function arguments: {value!r} is not an integer"
-            + (f" of at least {least}" if least is not None else ""),
-            kind=TypeError,
-        )
+        rule = f"incompatible function arguments: {value!r} is not an integer"
+        rule += "" if least is None else f" of at least {least}"
+        fail(what, rule, kind=TypeError)
     return number
 
 
 def integers(values: Any, what: object, least: int | None = None) -> tuple[int, ...]:
-    """A sequence of integers as a tuple; anything else is a TypeError."""
+    """Return a sequence of integers as a tuple; a TypeError for anything else."""
     if isinstance(values, (tuple, list)) and set(map(type, values)) == {int}:
         if (least is None or min(values) >= least) and max(map(abs, values)) < 2**63:
             return tuple(values)
@@ -45,21 +38,17 @@ def integers(values: Any, what: object, least: int | None = None) -> tuple[int, 
 
 
 class _Integers:
-    """What MeshShape and MeshCoordinate share: a few integers that compare, hash and print."""
+    """A few integers that compare, hash and print."""
 
     __slots__ = ("_values",)
     _out_of_range = "index out of range"
-    _longest = 3
 
     def __init__(self, *values: Any):
         name = type(self).__name__
-        if len(values) == 1:
-            self._values = integers(values[0], name, 0)
-        elif 2 <= len(values) <= self._longest:
-            self._values = tuple(integer(v, name, 0) for v in values)
-        else:
+        if not 1 <= len(values) <= 3:
             rule = f"incompatible function arguments: {len(values)} numbers"
             fail(name, rule, f"{name}(a, b), {name}(a, b, c) or {name}([...])", TypeError)
+        self._values = integers(values[0] if len(values) == 1 else values, name, 0)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._values)
@@ -77,9 +66,6 @@ class _Integers:
             fail(f"{self!r} == {other!r}", rule, "tuple(...) of it", TypeError)
         return self._values == other._values  # type: ignore[attr-defined]
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def __hash__(self) -> int:
         return hash(self._values)
 
@@ -87,7 +73,7 @@ class _Integers:
         return f"{type(self).__name__}({list(self._values)})"
 
     def dims(self) -> int:
-        """How many numbers there are."""
+        """The number of dimensions."""
         return len(self._values)
 
 
@@ -103,19 +89,11 @@ class MeshShape(_Integers):
 
     def __init__(self, *values: Any, **older: Any):
         if older:
-            if (
-                set(older) == {"y", "x"}
-                and not values
-                and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")
-            ):
-                values = (older["y"], older["x"])
-            elif set(older) == {"shape"} and not values:
-                values = (older["shape"],)
-            elif not (set(older) <= {"s0", "s1", "s2"} and not values):
+            known = set(older) == {"y", "x"} and not values
+            if not (known and older_form("MeshShape(y=, x=)", "MeshShape(rows, columns)")):
                 rule = f"incompatible function arguments: {', '.join(older)}"
                 fail("MeshShape", rule, "MeshShape(rows, columns)", TypeError)
-            else:
-                values = tuple(older[k] for k in sorted(older))
+            values = (older["y"], older["x"])
         super().__init__(*values)
         if not self._values:
             fail("MeshShape([])", "MeshShape cannot have 0 dimensions", "MeshShape(rows, columns)")
@@ -135,14 +113,6 @@ class MeshCoordinate(_Integers):
 
     __slots__ = ()
     _out_of_range = "Index out of bounds"
-
-    def __init__(self, *values: Any, **older: Any):
-        if older:
-            if values or not (set(older) <= {"c0", "c1", "c2"} or set(older) == {"coords"}):
-                rule = f"incompatible function arguments: {', '.join(older)}"
-                fail("MeshCoordinate", rule, "MeshCoordinate(row, column)", TypeError)
-            values = tuple(older[k] for k in sorted(older))
-        super().__init__(*values)
 
 
 class MeshCoordinateRange:
@@ -183,7 +153,7 @@ class MeshCoordinateRange:
         return f"MeshCoordinateRange(start={self.start!r}, end={self.end!r})"
 
 
-class Shape:
+class Shape(_Integers):
     """The shape of a tensor; compares with lists and tuples.
 
     Example:
@@ -191,7 +161,7 @@ class Shape:
         (Shape([1, 2, 3]), Shape([1, 1, 2, 3]), True)
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ()
 
     def __init__(self, shape: Sequence[int]):
         self._values = integers(shape, "Shape", 0)
@@ -201,9 +171,6 @@ class Shape:
         new = object.__new__(cls)
         new._values = values
         return new
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -218,19 +185,13 @@ class Shape:
         return self._values[index] if index >= -rank else 1
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Shape):
-            return self._values == other._values
-        return isinstance(other, (list, tuple)) and self._values == tuple(other)
+        return isinstance(other, (Shape, list, tuple)) and self._values == tuple(other)
 
-    def __hash__(self) -> int:
-        return hash(self._values)
-
-    def __repr__(self) -> str:
-        return f"Shape({list(self._values)})"
+    __hash__ = _Integers.__hash__
 
     @property
     def rank(self) -> int:
-        """How many dimensions."""
+        """The number of dimensions."""
         return len(self._values)
 
     def to_rank(self, rank: int) -> Shape:
@@ -239,27 +200,22 @@ class Shape:
         if extra < 0 and any(n != 1 for n in self._values[:-extra]):
             rule = "Can't convert shape to a smaller rank: a dimension to drop is not 1"
             fail(f"{self!r}.to_rank({rank})", rule)
-        return Shape._of((1,) * extra + self._values if extra >= 0 else self._values[-extra:])
+        return Shape._of((1,) * extra + self._values[max(-extra, 0) :])
 
 
 @dataclass(frozen=True)
 class PlacementReplicate:
-    """Every device along this mesh axis holds the same data."""
+    """Every device along this mesh axis has the same data."""
 
 
+@dataclass(frozen=True)
 class PlacementShard:
-    """The devices along this mesh axis hold consecutive pieces of tensor dimension `dim`."""
+    """The devices along this mesh axis have consecutive shards along tensor dimension `dim`."""
 
-    __slots__ = ("dim",)
+    dim: int
 
-    def __init__(self, dim: int, /):
-        self.dim = integer(dim, "PlacementShard")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlacementShard) and other.dim == self.dim
-
-    def __hash__(self) -> int:
-        return hash((PlacementShard, self.dim))
+    def __post_init__(self) -> None:
+        integer(self.dim, "PlacementShard")
 
     def __repr__(self) -> str:
         return f"PlacementShard({self.dim})"
@@ -269,7 +225,7 @@ Placement = PlacementReplicate | PlacementShard
 
 
 class _Config:
-    """What both configurations share: a list, or one entry each for rows and columns; overrides."""
+    """A list of entries, or one each for rows and columns; and overrides of shape and corner."""
 
     _list = ""
 
@@ -287,10 +243,15 @@ class _Config:
             if value is not None and not isinstance(value, kind):
                 rule = f"incompatible function arguments: {value!r} is not a {kind.__name__}"
                 fail(what, rule, f"{kind.__name__}(...)", TypeError)
-        self._take(given[first] if listed else (given.get("row_dim"), given.get("col_dim")))
+        entries = given[first] if listed else (given.get("row_dim"), given.get("col_dim"))
+        self._entries: list[Any] = self._checked(entries)
 
-    def _take(self, entries: Any) -> None:
+    def _checked(self, entries: Any) -> list[Any]:
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
+        return f"{type(self).__name__}({self._list}: {self._entries}{override})"
 
 
 class MeshMapperConfig(_Config):
@@ -303,23 +264,18 @@ class MeshMapperConfig(_Config):
 
     _list = "placements"
 
-    def _take(self, entries: Any) -> None:
+    def _checked(self, entries: Any) -> list[Any]:
         if isinstance(entries, tuple) and not any(isinstance(e, Placement) for e in entries):
             entries = [PlacementReplicate() if d is None else PlacementShard(d) for d in entries]
-        self.placements = list(entries)
-        if not all(isinstance(p, Placement) for p in self.placements):
-            rule = (
-                "incompatible function arguments: placements must be a list of PlacementReplicate"
-            )
-            fail("MeshMapperConfig", f"{rule} and PlacementShard", "[PlacementShard(0)]", TypeError)
+        if not all(isinstance(p, Placement) for p in entries):
+            rule = "incompatible function arguments: entries must be PlacementReplicate or"
+            fail("MeshMapperConfig", f"{rule} PlacementShard", "[PlacementShard(0)]", TypeError)
+        return list(entries)
 
-    def entries(self) -> tuple[int, str]:
-        """How many there are, and what they are called."""
-        return len(self.placements), "placements"
-
-    def __repr__(self) -> str:
-        override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
-        return f"MeshMapperConfig(placements: {self.placements}{override})"
+    @property
+    def placements(self) -> list[Placement]:
+        """The placements."""
+        return self._entries
 
 
 class MeshComposerConfig(_Config):
@@ -332,12 +288,5 @@ class MeshComposerConfig(_Config):
 
     _list = "dims"
 
-    def _take(self, entries: Any) -> None:
-        self._dims = integers(entries, "MeshComposerConfig")
-
-    def entries(self) -> tuple[int, str]:
-        """How many there are, and what they are called."""
-        return len(self._dims), "dimensions"
-
-    def __repr__(self) -> str:
-        return f"MeshComposerConfig(dims: {list(self._dims)})"
+    def _checked(self, entries: Any) -> list[Any]:
+        return list(integers(entries, "MeshComposerConfig"))

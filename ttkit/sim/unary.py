@@ -1,6 +1,6 @@
-"""Operations on each element of one tensor: most are a row of a table.
+"""Operations on each element of one tensor: most are a row of a table; and three gradients.
 
-A new operation of one operand is one row in `PLAIN`, or in `FAST_OR_ACCURATE`.
+A new operation of one operand is one row in `UNARY`, and in `TAKES` where it takes whole numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.enums import DataType, GeluVariant, SigmoidMode, UnaryOpType, UnaryWithParam
-from ttkit.sim.operation import on_mesh, operation, result
+from ttkit.sim.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
+from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -81,59 +81,57 @@ def _silu(x: Array, out: Array, t: Array) -> None:
     out *= np.where(x == -np.inf, F(0), x) if np.isneginf(lowest) else x
 
 
-def in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
+def _in_blocks(kernel: Callable[[Array, Array, Array], object]) -> Function:
     return lambda x: blocks.elementwise(kernel, x)
 
 
 def _ufunc(function: Callable[..., Array]) -> Function:
-    return in_blocks(lambda values, out, _: function(values, out=out))
+    return _in_blocks(lambda values, out, _: function(values, out=out))
 
 
-gelu_tanh, gelu_erf, sigmoid_of = map(in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
-silu_of, erf_of = in_blocks(_silu), in_blocks(_erf)
+gelu_tanh, gelu_erf, sigmoid_of = map(_in_blocks, (_gelu_tanh, _gelu_erf, _sigmoid))
+silu_of, erf_of = _in_blocks(_silu), _in_blocks(_erf)
 
 
-def _softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    scaled = x * F(beta)
-    small = np.log1p(np.exp(np.minimum(scaled, F(threshold)))) / F(beta)
-    return np.where(scaled > threshold, x, small)
+def _softplus(x: Array) -> Array:
+    return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, F(20)))))
 
 
 def _test(function: Function) -> Function:
     return lambda x: function(x).astype(x.dtype)
 
 
-# ---------------------------------------------------------------- the tables
+# ---------------------------------------------------------------- the table
+# NumPy's own functions; the second ones are worth blocks that stay in the cache
+NUMPY = (
+    "abs square sign floor ceil trunc round reciprocal tan sinh cosh exp2 expm1 log1p log2 log10"
+)
+NUMPY += " cbrt rad2deg deg2rad"
+IN_BLOCKS = "exp log sqrt sin cos tanh"
+UNARY: dict[str, Function] = {name: getattr(np, name) for name in NUMPY.split()}
+UNARY |= {name: _ufunc(getattr(np, name)) for name in IN_BLOCKS.split()}
 # name -> function of the values
-PLAIN: dict[str, Function] = {
+UNARY |= {
     "neg": np.negative,
-    "abs": np.abs,
     "relu": lambda x: np.maximum(x, 0),
     "silu": silu_of,
     "swish": silu_of,
-    "square": lambda x: x * x,
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
+    "sigmoid": sigmoid_of,
     "frac": lambda x: x - np.trunc(x),
-    "reciprocal": np.reciprocal,
-    "sin": _ufunc(np.sin),
-    "cos": _ufunc(np.cos),
-    "tan": np.tan,
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "cbrt": np.cbrt,
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "erf": erf_of,
     "erfc": lambda x: 1 - erf_of(x),
     "identity": np.copy,
     "relu6": lambda x: np.clip(x, 0, 6),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
     "hardsigmoid": lambda x: np.clip(x / 6 + F(0.5), 0, 1),
     "hardswish": lambda x: x * np.clip(x / 6 + F(0.5), 0, 1),
+    "softplus": _softplus,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
     "log_sigmoid": lambda x: -_softplus(-x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "tanhshrink": lambda x: x - np.tanh(x),
@@ -147,21 +145,6 @@ PLAIN: dict[str, Function] = {
     "ltz": _test(lambda x: x < 0),
     "gez": _test(lambda x: x >= 0),
     "lez": _test(lambda x: x <= 0),
-    "rad2deg": np.rad2deg,
-    "deg2rad": np.deg2rad,
-}
-# the same with a choice between a fast and an accurate form, which differ on a card but not here
-FAST_OR_ACCURATE: dict[str, Function] = {
-    "exp": _ufunc(np.exp),
-    "log": _ufunc(np.log),
-    "sqrt": _ufunc(np.sqrt),
-    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
-    "erf": erf_of,
-    "log1p": np.log1p,
-    "log2": np.log2,
-    "log10": np.log10,
-    "mish": lambda x: x * np.tanh(_softplus(x)),
-    "tanh": _ufunc(np.tanh),
 }
 INTEGERS = (DataType.INT32, DataType.UINT32, DataType.UINT16)
 # The element types of a row are the floats, unless it takes these, too.
@@ -170,6 +153,9 @@ TAKES |= dict.fromkeys(("square", "eqz", "nez", "logical_not"), dtypes.FLOATS + 
 TAKES |= dict.fromkeys(("neg", "gtz", "ltz", "gez", "lez"), dtypes.FLOATS + INTEGERS[:1])
 
 HINTS = "memory_config sub_core_grids"
+# A card has a fast and an accurate form of these, which do not differ here.
+FAST = {"exp", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "erf", "mish", "tanh"}
+MORE_HINTS = dict.fromkeys(FAST, " fast_and_approximate_mode") | {"sigmoid": " vector_mode mode"}
 
 
 def _unary(
@@ -183,7 +169,7 @@ def _unary(
     return result(tensor, function(tensor.array), output=output)
 
 
-def _enter(name: str, function: Function, hints: str) -> None:
+def _enter(name: str, function: Function) -> None:
     takes = TAKES.get(name, dtypes.FLOATS)
 
     def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
@@ -192,14 +178,11 @@ def _enter(name: str, function: Function, hints: str) -> None:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
-    operation(name, kind, dtypes=takes, hints=hints)(call)
+    operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
 
 
-for _name, _function in PLAIN.items():
-    _enter(_name, _function, HINTS)
-for _name, _function in FAST_OR_ACCURATE.items():
-    _enter(_name, _function, f"{HINTS} fast_and_approximate_mode")
-UNARY = {**PLAIN, **FAST_OR_ACCURATE}
+for _name, _function in UNARY.items():
+    _enter(_name, _function)
 
 
 @operation("gelu", dtypes=dtypes.FLOATS, hints=HINTS)
@@ -216,75 +199,72 @@ def gelu(
     return _unary("gelu", input_tensor, function, dtypes.FLOATS, output_tensor)
 
 
-@operation("sigmoid", dtypes=dtypes.FLOATS, hints=HINTS)
-def sigmoid(
-    input_tensor: Tensor,
-    *,
-    vector_mode: int = 4,
-    mode: SigmoidMode = SigmoidMode.Accurate,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return 1 / (1 + exp(-x)) of each element."""
-    return _unary("sigmoid", input_tensor, sigmoid_of, dtypes.FLOATS, output_tensor)
+# ---------------------------------------------------------------- gradients
+def _gelu_erf_derivative(x: Array) -> Array:
+    density = np.exp(F(-0.5) * x * x) * F(1 / math.sqrt(2 * math.pi))
+    return F(0.5) * (1 + erf_of(x * SQRT_HALF)) + x * density
 
 
-@operation("softplus", dtypes=dtypes.FLOATS, hints=HINTS)
-def softplus(
-    input_tensor: Tensor,
-    *,
-    beta: float = 1.0,
-    threshold: float = 20.0,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
-    function = lambda x: _softplus(x, beta, threshold)  # noqa: E731
-    return _unary("softplus", input_tensor, function, dtypes.FLOATS, output_tensor)
+def _gelu_tanh_derivative(x: Array, out: Array, t: Array) -> None:
+    """(1 + t)(1 + (1 - t) u') / 2, t = tanh(u), u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    np.multiply(x, x, out=out)
+    np.multiply(out, F(0.044715) * SQRT_2_OVER_PI, out=t)
+    t += SQRT_2_OVER_PI
+    t *= x
+    np.tanh(t, out=t)
+    out *= F(3 * 0.044715) * SQRT_2_OVER_PI
+    out += SQRT_2_OVER_PI
+    out *= x
+    out *= F(1) - t
+    out += F(1)
+    t += F(1)
+    out *= t
+    out *= F(0.5)
 
 
-@operation("leaky_relu", dtypes=dtypes.FLOATS, hints=HINTS)
-def leaky_relu(
-    input_tensor: Tensor, negative_slope: float, *, output_tensor: Tensor | None = None
-) -> Tensor:
-    """Return x where it is positive, negative_slope * x elsewhere."""
-    function = lambda x: np.where(x > 0, x, F(negative_slope) * x)  # noqa: E731
-    return _unary("leaky_relu", input_tensor, function, dtypes.FLOATS, output_tensor)
+def _silu_derivative(x: Array) -> Array:
+    s = sigmoid_of(x)
+    return s * (1 + x * (1 - s))
 
 
-@operation("elu", dtypes=dtypes.FLOATS, hints=HINTS)
-def elu(input_tensor: Tensor, *, alpha: float = 1.0, output_tensor: Tensor | None = None) -> Tensor:
-    """Return x where it is positive, alpha * (exp(x) - 1) elsewhere."""
-    function = lambda x: np.where(x > 0, x, F(alpha) * np.expm1(np.minimum(x, 0)))  # noqa: E731
-    return _unary("elu", input_tensor, function, dtypes.FLOATS, output_tensor)
+def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
+    on_mesh(name, grad, tensor)
+    check_broadcast(grad.shard_shape, tensor.shard_shape, describe(name, (grad, tensor)))
+    like, (g, x), topology = aligned(name, (grad, tensor))
+    return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
 
 
-@operation("hardtanh", dtypes=dtypes.FLOATS, hints=HINTS)
-def hardtanh(
-    input_tensor: Tensor,
-    *,
-    min_val: float = -1.0,
-    max_val: float = 1.0,
-    output_tensor: Tensor | None = None,
-) -> Tensor:
-    """Return each element, or the limit that it is beyond."""
-    function = lambda x: np.clip(x, F(min_val), F(max_val))  # noqa: E731
-    return _unary("hardtanh", input_tensor, function, dtypes.FLOATS, output_tensor)
+@operation("relu_bw", hints="memory_config")
+def relu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+    """Return [gradient of ReLU's input]."""
+    return _backward("relu_bw", grad_tensor, input_tensor, lambda x: (x > 0).astype(F))
 
 
-@operation("round", dtypes=dtypes.FLOATS, hints=HINTS)
-def round_(
-    input_tensor: Tensor, *, decimals: int | None = 0, output_tensor: Tensor | None = None
-) -> Tensor:
-    """Return each element rounded to `decimals` digits, ties to even."""
-    function = lambda x: np.round(x, decimals or 0, out=np.empty_like(x))  # noqa: E731
-    return _unary("round", input_tensor, function, dtypes.FLOATS, output_tensor)
+@operation("silu_bw", hints="memory_config")
+def silu_bw(grad_tensor: Tensor, input_tensor: Tensor) -> list[Tensor]:
+    """Return [gradient of SiLU's input]."""
+    return _backward("silu_bw", grad_tensor, input_tensor, _silu_derivative)
 
 
-ACTIVATIONS: dict[str, Function] = {
-    "gelu": gelu_erf,
-    "gelu_approx": gelu_tanh,
-    "sigmoid": sigmoid_of,
-    **UNARY,
-}
+@operation("gelu_bw", hints="memory_config")
+def gelu_bw(
+    grad_tensor: Tensor, input_tensor: Tensor, *, variant: GeluVariant = GeluVariant.Accurate
+) -> list[Tensor]:
+    """Return [gradient of GELU's input]: GeluVariant.Accurate by the error function, Tanh by tanh.
+
+    Raises:
+        TTKitError: shapes that do not fit; GeluVariant.FastLut, which has no backward kernel.
+    """
+    if variant is GeluVariant.FastLut:
+        rule = "GELU_BW does not support GeluVariant::FAST_LUT: there is no backward kernel for it"
+        fail(describe("gelu_bw", (grad_tensor, input_tensor)), rule, "GeluVariant.Tanh")
+    accurate = variant is GeluVariant.Accurate
+    derivative = _gelu_erf_derivative if accurate else _in_blocks(_gelu_tanh_derivative)
+    return _backward("gelu_bw", grad_tensor, input_tensor, derivative)
+
+
+# ---------------------------------------------------------------- activations of other operations
+ACTIVATIONS = UNARY | {"gelu": gelu_erf, "gelu_approx": gelu_tanh}
 
 
 def activation(which: Any, asked: object) -> Function:

@@ -58,7 +58,6 @@ def context(size):
         type(ttnn.distributed_context_get_size())(size),
     )
     assert repr(ttnn.distributed_context_get_rank()) == f"Rank({RANK})"
-    assert ttnn.distributed_context_allgather_int(RANK * 3 + 1) == [r * 3 + 1 for r in range(size)]
     if RANK == 0:
         ttnn.distributed_context_send_bytes(b"hello", 1, 7)
     elif RANK == 1:

@@ -375,7 +375,6 @@ def seen():
     ) == ttnn.get_device_ids() == list(range(local))
     view, places = shared.get_view(), list(ttnn.MeshCoordinateRange(shared.shape))
     assert [tuple(c) for c in places if view.is_local(c)] == list(shared.grid.coords)
-    assert [tuple(c) for c in view.get_local_mesh_coord_range()] == list(shared.grid.coords)
     for c in places:
         try:
             assert shared.get_device_id(c) in shared.get_device_ids() and view.is_local(c)
