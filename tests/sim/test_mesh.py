@@ -116,6 +116,14 @@ def test_tensors_stay_on_their_chips_when_a_mesh_is_reshaped(shapes):
             del fresh
 
 
+def test_nothing_is_compiled():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        mesh.enable_program_cache()
+        mesh.disable_and_clear_program_cache()
+        mesh.quiesce_devices()
+        assert mesh.num_program_cache_entries() == 0
+
+
 def test_refused():
     ttkit.use_system("t3000")
     shape = ttnn.MeshShape

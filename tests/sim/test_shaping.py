@@ -93,6 +93,8 @@ def test_copies(place, data):
     )
     with laid(place) as (mesh, t):
         compare(ttnn.repeat(t, times), lambda x: np.tile(x, times), t)
+        often = ttnn.repeat_interleave(t, times[0], dim)
+        compare(often, lambda x: np.repeat(x, times[0], dim), t)
         other = put(
             mesh, place, kind=data.draw(st.sampled_from(["same", place.kind])), seed=place.seed + 50
         )

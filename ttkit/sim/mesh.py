@@ -247,6 +247,16 @@ class MeshDevice:
     def enable_program_cache(self) -> None:
         """Do nothing: the simulator compiles nothing."""
 
+    def disable_and_clear_program_cache(self) -> None:
+        """Do nothing: the simulator compiles nothing."""
+
+    def num_program_cache_entries(self) -> int:
+        """Return 0: the simulator compiles nothing."""
+        return 0
+
+    def quiesce_devices(self) -> None:
+        """Do nothing: every operation has ended when it returns."""
+
 
 class MeshDeviceView:
     """A mesh seen as a grid of chips."""

@@ -175,6 +175,26 @@ def copy(input_a: Tensor, input_b: Tensor) -> Tensor:
     return result(input_a, input_a.array, owned=False, output=input_b)
 
 
+@operation("assign", "store", hints="memory_config")
+def assign(
+    input_tensor: Tensor, target: Tensor | None = None, *, dtype: DataType | None = None
+) -> Tensor:
+    """Return a copy, in another type where one is given; or write the values into `target`."""
+    on_mesh("assign", input_tensor)
+    return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=target)
+
+
+@operation("reallocate", "store")
+def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
+    """Return the same values in a buffer of its own, and free the old one."""
+    on_mesh("reallocate", tensor)
+    made = result(tensor, tensor.array, owned=False)
+    if memory_config is not None:
+        made.plain_memory_config = memory_config
+    tensor.deallocate()
+    return made
+
+
 @operation("to_memory_config", "store")
 def to_memory_config(
     tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None

@@ -121,6 +121,18 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     return moved(input_tensor, np.tile(shaped, (1,) * lead + times))
 
 
+@operation("repeat_interleave", "arrange", hints="memory_config")
+def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
+    """Repeat each slice along `dim` that often, one after the other."""
+    array, lead = shards("repeat_interleave", input_tensor)
+    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
+    axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
+    shape = list(input_tensor.shard_shape)
+    shape[axis] *= times
+    would_fit(input_tensor, tuple(shape))
+    return moved(input_tensor, np.repeat(array, times, lead + axis))
+
+
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
