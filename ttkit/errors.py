@@ -96,7 +96,7 @@ def fail(asked: object, rule: str, cure: str = "", kind: type[Exception] = TTKit
     """
     error = PLAIN.get(kind, kind)(f"{asked}: {rule}" + (f"\n  try: {cure}" if cure else ""))
     error.ours = True  # type: ignore[attr-defined]
-    raise error from None  # what NumPy said is in the rule
+    raise error from None  # the rule has the message of NumPy
 
 
 def check_counts(asked: object, **counts: object) -> None:

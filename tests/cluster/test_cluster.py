@@ -232,7 +232,7 @@ def leave(code):
     MPI.COMM_WORLD.Barrier()
 
 
-def test_an_engine_is_a_rank_with_boards_of_its_own(four):
+def test_an_engine_is_a_rank_with_cards_of_its_own(four):
     assert four.run(where) == [(rank, 4, str(rank)) for rank in range(4)]
     assert four.run(chips) == [2, 2, 2, 2]
 

@@ -566,7 +566,7 @@ def test_pattern_2_a_mesh_for_each_rank(tmp_path):
 
 
 def test_pattern_2_with_independent_models_on_meshes_of_different_shape(tmp_path):
-    """Rank 0 has one board of the simulated T3000, rank 1 two of them; each computes on its own
+    """Rank 0 has one card of the simulated T3000, rank 1 two of them; each computes on its own
     mesh, MPI brings the results together.
     """
     model = """from mpi4py import MPI

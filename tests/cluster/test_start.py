@@ -22,15 +22,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    "number, boards", [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])]
+    "number, cards", [(1, ["0,1,2,3"]), (2, ["0,1", "2,3"]), (4, ["0", "1", "2", "3"])]
 )
-def test_ranks_share_the_boards_in_pcie_order(number, boards):
+def test_ranks_share_the_cards_in_pcie_order(number, cards):
     assert [
         binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_cards(number).rank_bindings
-    ] == boards
+    ] == cards
 
 
-def test_ranks_share_the_visible_boards(monkeypatch):
+def test_ranks_share_the_visible_cards(monkeypatch):
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "2,3")
     assert [
         binding.env_overrides["TT_VISIBLE_DEVICES"] for binding in equal_cards(2).rank_bindings
@@ -38,7 +38,7 @@ def test_ranks_share_the_visible_boards(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [-1, 0, 3, 8])
-def test_boards_that_cannot_be_shared(number):
+def test_cards_that_cannot_be_shared(number):
     with pytest.raises(
         TTKitError,
         match=rf"Cluster\({number}\): a t3000 has 4 cards, which {number} ranks cannot share equally",
@@ -46,7 +46,7 @@ def test_boards_that_cannot_be_shared(number):
         ttkit.Cluster(number)
 
 
-def test_boards_that_are_no_mesh():
+def test_cards_that_are_no_mesh():
     ttkit.use_system("galaxy")
     try:
         assert len(ranks_of(8).rank_bindings) == 8

@@ -90,7 +90,7 @@ def test_a_line_on_a_galaxy_through_the_environment(monkeypatch):
 
 def test_no_environment_no_descriptor(monkeypatch):
     monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", str(descriptor_path(8, "older")))
-    assert current_system().shape == (1, 8) and current_system().boards == SYSTEMS["t3000"].boards
+    assert current_system().shape == (1, 8) and current_system().cards == SYSTEMS["t3000"].cards
     monkeypatch.delenv("TT_MESH_GRAPH_DESC_PATH")
     assert current_system() is SYSTEMS["t3000"]
 

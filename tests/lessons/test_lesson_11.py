@@ -23,7 +23,7 @@ PLACES = {
     "misspelt key": "rank_bindings.yaml:12",
     "no quotes": "rank_bindings.yaml:9",
     "no such mesh": "rank_bindings.yaml:15",
-    "shared board": "rank_bindings.yaml:17",
+    "shared card": "rank_bindings.yaml:17",
     "too few slots": "hosts.txt:1",
 }
 
@@ -60,14 +60,14 @@ RIGHT = [
         PLACES
         | {
             "duplicate rank": "rank_bindings.yaml:6",
-            "shared board": "rank_bindings.yaml:5",
+            "shared card": "rank_bindings.yaml:5",
             "too few slots": "rank_bindings.yaml:1",
         },
     ),
 ]
 WRONG = [
     ("11.bindings", but("mesh_id: 0", "mesh_id: 2").replace("rank: 2, mesh_id: 2, mesh_host_rank: 0", "rank: 2, mesh_id: 0"), "several ranks, so each needs"),
-    ("11.bindings", but('"2,3"', '"x"').replace('"0,1"', '"2,3"').replace('"x"', '"0,1"'), "rank 0 runs on node-1 and has mesh 0: that is boards 2,3, it sees 0,1"),
+    ("11.bindings", but('"2,3"', '"x"').replace('"0,1"', '"2,3"').replace('"x"', '"0,1"'), "rank 0 runs on node-1 and has mesh 0: that is cards 2,3, it sees 0,1"),
     ("11.bindings", but("mesh_host_rank: 0", "mesh_host_rank: 9").replace("mesh_host_rank: 1", "mesh_host_rank: 0").replace("9", "1"), "which is host 0 of mesh 2"),
     ("11.bindings", but(", mesh_host_rank: 1", ""), "mesh 2 has several ranks, so each needs a mesh_host_rank"),
     ("11.bindings", but('{TT_VISIBLE_DEVICES: "2,3"}', "{TT_VISIBLE_DEVICES: 2}"), r"rank_bindings.yaml:2: .*without quotes is no text\n  try: put quotes"),
@@ -79,7 +79,7 @@ WRONG = [
         but("rank: 1, mesh_id: 1", "rank: 1, mesh_id: x").replace("rank: 2, mesh_id: 2, mesh_host_rank: 0", "rank: 2, mesh_id: 1").replace(
             "mesh_id: x", "mesh_id: 2, mesh_host_rank: 0"
         ),
-        "rank 1 runs on node-1, which has the boards of mesh 0 and 1, not of mesh 2: " "ranks fill the slots",
+        "rank 1 runs on node-1, which has the cards of mesh 0 and 1, not of mesh 2: " "ranks fill the slots",
     ),
     ("11.bindings", {"rank_bindings": []}, "the text of a rank_bindings.yaml is asked for, this is a dict"),
     ("11.bindings", "", "Input should be a valid dictionary"),

@@ -62,7 +62,7 @@ def lesson_cells():
     cells = json.loads((ROOT / "notebooks/05_engines_and_ranks.ipynb").read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     found = [next(source for source in sources if mark in source) for mark in APPLY]
-    # Which boards a rank has is in the mock's descriptor here, not in a variable.
+    # Which cards a rank has is in the mock's descriptor here, not in a variable.
     return [
         source.replace("os.environ['TT_VISIBLE_DEVICES']", "os.environ.get('TT_VISIBLE_DEVICES')")
         for source in found

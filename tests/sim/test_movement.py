@@ -66,7 +66,10 @@ def test_a_reallocated_tensor_leaves_its_buffer():
         used = ttkit.memory(mesh).used
         moved = ttnn.reallocate(t, ttnn.L1_MEMORY_CONFIG)
         assert not t.is_allocated() and moved.memory_config() == ttnn.L1_MEMORY_CONFIG
-        assert ttkit.memory(mesh).used == used and ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
+        assert (
+            ttkit.memory(mesh).used == used
+            and ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64
+        )
         assert ttnn.assign(moved, dtype=ttnn.float32).dtype is ttnn.float32
 
 

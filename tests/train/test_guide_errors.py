@@ -143,7 +143,7 @@ def test_physical_chip_id_not_found(context, describe):
     assert "tt-topology -l mesh" in cure and "all 32 chips" in cure
 
 
-def test_boards_that_are_not_cabled(context, monkeypatch):
+def test_cards_that_are_not_cabled(context, monkeypatch):
     ttkit.use_system("t3000")
     monkeypatch.setenv("TT_VISIBLE_DEVICES", "0,3")
     wrong, cure = message_of(context.open_device, [2, 2])

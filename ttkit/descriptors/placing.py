@@ -103,7 +103,7 @@ def _search(machine: System, shape: Place, joins: Joins) -> dict[Place, int] | N
     """A chip for each place, so that all joins are cables; None where there is none."""
     cables: Cables = machine.neighbours
     # cards in PCIe order; on a card the chip without the PCIe connector comes first
-    in_order = [device for chips in machine.boards for device in reversed(chips)]
+    in_order = [device for chips in machine.cards for device in reversed(chips)]
     order = {device: number for number, device in enumerate(in_order)}
     small = math.prod(shape) < machine.num_devices
     grid = _rectangle(machine, cables, shape) if small and 1 not in shape else machine.ids

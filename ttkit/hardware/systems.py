@@ -50,7 +50,7 @@ class System:
         ids: device ids in the order of the grid, [rows][columns].
         links_per_pair: ethernet links between two neighbours.
         wraps: per axis, True where the last chip is cabled back to the first (a ring, not a line).
-        boards: ids of the chips of each card, in PCIe order, the chip with the PCIe connector
+        cards: ids of the chips of each card, in PCIe order, the chip with the PCIe connector
             first.
 
     Example:
@@ -63,11 +63,11 @@ class System:
     ids: tuple[tuple[int, ...], ...]
     links_per_pair: int = 0
     wraps: tuple[bool, bool] = (False, False)
-    boards: tuple[tuple[int, ...], ...] = field(default=())
+    cards: tuple[tuple[int, ...], ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if not self.boards:
-            object.__setattr__(self, "boards", tuple((i,) for i in sorted(self.coordinate_of)))
+        if not self.cards:
+            object.__setattr__(self, "cards", tuple((i,) for i in sorted(self.coordinate_of)))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,20 +111,20 @@ def grid_ids(rows: int, columns: int) -> tuple[tuple[int, ...], ...]:
 
 
 _T3000 = System(
-    "t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, boards=((0, 4), (1, 5), (2, 6), (3, 7))
+    "t3000", WORMHOLE, ((4, 0, 2, 6), (5, 1, 3, 7)), 2, cards=((0, 4), (1, 5), (2, 6), (3, 7))
 )
 SYSTEMS = {
     system.name: system
     for system in (
         System("n150", WORMHOLE_N150, grid_ids(1, 1)),
-        System("n300", WORMHOLE, grid_ids(1, 2), 2, boards=((0, 1),)),
+        System("n300", WORMHOLE, grid_ids(1, 2), 2, cards=((0, 1),)),
         _T3000,
         System("galaxy", WORMHOLE_GALAXY, grid_ids(8, 4), 4),
         System("galaxy_torus", WORMHOLE_GALAXY, grid_ids(8, 4), 4, wraps=(True, True)),
         System("p150", BLACKHOLE, grid_ids(1, 1)),
-        System("p300", BLACKHOLE_P300, grid_ids(1, 2), 2, boards=((0, 1),)),
+        System("p300", BLACKHOLE_P300, grid_ids(1, 2), 2, cards=((0, 1),)),
         System("quietbox_bh", BLACKHOLE, grid_ids(2, 2), 4),
-        System("p300_x2", BLACKHOLE_P300, grid_ids(2, 2), 2, boards=((0, 1), (2, 3))),
+        System("p300_x2", BLACKHOLE_P300, grid_ids(2, 2), 2, cards=((0, 1), (2, 3))),
         System("loudbox_bh", BLACKHOLE, grid_ids(2, 4), 2),
         System("galaxy_bh", BLACKHOLE, grid_ids(8, 4), 2),
     )
@@ -234,13 +234,13 @@ def narrow(system: System, visible: str) -> System:
         wanted = list(dict.fromkeys(int(part) for part in visible.split(",")))
     except ValueError:
         rule = "it must be a comma-separated list of PCIe device numbers"
-        fail(asked, rule, f"numbers of 0 to {len(system.boards) - 1}, for example 0,1")
-    last = len(system.boards) - 1
+        fail(asked, rule, f"numbers of 0 to {len(system.cards) - 1}, for example 0,1")
+    last = len(system.cards) - 1
     if any(not 0 <= n <= last for n in wanted):
         rule = f"there are {last + 1} PCIe devices, numbered 0 to {last}"
         fail(asked, rule, "only those numbers, or a larger system: TTKIT_SYSTEM=galaxy")
-    boards = [system.boards[n] for n in wanted]
-    old = [chips[k] for k in range(max(map(len, boards))) for chips in boards if k < len(chips)]
+    cards = [system.cards[n] for n in wanted]
+    old = [chips[k] for k in range(max(map(len, cards))) for chips in cards if k < len(chips)]
     if len(old) == system.num_devices:
         return system
     new_id = {device: number for number, device in enumerate(old)}
@@ -262,5 +262,5 @@ def narrow(system: System, visible: str) -> System:
         system.wraps[0] and len(rows) == height,
         system.wraps[1] and len(columns) == width,
     )
-    renumbered = tuple(tuple(new_id[device] for device in chips) for chips in boards)
-    return replace(system, ids=ids, wraps=wraps, boards=renumbered)
+    renumbered = tuple(tuple(new_id[device] for device in chips) for chips in cards)
+    return replace(system, ids=ids, wraps=wraps, cards=renumbered)

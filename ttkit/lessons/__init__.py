@@ -192,7 +192,7 @@ def same(
 ) -> None:
     """Print that two results agree, or raise with the first place where they differ.
 
-    On the real library's mock cluster it compares the shapes, and says so.
+    On the real library's mock cluster it compares the shapes alone, and prints that.
 
     Raises:
         CheckFailed: the shape or an element differs.

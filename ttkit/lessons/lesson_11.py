@@ -21,11 +21,11 @@ from ttkit.lessons import CheckFailed, exercise, require
 
 BINDINGS = "rank_bindings.yaml"
 
-# ---- 11.bindings: three hosts with four boards each
+# ---- 11.bindings: three hosts with four cards each
 
 HOSTS = "node-1 slots=2\nnode-2 slots=1\nnode-3 slots=1\n"
 ALL = "0,1,2,3"
-# Host -> what its ranks must be given: mesh, place among the mesh's hosts, boards.
+# Host -> what its ranks must be given: mesh, place among the mesh's hosts, cards.
 WANTED = {
     "node-1": {("0", "0", "2,3"), ("1", "0", "0,1")},
     "node-2": {("2", "0", ALL)},
@@ -43,13 +43,13 @@ MISTAKES = {  # name -> (file, good line, bad line)
     ),
     "no quotes": (BINDINGS, '      TT_VISIBLE_DEVICES: "1"', "      TT_VISIBLE_DEVICES: 1"),
     "no such mesh": (BINDINGS, "    mesh_id: 3", "    mesh_id: 4"),
-    "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "3"', '      TT_VISIBLE_DEVICES: "0"'),
+    "shared card": (BINDINGS, '      TT_VISIBLE_DEVICES: "3"', '      TT_VISIBLE_DEVICES: "0"'),
     "too few slots": ("hosts.txt", "localhost slots=4", "localhost slots=3"),
 }
 # The other place of the same mistake: where two lines contradict each other, either may be wrong.
 ALSO = {
     "duplicate rank": (BINDINGS, "  - rank: 1"),
-    "shared board": (BINDINGS, '      TT_VISIBLE_DEVICES: "0"'),
+    "shared card": (BINDINGS, '      TT_VISIBLE_DEVICES: "0"'),
     "too few slots": (BINDINGS, "rank_bindings:"),
 }
 
@@ -141,7 +141,7 @@ def _bindings(answer: Any, _: Any) -> str:
     with tempfile.TemporaryDirectory() as tried:
         folder = machine(tried)
         (folder / BINDINGS).write_text(answer)
-        # A rank that has its host alone needs no list of boards; that tt-run gives it rank 0's is
+        # A rank that has its host alone needs no list of cards; that tt-run gives it rank 0's is
         # no fault of the answer.
         findings = [each for each in lint_path(tried) if UNDER_TT_RUN not in each.message]
         for one in sorted(findings, key=lambda finding: finding.severity != "error"):
@@ -160,24 +160,24 @@ def _bindings(answer: Any, _: Any) -> str:
         mesh, place = environment["TT_MESH_ID"], environment.get("TT_MESH_HOST_RANK", "0")
         # a rank without a list of devices sees all
         devices = environment.get("TT_VISIBLE_DEVICES", ALL).split(",")
-        boards = ",".join(sorted(part.strip() for part in devices))
+        cards = ",".join(sorted(part.strip() for part in devices))
         on = f"rank {binding.rank} runs on {host}"
         wanted = {want[0]: want for want in WANTED[host]}
         require(
             mesh in wanted,
-            f"{on}, which has the boards of mesh {' and '.join(sorted(wanted))}, "
+            f"{on}, which has the cards of mesh {' and '.join(sorted(wanted))}, "
             f"not of mesh {mesh}: ranks fill the slots in their order",
         )
-        _, its_place, its_boards = wanted[mesh]
+        _, its_place, its_cards = wanted[mesh]
         is_host = f"{on}, which is host {its_place} of mesh {mesh}"
         require(place == its_place, f"{is_host}, and has mesh_host_rank {place}")
-        sees = f"{on} and has mesh {mesh}: that is boards {its_boards}, it sees {boards}"
-        require(boards == its_boards, sees)
+        sees = f"{on} and has mesh {mesh}: that is cards {its_cards}, it sees {cards}"
+        require(cards == its_cards, sees)
         other = taken.setdefault((host, mesh), binding.rank)
         require(other == binding.rank, f"{on} and has mesh {mesh}, as rank {other} has")
     return (
         f"{len(hosts)} ranks on {len(WANTED)} hosts, each with its mesh, "
-        "its place in it and its boards; the linter finds nothing"
+        "its place in it and its cards; the linter finds nothing"
     )
 
 

@@ -1,7 +1,7 @@
 """A collective as data: which chip sends which chunk to which neighbour in which step.
 
 A chunk is a numbered part of the data. A chip holds it with the contributions of certain chips, so
-that a copy, a partial sum and a finished sum can be told apart. Everything else reads this one
+that a copy, a partial sum and a finished sum differ. Everything else reads this one
 object: it is run on arrays, checked, counted, timed, drawn and graded."""
 
 from __future__ import annotations

@@ -28,19 +28,19 @@ import numpy as np
 Array = np.ndarray
 BLOCK = 1 << 17  # elements
 THREADS_PAY_FROM = 1 << 20  # elements
-PIECES = 4  # taken by the threads as they get free
+PARTS = 4  # taken by the threads as they get free
 
 # ---------------------------------------------------------------- blocks
 
 
-def in_pieces(work: Callable[[int, int], None], size: int, step: int, elements: int) -> None:
+def in_parts(work: Callable[[int, int], None], size: int, step: int, elements: int) -> None:
     """Call `work(low, high)` for all of range(size), on threads when `elements` are many."""
     if elements < THREADS_PAY_FROM:
         work(0, size)
         return
-    piece = -(-size // PIECES // step) * step
+    part = -(-size // PARTS // step) * step
     run(
-        (partial(work, low, min(low + piece, size)) for low in range(0, size, piece)),
+        (partial(work, low, min(low + part, size)) for low in range(0, size, part)),
         products=False,
     )
 
@@ -61,7 +61,7 @@ def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -
             end = min(start + BLOCK, high)
             kernel(flat[start:end], target[start:end], scratch[: end - start])
 
-    in_pieces(work, size, BLOCK, size)
+    in_parts(work, size, BLOCK, size)
     return out
 
 
@@ -80,7 +80,7 @@ def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
             end = min(start + step, high)
             kernel(rows[start:end], target[start:end])
 
-    in_pieces(work, len(rows), step, source.size)
+    in_parts(work, len(rows), step, source.size)
     return out
 
 
@@ -267,10 +267,10 @@ class SharedSum:
             if part.nbytes <= SHARED_WHOLE:
                 _sum(slots, result)
                 continue
-            piece = slice(
+            part = slice(
                 part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks
             )
-            _sum([slot[piece] for slot in slots], shared[piece])
+            _sum([slot[part] for slot in slots], shared[part])
             meet()
             result[:] = shared
 

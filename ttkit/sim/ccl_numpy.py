@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from ttkit.sim import blocks
-from ttkit.sim.blocks import PIECES, THREADS_PAY_FROM
+from ttkit.sim.blocks import PARTS, THREADS_PAY_FROM
 from ttkit.sim.grid import Grid, place_of
 from ttkit.sim.tensor import Tensor
 
@@ -86,7 +86,7 @@ def _add_up(parts: Array, out: Array) -> None:
     if not THREADS_PAY_FROM <= parts.size < BLAS_THREADS_FROM:
         np.matmul(row, parts, out=out)
         return
-    step = max(1, -(-size * many // PIECES))
+    step = max(1, -(-size * many // PARTS))
     columns = [slice(low, low + step) for low in range(0, size, step)]
     blocks.run(
         partial(np.matmul, row, parts[i][:, c], out=out[i][:, c])

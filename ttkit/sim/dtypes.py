@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttkit.sim.blocks import BLOCK, in_pieces
+from ttkit.sim.blocks import BLOCK, in_parts
 from ttkit.sim.enums import DataType
 from ttkit.sim.quirks import integers
 
@@ -77,7 +77,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
             end = min(start + BLOCK, high)
             _round_block(flat[start:end], target[start:end], carry[: end - start])
 
-    in_pieces(work, flat.size, BLOCK, flat.size)
+    in_parts(work, flat.size, BLOCK, flat.size)
     return out.view(np.float32)
 
 

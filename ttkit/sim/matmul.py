@@ -20,7 +20,7 @@ from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import activation
 
 Shape = tuple[int, ...]
-PIECES = 8  # of one big product, taken by the threads as they get free
+PARTS = 8  # of one big product, taken by the threads as they get free
 THREADS_PAY_FROM = 1 << 24  # multiply-adds of all products: about 0.3 ms of one thread
 # Multiply-adds of one product: from the first number on a loop of 2-D products beats a stacked one;
 # up to the second OpenBLAS takes one thread, with some to spare.
@@ -64,7 +64,7 @@ def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if work < BLAS_SPREADS_FROM:
         return a @ b
     out = blocks.empty((rows, columns))
-    step = -(-max(rows, columns) // (PIECES if work >= THREADS_PAY_FROM else 1))
+    step = -(-max(rows, columns) // (PARTS if work >= THREADS_PAY_FROM else 1))
     parts = [slice(i, i + step) for i in range(0, max(rows, columns), step)]
     if rows > columns:
         jobs = [partial(np.matmul, a[part], b, out=out[part]) for part in parts]

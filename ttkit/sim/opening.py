@@ -140,16 +140,17 @@ def open_mesh_device(
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
     ranks.check_fabric(fabric_setting[0].name, asked)
-    remote = {chip for card in devices.boards for chip in card[1:]}
+    remote = {chip for card in devices.cards for chip in card[1:]}
     idle = set(devices.coordinate_of) - set(ids)
-    # Opening one chip without a PCIe connector wakes all; measured on boards of two chips. Of
+    # Opening one chip without a PCIe connector wakes all; measured on cards of two chips. Of
     # other ranks' chips nothing is known.
     if binding() is None and remote and idle and not remote & set(ids):
-        rule = f"Fabric is being used but Device {min(idle)} is not active. To launch on a subset"
-        rule += " of devices, first create a MeshDevice of the full system size, then create"
-        rule += " submeshes accordingly."
+        rule = f"Fabric is being used but Device {min(idle)} is not active. This may indicate"
+        rule += " that the fabric was launched on a subset of the devices available in the system,"
+        rule += " which is currently not supported. To launch on a subset of devices, first create"
+        rule += " a MeshDevice of the full system size, then create submeshes accordingly."
         cure = f"open all {devices.num_devices} chips and take submeshes, or TT_VISIBLE_DEVICES"
-        cure += " for fewer boards"
+        cure += " for fewer cards"
         fail(asked, rule, cure)
 
 
@@ -205,10 +206,10 @@ def get_num_devices() -> int:
 
 
 def get_num_pcie_devices() -> int:
-    """How many boards are visible: each has one PCIe connection."""
+    """How many cards are visible: each has one PCIe connection."""
     devices = visible()
     local = _local_ids(devices)
-    return sum(chips[0] in local for chips in devices.boards)
+    return sum(chips[0] in local for chips in devices.cards)
 
 
 @checked("set_fabric_config")

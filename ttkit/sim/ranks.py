@@ -203,13 +203,13 @@ def shared(system: System, block: Block) -> SharedSystem:
     )
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
-    boards: tuple[tuple[int, ...], ...] = ()
+    cards: tuple[tuple[int, ...], ...] = ()
     if system.shape == block.mesh:
-        boards = tuple(
-            tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.boards
+        cards = tuple(
+            tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.cards
         )
     elif system.shape == block.shape:
-        boards = system.boards + tuple((i,) for i in range(len(own), len(everything)))
+        cards = system.cards + tuple((i,) for i in range(len(own), len(everything)))
     hosts = {i: block.owner_of(c) for c, i in number.items()}
     wraps = (
         tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
@@ -217,6 +217,6 @@ def shared(system: System, block: Block) -> SharedSystem:
         else block.wraps
     )
     links = block.links or system.links_per_pair
-    plain = replace(system, ids=ids, boards=boards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
+    plain = replace(system, ids=ids, cards=cards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
     values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
     return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)

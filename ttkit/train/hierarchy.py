@@ -221,7 +221,7 @@ class HierarchicalTrainer(Trainer):
 
     Learning rate, clipping, validation, log and checkpoints are those of `Trainer`, and a
     checkpoint goes on with either. Workers wait while it validates or saves. The end of a
-    with-block, or `end`, tells them that no further step comes.
+    with-block, or `end`, notifies them that no further step comes.
 
     Args:
         settings: a training configuration with multihost_config.num_workers, or its path.

@@ -121,7 +121,7 @@ def picture_of(
         at = {device: i for i, device in enumerate(devices)}
         ends = ((at[a], at[b]) for a, b in system.links() if a in at and b in at)
         linked = tuple(sorted((min(pair), max(pair)) for pair in ends))
-        cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.boards)
+        cards = (tuple(sorted(at.get(chip, -1) for chip in card)) for card in system.cards)
         two = tuple(card for card in cards if len(card) == 2 and card[0] >= 0)
         picture = replace(picture, pairs=linked, links=system.links_per_pair)
         picture = replace(picture, cards=tuple(card for card in two if picture.straight(card)))

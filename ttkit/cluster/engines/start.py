@@ -171,7 +171,7 @@ def _cards() -> tuple[list[str], str]:
     if cards and os.environ.get("TTKIT_BACKEND", "") != "sim":
         return visible or [str(card) for card in cards], "this machine"
     system = current_system()
-    return visible or [str(card) for card in range(len(system.boards))], f"a {system.name}"
+    return visible or [str(card) for card in range(len(system.cards))], f"a {system.name}"
 
 
 def _share(cards: list[str], number: int) -> list[list[str]]:

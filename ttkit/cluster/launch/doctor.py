@@ -310,7 +310,7 @@ def _devices(devices: Mapping[str, Answer], host: str) -> Verdict:
 def _meshes(devices: Answer, needs: Sequence[Need]) -> Verdict:
     """Compare the descriptor with the devices; each simulated rank has a machine of its own."""
     numbers, system = devices["numbers"], current_system()
-    there = set(numbers or range(len(system.boards)))
+    there = set(numbers or range(len(system.cards)))
     other = "TTKIT_SYSTEM=galaxy, or another of README's systems"
     for need in needs:
         if absent := sorted(set(need.devices) - there):
