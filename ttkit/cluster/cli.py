@@ -24,7 +24,6 @@ from ttkit.cluster.files.hosts import (
     read_hosts,
     read_rankfile,
 )
-from ttkit.cluster.files.lint import findings_table, lint_hosts, lint_path
 from ttkit.cluster.launch import command
 from ttkit.errors import TTKitError, fail
 
@@ -181,10 +180,12 @@ def _without_network(mpi_args: Sequence[str]) -> bool:
 
 def _findings(asked: argparse.Namespace) -> list[Any]:
     """Return what the linter finds in a configuration, or in a bindings file."""
+    if not asked.config and not asked.rank_binding:
+        return []
+    from ttkit.cluster.files.lint import lint_path  # imports protobuf
+
     if asked.config:
         return lint_path(asked.config)
-    if not asked.rank_binding:
-        return []
     hostfile = find_file(asked.hostfile, "Hosts file") if asked.hostfile else None
     return lint_path(find_file(asked.rank_binding, "Configuration file"), hostfile)
 
@@ -254,6 +255,8 @@ def doctor(words: Sequence[str]) -> int:
     hosts = _hosts(asked)
     findings = _findings(asked)
     if asked.hostfile:
+        from ttkit.cluster.files.lint import lint_hosts  # imports protobuf
+
         findings += lint_hosts(Path(asked.hostfile), hosts)
     bindings, place = None, list[str]()
     if asked.config or asked.rank_binding:
@@ -274,6 +277,8 @@ def lint(words: Sequence[str]) -> int:
     about = "Say what is wrong or doubtful in cluster files, and what to do. Exit code 1 on errors."
     parser = argparse.ArgumentParser("ttkit lint", description=about)
     parser.add_argument("path", nargs="+", metavar="DIR|FILE")
+    from ttkit.cluster.files.lint import findings_table, lint_path  # imports protobuf
+
     findings = [finding for path in parser.parse_args(words).path for finding in lint_path(path)]
     print(findings_table(findings))
     return int(any(finding.severity == "error" for finding in findings))

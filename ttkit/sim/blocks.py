@@ -267,10 +267,10 @@ class SharedSum:
             if part.nbytes <= SHARED_WHOLE:
                 _sum(slots, result)
                 continue
-            part = slice(
+            own = slice(
                 part.size * self.rank // self.ranks, part.size * (self.rank + 1) // self.ranks
             )
-            _sum([slot[part] for slot in slots], shared[part])
+            _sum([slot[own] for slot in slots], shared[own])
             meet()
             result[:] = shared
 
