@@ -97,6 +97,7 @@ def load() -> ModuleType:
         )
 
 
+@lru_cache(maxsize=1)
 def is_simulated() -> bool:
     """Return whether `ttkit.ttnn` is the simulator."""
     return choice().name == "sim"
