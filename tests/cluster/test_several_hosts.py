@@ -209,6 +209,7 @@ def test_doctor_sees_a_wall_between_hosts(synced):
     assert "cannot open a TCP connection to node-3" in done.stdout and "firewall" in done.stdout
 
 
+RUN = [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc"]
 WHERE = (
     "import socket\nfrom mpi4py import MPI\ncomm = "
     "MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"
@@ -331,17 +332,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_others_end(synced):
     )
     running = synced.start(
         "node-1",
-        [
-            sys.executable,
-            "-m",
-            "ttkit",
-            "run",
-            "--hostfile",
-            "hosts.txt",
-            sys.executable,
-            "-uc",
-            text,
-        ],
+        [*RUN, text],
         **QUICK,
     )
     try:
@@ -383,17 +374,7 @@ def test_ctrl_c_lets_the_ranks_of_all_hosts_end_in_their_own_way(synced):
     )
     running = synced.start(
         "node-1",
-        [
-            sys.executable,
-            "-m",
-            "ttkit",
-            "run",
-            "--hostfile",
-            "hosts.txt",
-            sys.executable,
-            "-uc",
-            text,
-        ],
+        [*RUN, text],
     )
     try:
         for _ in range(3):
