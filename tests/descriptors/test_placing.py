@@ -66,8 +66,10 @@ def test_neighbours_in_the_mesh_are_cabled(name, rows, columns, types):
 @pytest.mark.parametrize("name", CHIPS)
 def test_every_machine_is_a_line_and_a_ring(name):
     machine = SYSTEMS[name]
+    open_line = 1 in machine.shape and machine.num_devices > 2 and not any(machine.wraps)
+    kinds = ("LINE",) if open_line else ("LINE", "RING")
     for dims, kind in itertools.product(
-        ((1, machine.num_devices), (machine.num_devices, 1)), ("LINE", "RING")
+        ((1, machine.num_devices), (machine.num_devices, 1)), kinds
     ):
         seen = placed(machine, mesh_of(dims, (kind, kind)))
         assert sorted(seen.coordinate_of) == sorted(machine.coordinate_of)
