@@ -1,4 +1,4 @@
-"""Imports go one way through the house (DESIGN: hardware at the bottom, lessons and cli on top),
+"""Imports go one way through the house (hardware at the bottom, lessons and cli on top),
 and `import ttkit` is light.
 """
 

@@ -85,7 +85,7 @@ def load() -> ModuleType:
     Raises:
         TTKitError: the real library is chosen and does not import.
     """
-    if choice().name == "sim":
+    if is_simulated():
         return importlib.import_module("ttkit.sim.ttnn")
     try:
         return importlib.import_module("ttnn")
@@ -115,7 +115,7 @@ def about() -> None:
     from ttkit import __version__
 
     chosen = choice()
-    if chosen.name == "sim":
+    if is_simulated():
         from ttkit.hardware import current_system
 
         system = current_system()

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 
+OF_ITS_OWN = ("--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc")  # of a host
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "ip", "unshare", "nsenter", "mount")
 # a blank and a letter that is not ASCII in the path, which sync, doctor and mpirun take to the
 # others
@@ -92,12 +93,7 @@ def missing():
     words = [
         "unshare",
         "--net",
-        "--uts",
-        "--ipc",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--mount-proc",
+        *OF_ITS_OWN,
         "sh",
         "-c",
         probe,
@@ -172,12 +168,7 @@ class Hosts:
         for number, name in enumerate(self.names, 1):
             words = [
                 *kinds,
-                "--uts",
-                "--ipc",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--mount-proc",
+                *OF_ITS_OWN,
                 sys.executable,
                 "-I",
                 "-S",

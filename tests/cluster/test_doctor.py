@@ -228,30 +228,13 @@ def test_the_linters_findings_are_reported(tmp_path, capsys):
 def test_more_ranks_than_slots(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(cli.__file__.rpartition("/ttkit/")[0])
     (tmp_path / "hosts.txt").write_text("localhost slots=1\n")
-    assert (
-        cli.main(
-            [
-                "doctor",
-                "--hostfile",
-                str(tmp_path / "hosts.txt"),
-                "--rank-binding",
-                "configs/2loudboxes/rank_bindings.yaml",
-            ]
-        )
-        == 1
-    )
+    words = ["doctor", "--hostfile", str(tmp_path / "hosts.txt")]
+    words += ["--rank-binding", "configs/2loudboxes/rank_bindings.yaml"]
+    assert cli.main(words) == 1
     out = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "2 ranks, but hosts.txt has 1 slot" in out
     (tmp_path / "hosts.txt").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
-    cli.main(
-        [
-            "doctor",
-            "--hostfile",
-            str(tmp_path / "hosts.txt"),
-            "--rank-binding",
-            "configs/2loudboxes/rank_bindings.yaml",
-        ]
-    )
+    cli.main(words)
     assert "files" not in capsys.readouterr().out
 
 

@@ -14,6 +14,7 @@ import time
 
 import pytest
 from cluster import cases
+from started import TTKIT_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 pytestmark = pytest.mark.skipif(
@@ -43,10 +44,7 @@ def start(tmp_path):
     def call(text, *options, program=None, leader=False):
         (tmp_path / "program.py").write_text(text)
         words = [
-            sys.executable,
-            "-m",
-            "ttkit",
-            "run",
+            *TTKIT_RUN,
             "--rank-binding",
             "rb.yaml",
             *options,
@@ -390,10 +388,7 @@ def launch_two(tmp_path, bindings, program, *options):
         (tmp_path / name).write_text((ROOT / "configs/2loudboxes/mgd.textproto").read_text())
     (tmp_path / "program.py").write_text(program)
     words = [
-        sys.executable,
-        "-m",
-        "ttkit",
-        "run",
+        *TTKIT_RUN,
         "--rank-binding",
         "rb.yaml",
         *options,
@@ -448,7 +443,7 @@ def test_each_rank_gets_its_own_variables_only(tmp_path, monkeypatch):
 def test_the_shells_devices_are_those_of_plain_ranks(start):
     """They have no bindings that could say it."""
     program = [sys.executable, "-c", "import os; print(os.environ.get('TT_VISIBLE_DEVICES'))"]
-    words = [sys.executable, "-m", "ttkit", "run", "-n", "2", *program]
+    words = [*TTKIT_RUN, "-n", "2", *program]
     shell = {**os.environ, "TT_VISIBLE_DEVICES": "2,3", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, env=shell, capture_output=True, text=True, timeout=60)
     assert sorted(done.stdout.split()) == sorted("[Rank 0/2] 2,3 [Rank 1/2] 2,3".split()), (
@@ -615,10 +610,7 @@ def test_pattern_4_a_cluster_with_a_rankfile(tmp_path):
 def test_plain_ranks_and_values_with_blanks(tmp_path):
     shell = {**os.environ, "PYTHONPATH": str(ROOT), "TT_ODD": "a;b, 'c' \"d\" $HOME"}
     words = [
-        sys.executable,
-        "-m",
-        "ttkit",
-        "run",
+        *TTKIT_RUN,
         "-n",
         "2",
         "--bare",

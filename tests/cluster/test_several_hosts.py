@@ -11,6 +11,7 @@ import time
 
 import pytest
 from cluster import namespaces
+from started import TTKIT_RUN
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MISSING = namespaces.missing()
@@ -209,7 +210,7 @@ def test_doctor_sees_a_wall_between_hosts(synced):
     assert "cannot open a TCP connection to node-3" in done.stdout and "firewall" in done.stdout
 
 
-RUN = [sys.executable, "-m", "ttkit", "run", "--hostfile", "hosts.txt", sys.executable, "-uc"]
+RUN = [*TTKIT_RUN, "--hostfile", "hosts.txt", sys.executable, "-uc"]
 WHERE = (
     "import socket\nfrom mpi4py import MPI\ncomm = "
     "MPI.COMM_WORLD\nprint(comm.allreduce(comm.rank), socket.gethostname())\n"

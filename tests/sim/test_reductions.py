@@ -45,42 +45,15 @@ def test_sums_and_statistics(place, data):
     many_terms = 1000  # or more, but sums of values with so few bits are exact
     with laid(place) as (_, t):
         over = dims[0] if dims and len(dims) == 1 else dims
-        compare(
-            ttnn.sum(t, over, keep),
-            exactly(lambda x: x.sum(**axes)),
-            t,
-            additions=many_terms,
-        )
-        compare(
-            ttnn.mean(t, over, keep),
-            exactly(lambda x: x.mean(**axes)),
-            t,
-            additions=many_terms,
-        )
-        compare(
-            ttnn.max(t, over, keep),
-            exactly(lambda x: x.max(**axes)),
-            t,
-            additions=many_terms,
-        )
-        compare(
-            ttnn.min(t, over, keep),
-            exactly(lambda x: x.min(**axes)),
-            t,
-            additions=many_terms,
-        )
-        compare(
-            ttnn.var(t, over, keep),
-            exactly(lambda x: x.var(ddof=1, **axes)),
-            t,
-            additions=many_terms,
-        )
-        compare(
-            ttnn.std(t, over, keep),
-            exactly(lambda x: x.std(ddof=1, **axes)),
-            t,
-            additions=many_terms,
-        )
+        for fold, wanted in {
+            ttnn.sum: lambda x: x.sum(**axes),
+            ttnn.mean: lambda x: x.mean(**axes),
+            ttnn.max: lambda x: x.max(**axes),
+            ttnn.min: lambda x: x.min(**axes),
+            ttnn.var: lambda x: x.var(ddof=1, **axes),
+            ttnn.std: lambda x: x.std(ddof=1, **axes),
+        }.items():
+            compare(fold(t, over, keep), exactly(wanted), t, additions=many_terms)
 
 
 @many(80)

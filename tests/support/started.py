@@ -15,8 +15,8 @@ from ttkit.cluster.launch.command import LOCAL_FOLDER
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 MPIEXEC = pathlib.Path(sys.prefix) / "bin" / "mpiexec"
-# As root, with more ranks than cores, and without looking for faster networks:
-# facts/jupyter_mpi.md, section 1.2.
+TTKIT_RUN = (sys.executable, "-m", "ttkit", "run")
+# As root, with more ranks than cores, and without looking for faster networks.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from started import TTKIT_RUN
 from train.pipelines import LLAMA, MODEL, TEXT, Run, differences, saved, write_config
 
 from ttkit import TTKitError
@@ -50,10 +51,7 @@ def start(tiers, workers, program, environment=None):
     if importlib.util.find_spec("mpi4py") is None:  # not imported here: only ranks may
         pytest.skip("mpi4py is not installed")
     command = [
-        sys.executable,
-        "-m",
-        "ttkit",
-        "run",
+        *TTKIT_RUN,
         "--bare",
         "-n",
         str(workers + tiers - 1),

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from started import TTKIT_RUN
 from train.pipelines import Run, write_config
 
 from ttkit.train import checkpoint
@@ -58,10 +59,7 @@ def test_ctrl_c_saves_what_all_ranks_have_done(tmp_path, form):
         tmp_path, make(), max_steps=10**6, num_epochs=10**6, model_save_interval=0
     )
     words = [
-        sys.executable,
-        "-m",
-        "ttkit",
-        "run",
+        *TTKIT_RUN,
         "--bare",
         "-n",
         ranks,

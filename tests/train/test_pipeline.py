@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from started import TTKIT_RUN
 from train.pipelines import (
     LLAMA,
     MODEL,
@@ -265,7 +266,7 @@ def on_ranks(run, folder, **changes):
         str(HERE / "ranks" / "pipeline.py"),
         json.dumps(asdict(run)),
     ]
-    command = [sys.executable, "-m", "ttkit", "run", "-n", str(run.stages * run.replicas), *program]
+    command = [*TTKIT_RUN, "-n", str(run.stages * run.replicas), *program]
     done = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"rank \d+ measured", done.stdout)) == run.stages * run.replicas
@@ -281,10 +282,7 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     )
     config = write_config(tmp_path, run.settings(), max_steps=run.steps, model_save_interval=4)
     start = [
-        sys.executable,
-        "-m",
-        "ttkit",
-        "run",
+        *TTKIT_RUN,
         "--bare",
         "-n",
         "2",

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+from started import TTKIT_RUN
 from train.tiny import trainer, weights
 
 import ttkit
@@ -62,7 +63,7 @@ def run(tmp_path):
             json.dumps(options),
         ]
         done = subprocess.run(
-            [sys.executable, "-m", "ttkit", "run", *place, *program],
+            [*TTKIT_RUN, *place, *program],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -195,10 +195,11 @@ def main() -> None:
         # whatever loses its parent below this process becomes its child, not init's
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     owner = open(0, "rb", buffering=0)
-    order = owner.readline()
-    if not order.endswith(b"\n"):  # the owner has ended
+    line = owner.readline()
+    if not line.endswith(b"\n"):  # the owner has ended
         return
-    supervisor = Supervisor(json.loads(order))
+    order = json.loads(line)
+    supervisor = Supervisor(order)
     last = b""
     try:
         last = supervisor.watch(owner)
@@ -208,5 +209,5 @@ def main() -> None:
             supervisor.stop()
         import shutil
 
-        for folder in json.loads(order)["folders"]:
+        for folder in order["folders"]:
             shutil.rmtree(folder, ignore_errors=True)

@@ -237,8 +237,7 @@ def result(
     if dtype is not DataType.FLOAT32 or array.dtype != np.float32:
         array = rounding.convert(array, dtype, owned=owned, foreign=not owned)
     if topology is None:
-        whole = like.grid is like.mesh.grid
-        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
+        topology = _own_topology(like)
     if output is not None:
         return _written(like, array, dtype, topology, output)
     return new_tensor(array, dtype, layout or like.layout, like.grid, topology, like.mesh)
@@ -258,9 +257,14 @@ def moved(
     if output is not None or like.dtype in rounding.BLOCK_FLOATS:  # neighbours share an exponent
         return result(like, array, layout=layout, topology=topology, output=output, owned=False)
     if topology is None:
-        whole = like.grid is like.mesh.grid
-        topology = like.topology if whole else merged(like.mesh.grid, like.topology)
+        topology = _own_topology(like)
     return new_tensor(array, like.dtype, layout or like.layout, like.grid, topology, like.mesh)
+
+
+def _own_topology(like: Tensor) -> TensorTopology:
+    """Return the topology of a result that has one operand."""
+    whole = like.grid is like.mesh.grid
+    return like.topology if whole else merged(like.mesh.grid, like.topology)
 
 
 def _written(
