@@ -3,6 +3,7 @@ and `import ttkit` is light.
 """
 
 import ast
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -33,18 +34,18 @@ MAY_IMPORT = {
     "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
-# Inside a function only: an object that is asked to draw itself, asks the pictures; bytes in use,
-# which no object carries; an engine, a program of its own, starts the real library before MPI; the
-# linter asks training for the check of a training configuration.
+# Inside a function only: bytes in use, which no object carries; the tables of a training plan; an
+# engine, a program of its own, starts the real library before MPI; the linter asks training for the
+# check of a training configuration.
 #
 # Descriptors bring protobuf, so the core imports them only where a descriptor is in use:
-# hardware.systems (`use_system(descriptor)`, TT_MESH_GRAPH_DESC_PATH), sim.ranks (the same
+# hardware.current (`use_system(descriptor)`, TT_MESH_GRAPH_DESC_PATH), sim.ranks (the same
 # variable), visualize (a picture of a descriptor, or of its file), train.context (the variable).
+#
+# An object that is asked to draw itself, names its picture: ttkit.lazy.drawn_by imports it then.
 MAY_IMPORT_LATE = {
     "hardware": {"descriptors"},
-    "plans": {"visualize"},
-    "descriptors": {"visualize"},
-    "sim": {"visualize", "descriptors"},
+    "sim": {"descriptors"},
     "train": {"visualize", "descriptors"},
     "visualize": {"sim", "descriptors"},
     "cluster": {"backend", "train"},
@@ -125,6 +126,25 @@ def test_imports_go_one_way():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path, _ in FILES}
+    modules = {name.removesuffix(".__init__") for name in names.values()}
+    imports = {}
+    for path, source in FILES:
+        here = imports.setdefault(names[path].removesuffix(".__init__"), set())
+        for node, _ in import_statements(ast.parse(source)):  # also late, and for types only
+            for alias in node.names:
+                of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                full = of + alias.name
+                here.add(full if full in modules else of.removesuffix("."))
+    graphlib.TopologicalSorter(
+        {
+            name: {other for other in here & modules if other != name}
+            for name, here in imports.items()
+        }
+    ).prepare()  # raises CycleError with the circle
+
+
 @pytest.mark.parametrize(
     "where, source, target",
     [
@@ -156,11 +176,7 @@ def test_the_rule_sees(where, source, target):
             "chips\nimport numpy",
         ),
         ("train/modules.py", "from ttkit import ttnn\nfrom ttkit.plans import pipelines"),
-        (
-            "sim/mesh.py",
-            "class Mesh:\n    def _repr_html_(self):\n        from ttkit.visualize.mesh import "
-            "draw_mesh",
-        ),
+        ("train/plan.py", "def f():\n    from ttkit.visualize.training import tables"),
         ("backend.py", "from ttkit import __version__"),
         ("cli.py", "import ttkit\nfrom ttkit import cluster, train"),
     ],

@@ -1,9 +1,9 @@
-"""Names of a package that are imported on first use, so that `import ttkit` stays light."""
+"""What is imported on first use: names of a package, and the picture of an object."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -34,3 +34,25 @@ def attach(package: str, names: Mapping[str, str], below: str = "") -> Attached:
         return value
 
     return load, lambda: sorted(modules), list(modules)
+
+
+def drawing(function: str) -> Callable[..., Any]:
+    """Return a function of `ttkit.visualize`, as "plan.draw_plan"."""
+    module, name = function.split(".")
+    return getattr(import_module(f"ttkit.visualize.{module}"), name)  # type: ignore[no-any-return]
+
+
+def drawn_by(function: str) -> Callable[[Any], str]:
+    """Return a `_repr_html_`, by which Jupyter displays an object as a picture.
+
+    Args:
+        function: a function of `ttkit.visualize`, as "plan.draw_plan"; it takes the object and
+            returns a figure, or yields several.
+    """
+
+    def _repr_html_(self: Any) -> str:
+        drawn = drawing(function)(self)
+        figures = drawn if isinstance(drawn, Iterable) else [drawn]
+        return "".join(figure._repr_html_() for figure in figures)
+
+    return _repr_html_

@@ -104,7 +104,7 @@ def on_the_big_mesh():
 
     import ttkit
     from ttkit import ttnn
-    from ttkit.visualize.mesh import draw_mesh, mesh_picture
+    from ttkit.visualize.mesh import draw_mesh
 
     comm = MPI.COMM_WORLD
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
@@ -112,7 +112,7 @@ def on_the_big_mesh():
     table = io.StringIO()
     with contextlib.redirect_stdout(table):
         ttnn.visualize_mesh_device(mesh)
-    picture = table.getvalue() + draw_mesh(mesh_picture(mesh))._repr_html_()
+    picture = table.getvalue() + draw_mesh(mesh)._repr_html_()
     mapper = ttnn.ShardTensor2dMesh(mesh, dims=(0, 1), mesh_shape=(2, 4))
     x = ttkit.from_numpy(
         numpy.zeros((64, 128), numpy.float32),

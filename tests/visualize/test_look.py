@@ -27,7 +27,7 @@ from ttkit.visualize.drawing import (
     tone,
     width_of,
 )
-from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
 from ttkit.visualize.plan import StepDrawing, draw_plan
 from ttkit.visualize.schedule import FILL, shade
 from ttkit.visualize.steps import step_pictures
@@ -112,7 +112,7 @@ def test_meshes(name, shape):
     ttkit.use_system(name)
     with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
         picture = mesh_picture(mesh)
-        (drawing,) = draw_mesh(picture).drawings
+        (drawing,) = draw_chips(picture).drawings
         root, chips = check_layout(drawing)
         assert len(chips) == mesh.get_num_devices()
         assert sum(text.startswith("device ") for *_, text in words(root)) == mesh.get_num_devices()
@@ -194,7 +194,7 @@ def test_a_cable_between_any_two_places_is_drawn_once():
     picture = system_picture(machine)
     drawn = {frozenset((picture.devices[a], picture.devices[b])) for a, b in picture.pairs}
     assert drawn == {frozenset(pair) for pair in machine.links()}
-    check_layout(draw_mesh(picture).drawings[0])
+    check_layout(draw_chips(picture).drawings[0])
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -247,7 +247,7 @@ def test_figures_do_not_interfere(mesh):
 
 
 def test_a_file_of_its_own_is_a_whole_picture(mesh):
-    root = ET.fromstring(draw_mesh(mesh_picture(mesh)).drawings[0].standalone())
+    root = ET.fromstring(draw_chips(mesh_picture(mesh)).drawings[0].standalone())
     assert (
         root.get("class") == CLASS
         and root.find(SVG + "style") is not None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.mesh import draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
 
 SHAPES = {
     "t3000": [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (1, 3)],
@@ -36,7 +36,7 @@ def check(picture, system):
 def test_whole_systems(name):
     picture = system_picture(SYSTEMS[name])
     check(picture, SYSTEMS[name])
-    assert draw_mesh(picture)._repr_html_().count(">device ") == SYSTEMS[name].num_devices
+    assert draw_chips(picture)._repr_html_().count(">device ") == SYSTEMS[name].num_devices
 
 
 @settings(deadline=None, max_examples=40)
@@ -84,11 +84,11 @@ class OnCards:
 def test_without_a_known_system_no_cable_is_drawn():
     picture = mesh_picture(OnCards((0, 1)))
     assert picture.devices == (0, 1, 2, 3) and not picture.hosts
-    assert not picture.pairs and "not known" in draw_mesh(picture)._repr_html_()
+    assert not picture.pairs and "not known" in draw_chips(picture)._repr_html_()
 
 
 def test_chips_of_other_ranks_on_cards():
     picture = mesh_picture(OnCards((1,)))
     assert [here for here, host in zip(picture.devices, picture.hosts) if host is None] == [0, 1]
-    svg = draw_mesh(picture)._repr_html_()
+    svg = draw_chips(picture)._repr_html_()
     assert svg.count("another rank") == 2 and svg.count(">device ") == 2

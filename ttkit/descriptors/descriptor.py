@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ttkit.errors import fail
+from ttkit.lazy import drawn_by
 
 Coordinate = tuple[int, ...]
 
@@ -155,7 +156,4 @@ class MeshGraphDescriptor:
             f"{self.total_hosts} {'host' if self.total_hosts == 1 else 'hosts'})"
         )
 
-    def _repr_html_(self) -> str:
-        from ttkit.visualize.descriptor import draw_descriptor
-
-        return "".join(figure._repr_html_() for figure in draw_descriptor(self))
+    _repr_html_ = drawn_by("descriptor.draw_descriptor")

@@ -17,7 +17,6 @@ from ttkit.hardware.systems import (
     SYSTEMS,
     Place,
     System,
-    current_machine,
     grid_ids,
     grid_links,
 )
@@ -274,14 +273,14 @@ def _parsed(path: str, text: str, asked: str) -> tuple[MeshInstance, bool]:
     return mesh, bool(descriptor.pinnings)
 
 
-def check_fabric(fabric: str, asked: str) -> None:
-    """Fail where a fabric cannot start under the descriptor in use.
+def check_fabric(fabric: str, machine: System, asked: str) -> None:
+    """Fail where a fabric cannot start on a machine under the descriptor in use.
 
     Raises:
         TTKitError: the descriptor has no ring where the fabric needs one, or asks for more links
             than the machine has.
     """
-    machine, (mesh, pinned) = current_machine(), _mesh_in(os.environ[VARIABLE])
+    mesh, pinned = _mesh_in(os.environ[VARIABLE])
     needs = fabric.partition("_TORUS_")[2]  # X, Y or XY; two chips are neighbours both ways round
     rings = zip("YX", mesh.rings, mesh.device_dims)
     if any(axis in needs and not ring and n > 2 for axis, ring, n in rings):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware.chips import (
@@ -137,58 +135,6 @@ ALIASES = {
     "p150_x4": "quietbox_bh",
     "p150_x8": "loudbox_bh",
 }
-
-_chosen: list[System] = []
-
-
-def use_system(system: str | System | Any | None) -> System:
-    """Choose the machine that is simulated, and return it; None goes back to the environment's.
-
-    Args:
-        system: a name of `SYSTEMS`, a `System` of your own, or a `MeshGraphDescriptor`: the machine
-            that its one mesh asks for.
-
-    Raises:
-        TTKitError: the name is not known, or the descriptor has several meshes.
-
-    Example:
-        >>> use_system("galaxy").num_devices
-        32
-        >>> use_system(None).name
-        't3000'
-    """
-    if isinstance(system, str):
-        system = system_named(system)
-    elif system is not None and not isinstance(system, System):
-        from ttkit.descriptors import system_of  # imports protobuf
-
-        system = system_of(system)
-    _chosen[:] = [] if system is None else [system]
-    return current_machine()
-
-
-def current_system() -> System:
-    """Return the machine in use, through the descriptor of `TT_MESH_GRAPH_DESC_PATH` if set.
-
-    Raises:
-        TTKitError: the descriptor is refused, or does not fit on the machine.
-    """
-    path = os.environ.get("TT_MESH_GRAPH_DESC_PATH")
-    if not path:
-        return current_machine()
-    from ttkit.descriptors import seen_through  # imports protobuf
-
-    return seen_through(path, current_machine())
-
-
-def current_machine() -> System:
-    """Return all chips that there are, less those that `TT_VISIBLE_DEVICES` leaves out.
-
-    The machine is `use_system`'s, else `TTKIT_SYSTEM`'s, else a T3000.
-    """
-    system = _chosen[0] if _chosen else system_named(os.environ.get("TTKIT_SYSTEM") or "t3000")
-    visible = os.environ.get("TT_VISIBLE_DEVICES", "")
-    return narrow(system, visible) if visible.strip() else system
 
 
 def system_named(name: str) -> System:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ttkit.errors import check_counts, fail
-from ttkit.plans.schedule import Action, Schedule
+from ttkit.plans.actions import Action
+from ttkit.plans.schedule import Schedule
 
 Order = list[Action]
 

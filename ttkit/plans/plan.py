@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import check_counts, fail
+from ttkit.lazy import drawn_by
 from ttkit.plans.topology import Topology
+from ttkit.plans.validate import validate
 
 Array = np.ndarray
 Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
@@ -144,10 +146,12 @@ class Plan:
         how = f"{self.algorithm}, {len(self.steps)} steps"
         return f"Plan({self.collective}{along} on {self.topology.name} {rows}x{columns}: {how})"
 
-    def _repr_html_(self) -> str:
-        from ttkit.visualize.plan import draw_plan
+    _repr_html_ = drawn_by("plan.draw_plan")
 
-        return draw_plan(self)._repr_html_()
+    @property
+    def adds(self) -> bool:
+        """True where chips add up what they hold of a chunk."""
+        return self.collective in REDUCES
 
     # ------------------------------------------------------------ chunks
     @functools.cached_property
@@ -168,7 +172,7 @@ class Plan:
     @functools.cached_property
     def sizes(self) -> list[int]:
         """The bytes of every chunk, by number."""
-        if self.collective not in REDUCES:
+        if not self.adds:
             return [self.shard_bytes] * len(self.topology.chips)
         # as equal as can be, the longer parts first
         size, rest = divmod(self.shard_bytes, self.group_size)
@@ -186,7 +190,7 @@ class Plan:
     def _starts(self) -> Iterator[tuple[int, Iterable[int]]]:
         for group in self.groups:
             for number, (chip, own) in enumerate(zip(group, self._chunks[group], strict=True)):
-                if self.collective in REDUCES:
+                if self.adds:
                     yield chip, self._chunks[group]
                 elif self.collective == "all_gather":
                     yield chip, [own]
@@ -228,8 +232,6 @@ class Plan:
                 twice or lost, more messages than links, or a chip without its result; the message
                 names chip, chunk and step.
         """
-        from ttkit.plans.validate import validate
-
         validate(self)
         return self
 
@@ -258,7 +260,7 @@ class Plan:
         self._check_shards(arrays, dim)
         parts = {chip: self._parts(array, dim) for chip, array in zip(chips, arrays, strict=True)}
         # a chunk's number among the parts of a shard
-        number = [self.group_of[chip][1] if self.collective in REDUCES else 0 for chip in chips]
+        number = [self.group_of[chip][1] if self.adds else 0 for chip in chips]
         held = self.before(lambda chip, c: parts[chip][number[c]])
         for _ in self._play(held, operator.add):
             pass
@@ -284,7 +286,7 @@ class Plan:
         if self.collective == "reduce_scatter":
             return [part.ravel() for part in np.split(array, self.group_size, dim)]
         # the sum of an all_reduce has the shard's shape, so it may be cut anywhere
-        return np.array_split(array.ravel(), self.group_size if self.collective in REDUCES else 1)
+        return np.array_split(array.ravel(), self.group_size if self.adds else 1)
 
     def _result(self, chip: int, held: dict[int, Array], own: Array, dim: int) -> Array:
         goal = self.goal(chip)

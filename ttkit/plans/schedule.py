@@ -9,102 +9,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ttkit.errors import check_counts, fail
+from ttkit.lazy import drawn_by
+from ttkit.plans.actions import KINDS, Action, Each, Message, Place, Task
+from ttkit.plans.timetable import Timetable, check_actions, check_memory, timetable
 from ttkit.words import counted
 
-if TYPE_CHECKING:
-    from ttkit.plans.timetable import Timetable
-
-KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 # what an action changes in the micro-batches whose activations its stage holds
 _HOLDS = {"F": 1, "B": -1, "I": 0, "W": -1}
-_WRITTEN = re.compile(r"(\d*)([FBIW])(\d+)")
-Each = float | Sequence[float]  # one number for all stages, or one for each
-
-
-class Action(NamedTuple):
-    """One thing that a stage does with one micro-batch.
-
-    It is written as kind and micro-batch, F3, with the chunk in front from the second one on: 1F3.
-
-    Args:
-        kind: "F" forward, "B" the whole backward; or that in two parts, "I" the gradient of the
-            input, which the stage before waits for, and "W" the gradients of the weights, which no
-            stage waits for.
-        micro_batch: its number, from 0.
-        chunk: which of the stage's parts of the model, from 0.
-
-    Example:
-        >>> Action("F", 3), Action.read("B0"), Action.read("1W2")
-        (F3, B0, 1W2)
-    """
-
-    kind: str
-    micro_batch: int
-    chunk: int = 0
-
-    @classmethod
-    def read(cls, text: str) -> Action:
-        """Return the action that a text as "1F3" or "F3" names; "0F3" is the same as "F3".
-
-        Raises:
-            TTKitError: it names none.
-        """
-        found = _WRITTEN.fullmatch(text)
-        if not found:
-            rule = (
-                f"an action is a chunk's number, one of {', '.join(KINDS)}, "
-                "and a micro-batch's number"
-            )
-            fail(f"the action {text!r}", rule, "'F3', or '1F3' for the second chunk of a stage")
-        chunk, kind, micro_batch = found.groups()
-        return cls(kind, int(micro_batch), int(chunk or 0))
-
-    @property
-    def after(self) -> Action | None:
-        """What the same stage must have done before it."""
-        return None if self.kind == "F" else self._replace(kind="I" if self.kind == "W" else "F")
-
-    def __repr__(self) -> str:
-        return f"{self.chunk or ''}{self.kind}{self.micro_batch}"
-
-
-class Place(NamedTuple):
-    """Where a part of the model is: the stage, and which of its chunks."""
-
-    stage: int
-    chunk: int
-
-
-class Message(NamedTuple):
-    """What one action makes and another waits for.
-
-    "activations" go to the next part of the model, "gradients" to the one before.
-    """
-
-    what: str
-    micro_batch: int
-    source: Place
-    destination: Place
-
-
-class Task(NamedTuple):
-    """An action with the message to receive before it and the one to send after it, or None.
-
-    A forward that receives nothing takes its input from the data, one that sends nothing computes
-    the loss."""
-
-    action: Action
-    receive: Message | None
-    send: Message | None
 
 
 @dataclass(frozen=True)
@@ -178,10 +94,7 @@ class Schedule:
     def __repr__(self) -> str:
         return f"Schedule({self.title})"
 
-    def _repr_html_(self) -> str:
-        from ttkit.visualize.schedule import schedule_picture
-
-        return schedule_picture(self)._repr_html_()
+    _repr_html_ = drawn_by("schedule.schedule_picture")
 
     # ------------------------------------------------------------ what goes where
     def tasks(self, stage: int) -> tuple[Task, ...]:
@@ -250,8 +163,6 @@ class Schedule:
                 before one that it needs; stages that wait for each other; more memory than the
                 limit. The message names the stage and the action.
         """
-        from ttkit.plans.timetable import check_memory
-
         if self._runs and memory_limit is not None:
             check_memory(self, memory_limit)
         return self
@@ -259,8 +170,6 @@ class Schedule:
     @functools.cached_property
     def _runs(self) -> bool:
         """True, or an error; a schedule never changes, so once is enough."""
-        from ttkit.plans.timetable import check_actions
-
         check_actions(self)
         return True
 
@@ -283,8 +192,6 @@ class Schedule:
             >>> [schedule(4, 8).timeline().time_s for schedule in (gpipe, one_f_one_b, zb_h1)]
             [33, 33, 27.0]
         """
-        from ttkit.plans.timetable import timetable
-
         return timetable(self.validate(), forward_s, backward_s)
 
     def peak_activations(self) -> tuple[float, ...]:
@@ -303,16 +210,3 @@ class Schedule:
         """Return what each stage holds after each of its actions, in the same units."""
         counts = ([_HOLDS[action.kind] for action in row] for row in self.actions)
         return [[total / self.chunks for total in itertools.accumulate(row)] for row in counts]
-
-
-def each(schedule: Schedule, name: str, value: Each) -> tuple[float, ...]:
-    """Return one number for each stage, from such or from one for all."""
-    numbers = (int, float, np.number)
-    given = [value] * schedule.stages if isinstance(value, numbers) else value
-    values = tuple(given) if isinstance(given, Iterable) else ()
-    if len(values) != schedule.stages or not all(
-        isinstance(v, numbers) and math.isfinite(v) and v >= 0 for v in values
-    ):
-        rule = f"it must be a number of at least 0, or {schedule.stages} of them"
-        fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
-    return values

@@ -6,11 +6,13 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ttkit.errors import fail
-from ttkit.plans.schedule import KINDS, Action, Each, Message, Schedule, each
+from ttkit.plans.actions import KINDS, Action, Each, Message, each
 from ttkit.words import counted
+
+Schedule = Any  # of plans.schedule, which imports this module
 
 
 class Slot(NamedTuple):

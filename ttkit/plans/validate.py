@@ -5,15 +5,18 @@ messages than links.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ttkit.errors import fail
-from ttkit.plans.plan import REDUCES, Plan, Step, Transfer
+
+Plan = Any  # of plans.plan, which imports this module
+Step = Any
+Transfer = Any
 
 
 def validate(plan: Plan) -> None:
     """Raise at the first thing that is wrong in a plan, naming chip, chunk and step."""
-    adds = plan.collective in REDUCES
+    adds = plan.adds
     bit = {chip: 1 << i for i, chip in enumerate(plan.topology.chips)}
     # chip -> chunk -> whose contributions are in it, as bits
     parts = plan.before(lambda chip, c: bit[chip]) if adds else {}
@@ -63,7 +66,7 @@ def _refuse(plan: Plan, number: int, t: Transfer, held: dict[int, set[int]]) -> 
         missing = next(c for c in t.chunks if c not in held[t.source])
         rule = f"{_sends(t, missing)}, but does not hold it yet"
         cure = "send it in an earlier step to this chip first"
-    elif t.reduce and plan.collective not in REDUCES:
+    elif t.reduce and not plan.adds:
         rule, cure = f"{sends} with reduce=True, but {plan.collective} adds nothing", "reduce=False"
     else:
         has = sum(plan.sizes[c] for c in t.chunks)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.grid import Grid
 
-if TYPE_CHECKING:
-    from ttkit.sim.grid import Grid
-    from ttkit.sim.mesh import MeshDevice
-    from ttkit.sim.tensor import Tensor
+MeshDevice = Any  # of sim.mesh, which imports this module
+Tensor = Any  # of sim.tensor, likewise
 
 BYTES = {
     DataType.FLOAT32: 4,

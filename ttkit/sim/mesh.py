@@ -9,6 +9,7 @@ from collections import Counter
 from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
+from ttkit.lazy import drawn_by
 from ttkit.sim import memory
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
@@ -56,10 +57,7 @@ class MeshDevice:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _repr_html_(self) -> str:
-        from ttkit.visualize.mesh import draw_mesh, mesh_picture
-
-        return draw_mesh(mesh_picture(self))._repr_html_()
+    _repr_html_ = drawn_by("mesh.draw_mesh")
 
     @property
     def shape(self) -> MeshShape:

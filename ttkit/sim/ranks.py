@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.hardware import System, current_system
-from ttkit.hardware.systems import current_machine
+from ttkit.hardware import System, current_machine, current_system
 
 Coordinate = tuple[int, ...]
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # what Open MPI and MPICH tell each rank
@@ -168,7 +167,7 @@ def check_fabric(fabric: str, asked: str) -> None:
     if binding() is None:
         from ttkit import descriptors  # imports protobuf
 
-        descriptors.check_fabric(fabric, asked)
+        descriptors.check_fabric(fabric, current_machine(), asked)
     elif fabric.startswith("FABRIC_1D") and len(_descriptor().meshes) > 1:
         rule = f"!is_1d_fabric || !is_multi_mesh: {fabric} does not join several meshes"
         fail(asked, rule, "ttnn.FabricConfig.FABRIC_2D")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.lazy import drawn_by
 from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology
 from ttkit.sim.memory import Allocation, bytes_of, padded
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
-if TYPE_CHECKING:
-    from ttkit.sim.mesh import MeshDevice
+MeshDevice = Any  # of sim.mesh, which stands above this module
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
 
@@ -57,13 +57,16 @@ class Tensor:
     topology: TensorTopology
     __hash__ = object.__hash__
 
-    def __new__(cls, data: Any, *args: Any, **kwargs: Any) -> Tensor:
-        from ttkit.sim.creation import tensor_from
-
-        return tensor_from(data, *args, **kwargs)
+    # Operations that are methods too: ttkit.sim.methods adds them, and Python's operators.
+    __getitem__: Callable[[Tensor, Any], Tensor]
+    cpu: Callable[..., Tensor]
+    reshape: Callable[..., Tensor]
+    to: Callable[..., Tensor]
+    to_numpy: Callable[..., np.ndarray]
+    to_torch: Callable[..., Any]
 
     def __init__(self, *args: Any, **kwargs: Any):
-        pass
+        """Do nothing: `__new__`, which ttkit.sim.methods adds too, has made the tensor."""
 
     @property
     def array(self) -> np.ndarray:
@@ -155,34 +158,6 @@ class Tensor:
         """Elements of one shard."""
         return math.prod(self.shard_shape)
 
-    def cpu(self, blocking: bool = True, cq_id: Any = None) -> Tensor:
-        """The tensor on the host."""
-        from ttkit.sim.movement import from_device
-
-        return from_device(self, blocking)
-
-    def to(
-        self, target: MeshDevice | Layout, mem_config: MemoryConfig | None = None, cq_id: Any = None
-    ) -> Tensor:
-        """The tensor on a mesh, or in another layout."""
-        from ttkit.sim.movement import to_device, to_layout
-
-        if isinstance(target, Layout):
-            return to_layout(self, target)
-        return to_device(self, target, mem_config)
-
-    def to_numpy(self, mesh_composer: Any = None) -> np.ndarray:
-        """The values as a NumPy array; several shards need a composer."""
-        from ttkit.sim.creation import to_numpy
-
-        return to_numpy(self, mesh_composer=mesh_composer)
-
-    def to_torch(self, mesh_composer: Any = None) -> Any:
-        """The values as a torch tensor; several shards need a composer."""
-        from ttkit.sim.creation import to_torch
-
-        return to_torch(self, mesh_composer=mesh_composer)
-
     def _lone(self) -> np.ndarray:
         if self.grid.size != 1:
             rule = "Can't get a single buffer from host storage distributed over mesh shape"
@@ -202,12 +177,6 @@ class Tensor:
         """The values as nested lists."""
         return self._lone().tolist()
 
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape."""
-        from ttkit.sim.shaping import reshape
-
-        return reshape(self, shape[0] if len(shape) == 1 else list(shape))
-
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled, deep-copied, or sent to another process.
 
@@ -219,7 +188,7 @@ class Tensor:
         fail(asked, rule, "ttkit.to_numpy(tensor), whose array may go anywhere; ttnn.clone(tensor)")
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(self.shard_shape[0]))  # type: ignore[index]
+        return (self[i] for i in range(self.shard_shape[0]))
 
     def __bool__(self) -> bool:
         return True
@@ -229,10 +198,7 @@ class Tensor:
 
     __str__ = __repr__
 
-    def _repr_html_(self) -> str:
-        from ttkit.visualize.tensor import draw_tensor
-
-        return draw_tensor(self)._repr_html_()
+    _repr_html_ = drawn_by("tensor.draw_tensor")
 
 
 class DistributedHostBuffer:

@@ -9,6 +9,7 @@ from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
+from ttkit.lazy import drawing as _drawing
 from ttkit.sim import attention as _attention
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
@@ -71,6 +72,7 @@ from ttkit.sim.enums import (
 from ttkit.sim.grid import TensorTopology
 from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
 from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
+from ttkit.sim.methods import add_to_tensor as _add_to_tensor
 from ttkit.sim.movement import (
     aggregate_tensor,
     combine_device_tensors,
@@ -101,7 +103,6 @@ from ttkit.sim.opening import (
 )
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.shaping import get_item as _get_item
 from ttkit.sim.sockets import (
     CoreCoord,
     MeshCoreCoord,
@@ -186,33 +187,17 @@ model_preprocessing = _SimpleNamespace(
 
 def visualize_system_mesh() -> None:
     """Print the machine as a table."""
-    from ttkit.visualize.tables import visualize_system_mesh
-
-    visualize_system_mesh()
+    _drawing("tables.visualize_system_mesh")()
 
 
 def visualize_mesh_device(mesh_device: MeshDevice) -> None:
     """Print a mesh as a table."""
-    from ttkit.visualize.tables import visualize_mesh_device
-
-    visualize_mesh_device(mesh_device)
+    _drawing("tables.visualize_mesh_device")(mesh_device)
 
 
 def visualize_tensor(tensor: Tensor) -> None:
     """Print a tensor's placement as a table."""
-    from ttkit.visualize.tables import visualize_tensor
-
-    visualize_tensor(tensor)
+    _drawing("tables.visualize_tensor")(tensor)
 
 
-def _operators() -> None:
-    """Let tensors be added, multiplied, compared and indexed with Python's operators."""
-    for word, name in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div"}.items():
-        setattr(Tensor, f"__{word}__", lambda a, b, f=_calls[name]: f(a, b))
-        setattr(Tensor, f"__r{word}__", lambda a, b, f=_calls[name]: f(b, a))
-    for word in ("eq", "ne", "lt", "le", "gt", "ge", "matmul"):
-        setattr(Tensor, f"__{word}__", lambda a, b, f=_calls[word]: f(a, b))
-    setattr(Tensor, "__getitem__", _get_item)  # noqa: B010
-
-
-_operators()
+_add_to_tensor()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.plans.schedule import Message, Place
+from ttkit.plans.actions import Message, Place
 from ttkit.train.modules import Parameter
 from ttkit.train.p2p import FabricTransport, MPITransport, to_host
 from ttkit.train.replicas import in_buckets

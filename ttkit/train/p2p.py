@@ -16,7 +16,8 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
-from ttkit.plans.schedule import Message, Schedule
+from ttkit.plans.actions import Message
+from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import POLL_S, check_timeout

@@ -17,7 +17,8 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.schedule import Action, Message, Place, Schedule, Task
+from ttkit.plans.actions import Action, Message, Place, Task
+from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad

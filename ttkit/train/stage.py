@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ttkit.errors import fail
+from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.plans.schedule import Action, Schedule
+from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.models import create_model

@@ -9,7 +9,7 @@ from typing import Any
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.visualize.charts import MemoryReport, memory
-from ttkit.visualize.mesh import MeshPicture, draw_mesh, mesh_picture, picture_of, system_picture
+from ttkit.visualize.mesh import MeshPicture, draw_chips, draw_mesh, picture_of, system_picture
 from ttkit.visualize.tensor import draw_tensor
 from ttkit.words import in_notebook
 
@@ -60,7 +60,7 @@ def visualize_mesh_device(mesh_device: Any) -> None:
     from ttkit.visualize.tables import mesh_table
 
     _check(mesh_device, "get_device_ids", "visualize_mesh_device", "an open mesh")
-    return _show(draw_mesh(mesh_picture(mesh_device)), _table(mesh_table, mesh_device))
+    return _show(draw_mesh(mesh_device), _table(mesh_table, mesh_device))
 
 
 def visualize_system_mesh() -> None:
@@ -69,7 +69,7 @@ def visualize_system_mesh() -> None:
         return backend.load().visualize_system_mesh()
     from ttkit.visualize.tables import system_table
 
-    return _show(draw_mesh(_machine()), _table(system_table))
+    return _show(draw_chips(_machine()), _table(system_table))
 
 
 def _machine() -> MeshPicture:

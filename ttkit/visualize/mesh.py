@@ -261,7 +261,12 @@ def link_notes(picture: MeshPicture) -> list[str]:
     return [" ".join(notes)]
 
 
-def draw_mesh(picture: MeshPicture) -> Figure:
+def draw_mesh(mesh: Any) -> Figure:
+    """Draw an open mesh."""
+    return draw_chips(mesh_picture(mesh))
+
+
+def draw_chips(picture: MeshPicture) -> Figure:
     """Draw a mesh: ids, coordinates, links and cards."""
     drawing = MeshDrawing(picture)
     hosts = picture.hosts or (None,) * len(picture.devices)

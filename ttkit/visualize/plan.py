@@ -27,7 +27,6 @@ from ttkit.visualize.steps import (
     plan_text,
     step_pictures,
     summary_of,
-    sums,
     title_of,
     whole_of,
 )
@@ -57,7 +56,7 @@ class StepDrawing(MeshDrawing):
         sizes = SMALL_BOXES if small else LARGE_BOXES
         columns, self.box_w, self.box_h = next(box for limit, *box in sizes if most <= limit)
         self.numbers = not small and most <= 64
-        self.shares = not small and most <= 8 and sums(plan) and plan.group_size < 100
+        self.shares = not small and most <= 8 and plan.adds and plan.group_size < 100
         if self.shares:
             self.box_h = SHARE_H
         self.columns = min(columns, most)
@@ -172,14 +171,14 @@ class StepDrawing(MeshDrawing):
 def _notes(plan: Plan, small: bool) -> list[str]:
     """Return the legend of the boxes and arrows."""
     box = "Each box is a chunk, coloured by the chip that it "
-    if sums(plan):
+    if plan.adds:
         box += f"belongs to, and fills up with the parts of all {plan.group_size} chips"
     else:
         box += "comes from"
     links = f", over {plan.links} links at once" if plan.links > 1 else ""
     colours = "" if small else ": its bytes, and the colours of its chunks"
     plus = "" if small else ", with a plus,"
-    added = f"; orange{plus} where the chip adds it to its own" if sums(plan) else ""
+    added = f"; orange{plus} where the chip adds it to its own" if plan.adds else ""
     return [
         f"{box}; a rim: new in this step.",
         f"Each arrow is a message over a link{links}{colours}{added}.",

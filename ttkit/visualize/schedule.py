@@ -12,7 +12,7 @@ import numpy as np
 
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Action, Schedule, Timetable
-from ttkit.plans.schedule import KINDS
+from ttkit.plans.actions import KINDS
 from ttkit.plans.timetable import Slot, timetable
 from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, write
 from ttkit.visualize.drawing import tone

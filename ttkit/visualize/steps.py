@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer
-from ttkit.plans.plan import REDUCES
 from ttkit.visualize.drawing import ranges, size_text
 from ttkit.visualize.mesh import MeshPicture
 from ttkit.words import counted
@@ -130,14 +129,9 @@ class StepPicture:
         return "\n".join([*lines, *([self.problem] if self.problem else [])])
 
 
-def sums(plan: Plan) -> bool:
-    """Return whether the chips of a plan add what arrives."""
-    return plan.collective in REDUCES
-
-
 def whole_of(plan: Plan) -> int:
     """Return how many chips contribute to a finished chunk."""
-    return plan.group_size if sums(plan) else 1
+    return plan.group_size if plan.adds else 1
 
 
 def title_of(plan: Plan) -> str:
@@ -157,11 +151,11 @@ def plan_text(pictures: list[StepPicture]) -> str:
     """Return a line for each step: messages, bytes, and how much the chips hold after it."""
     plan, problem = pictures[0].plan, pictures[0].problem
     head = f"{'step':>6} {'messages':>9} {'bytes':>10}  chunks held"
-    lines = [summary_of(plan), head + ", finished sums" * sums(plan)]
+    lines = [summary_of(plan), head + ", finished sums" * plan.adds]
     for picture in pictures:
         held = [one for chip in picture.held.values() for one in chip]
         done = sum(one.parts == whole_of(plan) for one in held)
-        about = f"{len(held)}, {done}" if sums(plan) else f"{len(held)}"
+        about = f"{len(held)}, {done}" if plan.adds else f"{len(held)}"
         number = picture.number or "start"
         lines.append(f"{number:>6} {picture.messages:>9} {picture.size:>10}  {about}")
     return "\n".join([*lines, *([problem] if problem else [])])
@@ -198,7 +192,7 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
         held = {}
         for chip, chunks in state.items():
             held[chip] = tuple(
-                Held(c, len(parts) if sums(plan) else 1, before[chip].get(c) != parts)
+                Held(c, len(parts) if plan.adds else 1, before[chip].get(c) != parts)
                 for c, parts in sorted(chunks.items())
             )
         arrows = tuple(_arrows(plan, number, before)) if number else ()

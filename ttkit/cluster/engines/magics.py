@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipykernel.compiler import get_file_name
 from IPython.core.display_functions import publish_display_data
@@ -13,10 +13,7 @@ from IPython.core.magic import no_var_expand
 from ttkit.cluster.engines import results
 from ttkit.errors import TTKitError, fail
 
-if TYPE_CHECKING:
-    from ttkit.cluster.engines.cluster import Cluster
-
-
+Cluster = Any  # of engines.cluster, which imports this module
 LOCAL = "--local"
 
 

@@ -11,7 +11,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipyparallel
 from ipyparallel.error import RemoteError
@@ -28,9 +28,7 @@ from ttkit.cluster.engines.stacks import (
 from ttkit.cluster.engines.status import progress, shows_waits
 from ttkit.errors import fail, shown_plainly
 
-if TYPE_CHECKING:
-    from ttkit.cluster.engines.cluster import Cluster
-
+Cluster = Any  # of engines.cluster, which imports this module
 PATIENCE_S = 3.0  # that the others get after the first rank has raised
 # between ipyparallel's report that an engine is gone and mpirun's reason; measured: 0.6 s
 NOTICE_S = 3.0

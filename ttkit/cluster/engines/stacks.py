@@ -11,14 +11,12 @@ import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from ttkit.cluster.engines.engine import far_folder, stack_file
 from ttkit.cluster.launch import ssh
 
-if TYPE_CHECKING:
-    from ttkit.cluster.engines.cluster import Cluster
-
+Cluster = Any  # of engines.cluster, which imports this module
 STACK_S = 1.0  # for a rank to write where it is
 FAR_S = 10.0  # for a rank on another host
 # The process and its file; the folder of Open MPI there, which only the process knows, comes before

@@ -35,8 +35,8 @@ from ttkit.cluster.processes import Supervised, python_command
 from ttkit.descriptors import placed, read_descriptor
 from ttkit.dialect import is_strict
 from ttkit.errors import TTKitError, fail
-from ttkit.hardware import SYSTEMS, current_system
-from ttkit.hardware.systems import current_machine, narrow
+from ttkit.hardware import SYSTEMS, current_machine, current_system
+from ttkit.hardware.systems import narrow
 from ttkit.words import short
 
 # Measured: the controller of 1 engine has 113 files open, that of 4 engines 131.
