@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import glob
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -113,12 +112,14 @@ def about() -> None:
         system   t3000: 2x4 Wormhole chips, 2 links between neighbours, 12 GB of DRAM each
         dialect  default: ttnn 0.81.1 and the older forms of the guide
     """
-    chosen, version = choice(), importlib.metadata.version("ttkit")
+    from importlib.metadata import version  # late: it is slow to import
+
+    chosen, ours = choice(), version("ttkit")
     if is_simulated():
         from ttkit.hardware import current_system
 
         system = current_system()
-        print(f"ttkit {version} on the simulator ({chosen.why})")
+        print(f"ttkit {ours} on the simulator ({chosen.why})")
         generation = {"WORMHOLE_B0": "Wormhole", "BLACKHOLE": "Blackhole"}[system.chip.arch]
         joined = (
             f", {system.links_per_pair} links between neighbours" if system.num_devices > 1 else ""
@@ -130,7 +131,7 @@ def about() -> None:
         )
     else:
         ttnn = load()
-        print(f"ttkit {version} on ttnn, Python {platform.python_version()} ({chosen.why})")
+        print(f"ttkit {ours} on ttnn, Python {platform.python_version()} ({chosen.why})")
         print(f"system   {ttnn.get_num_devices()} devices: {ttnn.get_device_ids()}")
     older = "default: ttnn 0.81.1 and the older forms of the guide"
     print("dialect  " + ("strict: ttnn 0.81.1" if is_strict() else older))

@@ -1,11 +1,9 @@
-"""Errors and findings in one form: what was asked, the rule with its numbers, what to try."""
+"""Errors in one form: what was asked, the rule with its numbers, what to try."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
-from numbers import Integral
 from types import TracebackType
 from typing import NoReturn
 
@@ -107,46 +105,11 @@ def check_counts(asked: object, **counts: object) -> None:
         Traceback (most recent call last):
         ttkit.errors.TTKitError: a mesh: columns=0 must be a whole number of at least 1
     """
+    import numbers  # late: `import ttkit` stays light
+
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             fail(asked, f"{name}={value!r} must be a whole number of at least 1")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One error or warning about a file.
-
-    Args:
-        severity: "error" where the real tools refuse the file, "warning" where they let it pass.
-        path: the file.
-        line: counted from 1; 0 where the whole file is meant.
-        message: the rule that is broken, in the real tools' words where they have some.
-        cure: what to do.
-        column: counted from 1; 0 where it is not known.
-
-    Example:
-        >>> unknown = "unknown field 'chanels'"
-        >>> print(Finding("warning", "mgd.textproto", 3, unknown, "write channels"))
-        mgd.textproto:3: warning: unknown field 'chanels'
-          try: write channels
-    """
-
-    severity: str
-    path: str
-    line: int
-    message: str
-    cure: str = ""
-    column: int = 0
-
-    @property
-    def place(self) -> str:
-        """File, line and column, as editors make links of."""
-        return ":".join([self.path, *(str(n) for n in (self.line, self.column) if n)])
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.severity}: {self.message}" + (
-            f"\n  try: {self.cure}" if self.cure else ""
-        )
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -21,6 +21,6 @@ _NAMES = {
     "cluster.launch.doctor": "examine",
     "descriptors": "Connection MeshGraphDescriptor MeshInstance check_descriptor descriptor_path "
     "descriptor_text read_descriptor",
-    "errors": "Finding",
+    "files": "Finding",
 }
 __getattr__, __dir__, __all__ = attach(__name__, _NAMES, below="ttkit")

@@ -9,7 +9,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
-from ttkit.errors import Finding, nearest
+from ttkit.errors import nearest
+from ttkit.files import Finding
 
 TYPES = {
     "MESH": ("LINE", "LINE"),

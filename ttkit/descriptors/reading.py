@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from ttkit.descriptors import rules, textproto
 from ttkit.descriptors.descriptor import Connection, MeshGraphDescriptor, MeshInstance
-from ttkit.errors import Finding, fail
+from ttkit.errors import fail
+from ttkit.files import Finding
 
 LONGEST = 1 << 18  # bytes of a file; the largest one of the wheel has 12,000
 OURS = Path(__file__).parent / "files"

@@ -18,7 +18,8 @@ from ttkit.cluster.files.documents import (
     find_file,
     read_yaml,
 )
-from ttkit.errors import Finding, TTKitError, fail
+from ttkit.errors import TTKitError, fail
+from ttkit.files import Finding
 from ttkit.train.config import (
     IN_A_FILE,
     SECTIONS,

@@ -26,7 +26,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from ttkit.cluster.files.documents import Document, Where, fail_with, find_file, read_yaml
-from ttkit.errors import Finding, TTKitError, fail
+from ttkit.errors import TTKitError, fail
+from ttkit.files import Finding
 from ttkit.words import counted
 
 SHOWN = 60  # characters of a value in a message

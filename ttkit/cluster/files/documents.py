@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ttkit.errors import Finding, fail, nearest
+from ttkit.errors import fail, nearest
+from ttkit.files import Finding
 
 # room for the bindings of 1,500 ranks; PyYAML takes 5 s for the worst file of this size
 MAX_BYTES = 1 << 18

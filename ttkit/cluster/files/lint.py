@@ -17,7 +17,8 @@ from ttkit.cluster.files.lint_bindings import (
     lint_bindings,
     old_descriptor,
 )
-from ttkit.errors import Finding, TTKitError
+from ttkit.errors import TTKitError
+from ttkit.files import Finding
 from ttkit.words import counted
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from typing import Any
 from ttkit.cluster.files.bindings import Bindings, RankBinding, check_bindings
 from ttkit.cluster.files.documents import Document, Where, did_you_mean, read_text
 from ttkit.descriptors import MeshGraphDescriptor, load_text
-from ttkit.errors import Finding, TTKitError
+from ttkit.errors import TTKitError
+from ttkit.files import Finding
 from ttkit.words import counted
 
 # Names of the design document and of older files -> today's.

@@ -21,7 +21,8 @@ from ttkit.cluster.launch import probe, ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.sync import EXCLUDED
 from ttkit.descriptors import read_descriptor
-from ttkit.errors import Finding, TTKitError, fail
+from ttkit.errors import TTKitError, fail
+from ttkit.files import Finding
 from ttkit.hardware import current_system
 from ttkit.words import counted
 
