@@ -11,24 +11,24 @@ pytestmark = pytest.mark.long
 SLIDER, PLAY, LIST = ".noUi-handle", ".widget-play", "select"
 HANDLES = (SLIDER, PLAY, LIST, ".widget-button", ".widget-toggle-button", "input[type=checkbox]")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# lesson: an exercise, the line of its cell to write over, an answer, what the check says to it
+# lesson: an exercise, the lines of its cell to write over, an answer, what the check says to it
 ANSWERS = {
     "00_start_here": (
         "00.share",
-        0,
+        range(1),
         "answer = 48 * 64 // 8",
         "exercise 00.share: 384 elements on each device",
     ),
     "04_collectives": (
         "04.crossover",
-        0,
+        range(1),
         "answer = 8000",
         "exercise 04.crossover: at 8,000 bytes a chip",
     ),
     "05_engines_and_ranks": None,  # its exercises need the engines, which the last cell stops
     "09_pipeline_parallel": (
         "09.bubble",
-        1,
+        range(1, 5),
         "return (stages - 1) / (chunks * micro_batches + stages - 1)",
         "exercise 09.bubble: ",
     ),
@@ -54,12 +54,12 @@ def test_a_lesson_in_the_browser(lab, lesson):
     for index in with_widgets:
         move_all(lab, index)
     if ANSWERS[lesson]:
-        exercise, line, text, says = ANSWERS[lesson]
+        exercise, lines, text, says = ANSWERS[lesson]
         index = next(
             cell["index"] for cell in cells if f'lessons.check("{exercise}"' in cell["source"]
         )
         assert "to do:" in cells[index]["outputs"][-1]["text"]
-        assert says in lab.answer(index, line, text)
+        assert says in lab.answer(index, lines, text)
     assert not lab.heard()
     assert not [(cell["source"], found) for cell in lab.cells() if (found := faults(cell))]
     assert not lab.complaints()

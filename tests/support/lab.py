@@ -269,17 +269,18 @@ class Lab:
             if entry["level"] == "SEVERE" and NOT_OURS not in entry["message"]
         ]
 
-    def answer(self, index, line, text):
-        """Replace a line of a cell by typing, run the cell with Shift+Enter; what is to be seen
+    def answer(self, index, lines, text):
+        """Replace lines of a cell by typing, run the cell with Shift+Enter; what is to be seen
         below it then.
         """
         node = self.node(index)
         ran = self.cells()[index]["count"]
-        row = node.find_elements(CSS, ".jp-InputArea-editor .cm-line")[line]
+        row = node.find_elements(CSS, ".jp-InputArea-editor .cm-line")[lines.start]
         row.click()
         keys = webdriver.ActionChains(self.driver)
+        down = [webdriver.Keys.DOWN] * (len(lines) - 1)
         keys.send_keys(webdriver.Keys.HOME).key_down(webdriver.Keys.SHIFT).send_keys(
-            webdriver.Keys.END
+            *down, webdriver.Keys.END
         ).key_up(webdriver.Keys.SHIFT).send_keys(text)
         keys.key_down(webdriver.Keys.SHIFT).send_keys(webdriver.Keys.ENTER).key_up(
             webdriver.Keys.SHIFT
