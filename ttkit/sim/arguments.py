@@ -76,11 +76,11 @@ def refuse(
     fail(asked, rule, cure, TypeError)
 
 
-def check(asked: object, *rules: tuple[object, str] | tuple[object, str, str]) -> None:
+def check(asked: object, *rules: tuple[Any, ...]) -> None:
     """Raise the first broken one of rules (broken, what the rule is, what to try)."""
-    for broken, *said in rules:
+    for broken, *message in rules:
         if broken:
-            fail(asked, *said)
+            fail(asked, *message)
 
 
 class describe:

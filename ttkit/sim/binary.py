@@ -265,19 +265,16 @@ def bcast(
     """
     tensors = (input_a, input_b)
     on_mesh("bcast", *tensors)
-    asked = describe("bcast", (*tensors, math_op, dim))
     (*front, height, width), (*many, rows, columns) = (t.padded for t in tensors)
-    rule = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
-    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
+    tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
+    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     check(
-        asked,
-        (not all(t.dtype in FLOATS for t in tensors), "Unsupported data format"),
-        (many != front and set(many) != {1}, "Broadcast with batch is currently only supported"),
-        (down and rows != 32, rule),
-        (over and columns != 32, f"Input tensor B width ({columns}) must equal TILE_WIDTH (32)"),
-        (not over and columns != width, f"{wide} for height broadcast"),
-        (not down and rows != height, f"Input tensor A height ({height}) must equal that of B"),
+        describe("bcast", (*tensors, math_op, dim)),
+        ({t.dtype for t in tensors} - {*FLOATS}, "Unsupported data format", "ttnn.typecast"),
+        (many != front and {*many} != {1}, "Broadcast with batch is currently only supported"),
+        (rows != (32 if down else height), tall),
+        (columns != (32 if over else width), f"{wide} for height broadcast"),
     )
     like, (a, b), topology = aligned("bcast", tensors)
     b = b[..., : 1 if down else None, : 1 if over else None]

@@ -16,7 +16,7 @@ from ttkit.dialect import is_strict
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import on_mesh, operation, together
+from ttkit.sim.operation import operands, operation
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integer, integers
 
@@ -59,11 +59,9 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
 # ---------------------------------------------------------------- writing
 def _operands(name: str, *tensors: Tensor) -> tuple[describe, Place, list[Array]]:
     """Return what was asked, where the cache will be, and the arrays of the other operands."""
-    on_mesh(name, *tensors, letters="ABCDEF")
-    like, arrays, topology = together(name, tensors)
-    asked, lead = describe(name, tensors), len(like.grid.shape)
-    covered = like.grid is tensors[0].grid
-    check(asked, (not covered, "operands lie on fewer chips than the cache", "the same mapper"))
+    asked, like, arrays, topology = operands(name, *tensors)
+    fewer, lead = like.grid is not tensors[0].grid, len(like.grid.shape)
+    check(asked, (fewer, "operands lie on fewer chips than the cache", "the same mapper"))
     return asked, (topology, np.broadcast_shapes(*(a.shape[:lead] for a in arrays))), arrays[1:]
 
 
@@ -80,12 +78,10 @@ def _write(
     lengths = cache.grid.shape if coords else place[1]
     shape = lengths + cache.shard_shape
     # An array that nothing else refers to (the tensor and this call do) may be written into.
-    if cache.array.flags.owndata and sys.getrefcount(cache._array) == 2:
-        array = cache._array
-    else:
-        array = cache.array.copy()
-    if array.shape != shape:
-        array = np.array(np.broadcast_to(array, shape))
+    alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 2
+    if not alone or cache.array.shape != shape:
+        cache.rebind(np.array(np.broadcast_to(cache.array, shape)))
+    array = cache.array
     index = np.broadcast_arrays(*_chips(array, lengths, 1), pages, rows)
     seen = (index[-2] >= 0) & (index[-1] >= 0)
     if coords:
@@ -94,7 +90,6 @@ def _write(
     *chips, pages, rows = (i[seen] for i in index)
     given = np.broadcast_to(values, seen.shape + values.shape[-2:])[seen]
     array[(*chips, pages, slice(None), rows)] = convert(given, cache.dtype)
-    cache.rebind(array)
     cache.topology = place[0]
     return cache
 
@@ -205,45 +200,34 @@ def paged_update_cache(
     given = [t for t in (update_idxs_tensor, page_table) if t is not None]
     tensors = (cache_tensor, input_tensor, *given)
     asked, place, (values, *others) = _operands("paged_update_cache", *tensors)
-    rows: Array = np.array(integers(update_idxs, asked, 0), int)
-    listed, kinds = rows.size > 0, {t.dtype for t in given}
-    if update_idxs_tensor is not None:
-        rows = others[0].astype(np.int32)
-    (one, users, heads, width), (many, own, length, size) = (
-        t.shard_shape for t in tensors[:2][::-1]
-    )
-    float_input = input_tensor.dtype in (DataType.FLOAT32, DataType.BFLOAT16)
+    listed, whole = integers(update_idxs, asked, 0), page_table is None
+    rows = np.array(listed, int) if update_idxs_tensor is None else others.pop(0).astype(np.int32)
+    (many, own, length, size), (one, users, heads, width) = (t.shard_shape for t in tensors[:2])
+    other = [t.dtype for t in given if t.dtype is not DataType.INT32]
     loose = is_strict() and not input_tensor.is_sharded()
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     last = f"Last dim of input tensor ({width}) must match last dim of cache tensor ({size})"
     batch = "Expect batch in input tensor match the batch in cache tensor"
-    table = "Batch size between page_table and input_tensor must match"
-    whole = page_table is None
+    table = others[0] if others else np.arange(users)[:, None] * (not share_cache)
+    rows_of = users if share_cache else table.shape[-2] if others else many
     check(
         asked,
         (one != 1, "Dim 0 of input tensor must be 1", "[1, users, heads, size]"),
-        (cache_tensor.layout is not Layout.TILE, "Cache tensor in update_cache must be tilized"),
-        (not float_input, "Data type of input tensor must be FLOAT32 or BFLOAT16"),
         (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (batch_offset, "batch_offset must be 0"),
-        (listed == (update_idxs_tensor is not None), both),
+        (bool(listed) == (update_idxs_tensor is not None), both),
         (not whole and listed, "Paged cache requires update_idxs tensor", INT32),
-        (not whole and share_cache, "share_cache not supported with paged cache"),
-        (kinds - {DataType.INT32}, "update_idxs and page table: expected to have datatype INT32"),
+        (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
         (width != size, f"{last} in non-paged mode"),
         (heads < own, f"the input has {heads} heads, the cache {own}"),
-        (whole and not share_cache and many != users, batch),
-        (not whole and page_table.shard_shape[0] != users, table),
+        (rows_of != users, f"{batch}, or in page_table: {rows_of}, {users}"),
     )
-    values, skipped = values[..., 0, :, :own, :], rows < 0
-    if whole:
-        pages = np.arange(users) * (not share_cache)
-    else:
-        number, rows = np.maximum(rows, 0) // length, np.where(skipped, -1, rows % length)
-        pages = looked_up(others[1].swapaxes(-1, -2), len(place[1]), number, np.arange(users))
-    return _write(cache_tensor, place, values, pages, rows, mesh_coords)
+    number = np.maximum(rows, 0) // length * (not whole)
+    pages = looked_up(table.swapaxes(-1, -2), table.ndim - 2, number, np.arange(users))
+    rows = np.where(rows < 0, -1, rows if whole else rows % length)
+    return _write(cache_tensor, place, values[..., 0, :, :own, :], pages, rows, mesh_coords)
 
 
 @operation("experimental.paged_fused_update_cache", "store", moves="part", hints=HINTS)

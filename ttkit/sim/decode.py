@@ -14,9 +14,8 @@ from ttkit.sim.attention import NEVER, F, attend, grouped
 from ttkit.sim.cache import INT32, by_pages
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import on_mesh, operation, result, together
+from ttkit.sim.operation import operands, operation, result
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.types import integer, integers
 
 Array = np.ndarray
 HINTS = "memory_config program_config compute_kernel_config"
@@ -30,39 +29,34 @@ def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
 
 
 def _operands(
-    name: str, qkv: tuple[Tensor, ...], table: Tensor | None, chunk: bool, *more: Any
+    name: str, qkv: tuple[Tensor, ...], table: Tensor | None, chunk: bool, *more: Tensor | None
 ) -> tuple[describe, Tensor, list[Array], Any]:
     """Return what was asked and `together`, with keys and values of pages put in a row."""
-    given = [t for t in (table, *more) if isinstance(t, Tensor)]
-    on_mesh(name, *qkv, *given, letters="QKVABC")
-    asked = describe(name, (*qkv, *given))
+    given = [t for t in (table, *more) if t is not None]
+    asked, like, arrays, topology = operands(name, *qkv, *given)
     q, k, v = (t.shard_shape for t in qkv)
-    check(asked, ({len(q), len(k), len(v)} != {4}, "ShapeBase[] index out of range: not rank 4"))
+    check(asked, (len(q) + len(k) != 8, "ShapeBase[] index out of range: rank must be 4"))
     users, heads = q[:2] if chunk else q[1:3]
-    types = FLOATS[1:] if is_strict() else FLOATS
-    kinds = [t.dtype for t in qkv if t.dtype not in types]
-    tiles = all(t.layout is Layout.TILE for t in qkv)
+    kinds = [t.dtype for t in qkv if t.dtype not in FLOATS[is_strict() :]]
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
     length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
     shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
     check(
         asked,
-        (not tiles, "Inputs to SDPA must be tilized", "ttnn.to_layout"),
+        ({t.layout for t in qkv} != {Layout.TILE}, "Inputs to SDPA must be tilized"),
         (kinds, f"Unsupported data type {kinds}.", "ttnn.typecast"),
         (not chunk and q[0] != 1, f"Q tensor batch size must be 1 for decode mode but got {q[0]}"),
         (k[3] != q[3], size, "the head size of the cache"),
-        (k[2] != v[2], length),
-        (k != v, f"K and V must match, got {list(k)} and {list(v)}"),
+        (k != v, length, "equal shapes"),
         (heads % k[1], shared, "shard query and key heads over the same chips"),
     )
-    like, arrays, topology = together(name, (*qkv, *given))
     if table is not None:
-        rule = f"Page table batch size must match input batch size. Got Page table: {table.shape}"
+        rule = f"Page table batch size must match input batch size {users}: {table.shape}"
         ints = table.dtype is DataType.INT32
         check(
             asked,
             (not ints, "Page table must be int32: SDPA currently only supports INT32", INT32),
-            (table.shard_shape[0] != users, f"{rule}, Input: {users}"),
+            (table.shard_shape[0] != users, rule),
         )
         rows, lead = arrays.pop(3), len(like.grid.shape)
         arrays[1:3] = (by_pages(x, rows, lead) for x in arrays[1:3])
@@ -77,36 +71,46 @@ def _later(positions: Array, keys: int, window: int | None) -> Array:
 
 def _decode(
     name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    qkv: tuple[Tensor, ...],
     table: Tensor | None,
     is_causal: bool,
     mask: Tensor | None,
-    listed: Sequence[int],
     positions: Tensor | None,
     scale: float | None,
     window: int | None,
-    shared: Any,
+    listed: Sequence[int] = (),
+    shared: bool | None = False,
 ) -> Tensor:
-    asked, like, found, topology = _operands(name, (q, k, v), table, False, mask, positions)
+    asked, like, found, topology = _operands(name, qkv, table, False, mask, positions)
     (query, key, value, *others), lead = found, len(like.grid.shape)
-    (_, users, heads, size), (many, groups, keys) = q.shard_shape, key.shape[lead:-1]
+    (_, users, heads, size), (many, groups, keys) = qkv[0].shard_shape, key.shape[lead:-1]
+    at = np.reshape(listed or 0, (1,) * lead + (-1,))
+    if positions is not None:
+        at = others.pop().astype(np.int32)
+    count, last = at.shape[-1], int(at.max()) + 1
     batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     none = "Must have cur_pos tensor for paged attention in causal mode"
+    few = f"cur_pos tensor must have at least one position per batch ({users}), got {count}"
     check(
         asked,
         (not shared and many != users, batch, "the users of the cache, or share_cache=True"),
         (is_causal and mask is not None, both),
         (is_causal and positions is None and not listed, none, "a position for each user"),
+        (is_causal and count < users, few, "-1 skips a user"),
+        (last > keys, f"cur_pos must be <= K sequence dim: {last - 1}, {keys}", "a longer cache"),
     )
 
     def split(x: Array) -> Array:
         """[1, users, heads, n] or [users, 1, heads, n] by key heads."""
         return x.reshape((*x.shape[:lead], users, groups, heads // groups, x.shape[-1]))
 
-    added, at = None, np.zeros((1,) * (lead + 1), int)
+    if is_causal:
+        at = at[..., :users]
+        added: Any = _later(at[..., None, None], last, window)
+        key, value = key[..., :last, :], value[..., :last, :]
+    else:
+        added = None
     if mask is not None:
         *_, rows, width = mask.shard_shape
         alike = "Expect same {} in mask as in {}, got {} and {}"
@@ -115,24 +119,12 @@ def _decode(
             (rows != heads, alike.format("number of heads", "Q", rows, heads)),
             (width != keys, alike.format("sequence length", "K", width, keys)),
         )
-        added = split(others.pop(0))
-    if is_causal:
-        at = others[0].astype(np.int32) if others else np.reshape(listed, at.shape[:-1] + (-1,))
-        last = int(at.max()) + 1
-        few = f"cur_pos tensor must have at least one position per batch ({users})"
-        check(
-            asked,
-            (at.shape[-1] < users, f"{few}, got {at.shape[-1]}", "-1 skips a user"),
-            (last > keys, f"cur_pos must be <= K sequence dim: {last - 1}, {keys}"),
-        )
-        at = at[..., :users]
-        added = _later(at[..., None, None], last, window)
-        key, value = key[..., :last, :], value[..., :last, :]
+        added = split(others[0])
     factor = F(1 / math.sqrt(size) if scale is None else scale)
     values = attend(split(query), key, value, added, factor, False, 0)
     values = values * (at >= 0)[..., None, None, None]  # a skipped user has zeros
     values = values.reshape((*values.shape[:lead], 1, users, heads, size))
-    return result(like, values, dtype=q.dtype, topology=topology)
+    return result(like, values, dtype=qkv[0].dtype, topology=topology)
 
 
 @operation("transformer.scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
@@ -161,10 +153,8 @@ def scaled_dot_product_attention_decode(
         share_cache: all users read the cache of the first.
     """
     name, qkv = "scaled_dot_product_attention_decode", (input_tensor_q, input_tensor_k)
-    listed = integers(cur_pos, name) if cur_pos else ()
-    how = (scale, sliding_window_size, share_cache)
-    masks = (None, is_causal, attn_mask)
-    return _decode(name, *qkv, input_tensor_v, *masks, listed, cur_pos_tensor, *how)
+    seen = (None, is_causal, attn_mask, cur_pos_tensor, scale, sliding_window_size)
+    return _decode(name, (*qkv, input_tensor_v), *seen, cur_pos, share_cache)
 
 
 @operation("transformer.paged_scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
@@ -187,8 +177,8 @@ def paged_scaled_dot_product_attention_decode(
         page_table_tensor: the pages of each user, int32 [users, pages].
     """
     name, qkv = "paged_scaled_dot_product_attention_decode", (input_tensor_q, input_tensor_k)
-    masks, how = (page_table_tensor, is_causal, attn_mask), (scale, sliding_window_size, False)
-    return _decode(name, *qkv, input_tensor_v, *masks, (), cur_pos_tensor, *how)
+    seen = (page_table_tensor, is_causal, attn_mask, cur_pos_tensor, scale, sliding_window_size)
+    return _decode(name, (*qkv, input_tensor_v), *seen)
 
 
 @operation("transformer.chunked_scaled_dot_product_attention", flops=_flops, hints=HINTS)
@@ -217,17 +207,14 @@ def chunked_scaled_dot_product_attention(
     (_, heads, length, size), keys = input_tensor_q.shard_shape, key.shape[-2]
     neither = start is None and chunk_start_idx is None
     check(asked, (neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
-    first = others[0].astype(np.int32) if others else np.array(integer(chunk_start_idx, name, 0))
+    first = others[0].astype(np.int32) if others else np.array(chunk_start_idx)
     last = int(first.max()) + length
     rule = f"K's sequence length must be >= Q's sequence length + chunk_start_idx. Got K: {keys}"
     check(asked, (last > keys, f"{rule}, Q: {length}, chunk_start_idx: {last - length}"))
-    first = first.reshape(first.shape[:lead] + (1, 1, 1, 1))
+    first = first.reshape(first.shape[:lead] + (1,) * 4)
     added = _later(first + np.arange(length), last, sliding_window_size)
-    query, key, value = (
-        grouped(query, heads // key.shape[-3]),
-        grouped(key[..., :last, :], 1),
-        grouped(value[..., :last, :], 1),
-    )
+    query = grouped(query, heads // key.shape[-3])
+    key, value = (grouped(x[..., :last, :], 1) for x in (key, value))
     factor = F(1 / math.sqrt(size) if scale is None else scale)
     values = attend(query, key, value, added, factor, False, 0)
     values = values.reshape((*values.shape[: lead + 1], heads, length, size))
@@ -245,10 +232,9 @@ def _enter(name: str, one: bool) -> None:
         compute_with_storage_grid_size: Any,
         dtype: DataType | None = None,
     ) -> Tensor:
-        on_mesh(name, input_tensor_a, input_tensor_b)
-        operands = (input_tensor_a, input_tensor_b)
-        (length, heads, users, size), (many, groups, inner, _) = (t.padded for t in operands)
-        asked = describe(name, operands)
+        asked, like, (x, y), topology = operands(name, input_tensor_a, input_tensor_b)
+        length, heads, users, size = input_tensor_a.padded
+        many, groups, inner, _ = input_tensor_b.padded
         check(
             asked,
             (length != 1, "Input q_len must be 1!", "[1, heads, users, size]"),
@@ -257,7 +243,6 @@ def _enter(name: str, one: bool) -> None:
             (heads % groups, "Number of q_heads must be divisible by kv_heads!"),
             (size != inner, f"Dimension K (A.shape[3] and B.shape[2]) must match: {size}, {inner}"),
         )
-        like, (x, y), topology = together(name, operands)
         x = x[..., 0, :, :, :].swapaxes(-3, -2)
         values = np.matmul(x.reshape((*x.shape[:-2], groups, -1, size)), y)
         values = values.reshape((*values.shape[:-3], heads, values.shape[-1])).swapaxes(-3, -2)

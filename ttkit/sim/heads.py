@@ -14,7 +14,7 @@ from ttkit.sim.cache import looked_up
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import BufferType, DataType, Layout, MemoryConfig, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -133,26 +133,21 @@ def nlp_create_qkv_heads_decode(
     Returns:
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
-    name, given = "nlp_create_qkv_heads_decode", [] if batch_offset is None else [batch_offset]
-    on_mesh(name, input_tensor, *given)
+    given = (input_tensor,) if batch_offset is None else (input_tensor, batch_offset)
+    asked, like, (x, *offset), topology = operands("nlp_create_qkv_heads_decode", *given)
     (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
-    many = num_heads + 2 * groups
+    many, lead = num_heads + 2 * groups, len(like.grid.shape)
+    whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
     check(
-        describe(name, (input_tensor,), {"num_heads": num_heads, "num_kv_heads": groups}),
+        asked,
         (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
         (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
         (front != [1, 1] or users > 32, f"Unsupported input shape = {input_tensor.shape}"),
-        (
-            width % many,
-            f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}",
-            "shard by whole heads",
-        ),
+        (width % many, whole, "shard by whole heads"),
         (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )
-    like, (x, *offset), topology = together(name, (input_tensor, *given))
-    lead = len(like.grid.shape)
     if slice_size is not None:
-        first = offset[0].astype(np.int32) if given else np.zeros((1,) * (lead + 1), int)
+        first = offset[0].astype(np.int32) if offset else np.zeros((1,) * lead + (1,), int)
         x = looked_up(x[..., 0, 0, :, :], lead, first + np.arange(slice_size))
     x = x.reshape((*x.shape[:lead], 1, -1, many, width // many))
     parts = np.split(x, (num_heads, num_heads + groups), -2)
@@ -321,12 +316,11 @@ def rotary_embedding_llama_fused_qk(
         cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
-    operands = (q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat)
+    given = (q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat)
     name = "rotary_embedding_llama_fused_qk"
-    like, (q, k, cos, sin, matrix), topology = of_rank_four(name, *operands)
-    asked, users = describe(name, operands), q.shape[-3]
+    asked, like, (q, k, cos, sin, matrix), topology = operands(name, *given)
+    users, wide = q.shape[-3], {t.dtype for t in given} != {DataType.BFLOAT16}
     loose = is_strict() and not (q_input_tensor.is_sharded() and k_input_tensor.is_sharded())
-    wide = any(t.dtype is not DataType.BFLOAT16 for t in operands)
     many = "Cos and Sin are repeated for Q and K, so they must have the same batch size as the sum"
     check(
         asked,
@@ -335,8 +329,6 @@ def rotary_embedding_llama_fused_qk(
         (cos.shape[-3] != 2 * users, f"{many} of Q and K batch sizes", "twice the same rows"),
         (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
     )
-    made = []
-    for x, part in ((q, slice(users)), (k, slice(users, None))):
-        values = _turned(x, cos[..., part, :1, :], sin[..., part, :1, :], matrix, asked)
-        made.append(result(like, values, topology=topology))
-    return _on_cores(made)
+    parts = ((q, slice(users)), (k, slice(users, None)))
+    turned = (_turned(x, cos[..., p, :1, :], sin[..., p, :1, :], matrix, asked) for x, p in parts)
+    return _on_cores([result(like, values, topology=topology) for values in turned])

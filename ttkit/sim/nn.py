@@ -13,7 +13,7 @@ from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
@@ -130,12 +130,12 @@ def rms_norm(
 
 
 # ---------------------------------------------------------------- rows cut over several chips
-def _check_wide(name: str, tensors: Any, config: Any) -> None:
-    """Check that float32 is also the type of the sums, as it must be on a card."""
-    wide = is_strict() and not getattr(config, "fp32_dest_acc_en", False)
-    wide = wide and any(t.dtype is DataType.FLOAT32 for t in tensors)
-    rule = f"{name}: FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config"
-    check(describe(name, tensors), (wide, rule))
+def _narrow(name: str, tensors: Any, config: Any) -> tuple[bool, str]:
+    """Return a rule: sums of float32 values are float32, too."""
+    wide = any(t.dtype is DataType.FLOAT32 for t in tensors)
+    broken = is_strict() and wide and not getattr(config, "fp32_dest_acc_en", False)
+    rule = "FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config."
+    return broken, f"{name}: {rule}"
 
 
 def _enter(norm: str, tiles: int) -> None:
@@ -150,17 +150,16 @@ def _enter(norm: str, tiles: int) -> None:
         residual_input_tensor: Tensor | None = None,
         compute_kernel_config: Any = None,
     ) -> Tensor:
-        tensors = [t for t in (input_tensor, residual_input_tensor) if t is not None]
-        on_mesh(before, *tensors)
-        _check_wide(before, tensors, compute_kernel_config)
-        shapes = {t.shard_shape for t in tensors}
+        given = [t for t in (input_tensor, residual_input_tensor) if t is not None]
+        asked, like, arrays, topology = operands(before, *given)
+        shapes = {t.shard_shape for t in given}
         check(
-            describe(before, tuple(tensors)),
+            asked,
+            _narrow(before, given, compute_kernel_config),
             (input_tensor.layout is not Layout.TILE, "Only tilized inputs supported."),
             (input_tensor.dtype not in dtypes.FLOATS, "Input data format not supported."),
             (len(shapes) > 1, f"Input and residual logical and padded shapes must match: {shapes}"),
         )
-        like, arrays, topology = together(before, tensors)
         x: Array = sum(arrays[1:], arrays[0])
         sums = np.zeros((*x.shape[:-1], tiles * 32), F)
         sums[..., 0] = np.einsum("...i,...i->...", x, x)
@@ -178,20 +177,18 @@ def _enter(norm: str, tiles: int) -> None:
         dtype: DataType | None = None,
     ) -> Tensor:
         vectors = [t for t in (weight, bias) if t is not None]
-        tensors = (input_tensor, stats, *vectors)
-        on_mesh(after, *tensors, letters="ABCD")
-        _check_wide(after, tensors[:2], compute_kernel_config)
-        asked, (*rows, width) = describe(after, tensors), input_tensor.shard_shape
-        chips, over = divmod(stats.shard_shape[-1], tiles * 32)
-        alike = f"Stats and input dim2 must match, got stats: {stats.shape} vs input: {rows}"
+        asked, like, (x, sums, *rest), topology = operands(after, input_tensor, stats, *vectors)
+        (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
+        chips, over = divmod(columns, tiles * 32)
+        alike = f"Stats and input dim2 must match, got stats: {others} vs input: {rows}"
         check(
             asked,
+            _narrow(after, (input_tensor, stats), compute_kernel_config),
             (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
-            ([*stats.shard_shape[:-1]] != rows, alike, "ttnn.all_gather the statistics, dim=3"),
-            (over or not chips, "Number of devices must divide number of stats tiles"),
+            (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
+            (over, "Number of devices must divide number of stats tiles"),
         )
         _check_vectors(asked, vectors, width)
-        like, (x, sums, *rest), topology = together(after, tensors)
         means = sums.reshape((*sums.shape[:-1], chips, tiles, 32))[..., 0].sum(-2) / (width * chips)
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))

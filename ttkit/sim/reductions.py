@@ -15,7 +15,7 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result
 from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 
@@ -155,18 +155,16 @@ def fast_reduce_nc(
 
     Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
     """
-    on_mesh("fast_reduce_nc", input)
-    outer, rest = len(input.shard_shape) - 2, [d for d in dims if not 0 <= d < len(input.shape) - 2]
-    rule = f"FastReduceNC reduces only outer dims: dim must be between 0 and {outer - 1}, but has"
+    asked, like, (array,), _ = operands("fast_reduce_nc", input)
+    rest, lead = [d for d in dims if not 0 <= d < len(input.shard_shape) - 2], len(like.grid.shape)
+    outer = f"dim must be between 0 and {len(input.shard_shape) - 3}, but has {rest}"
     check(
-        describe("fast_reduce_nc", (input, dims)),
+        asked,
         (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
-        (input.dtype not in FLOATS, "FastReduceNC input only supports specific data types."),
         (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
-        (rest, f"{rule} {rest}"),
+        (rest, f"FastReduceNC reduces only outer dims: {outer}"),
     )
-    lead = len(input.grid.shape)
-    values = _sum(input.array, tuple(lead + d for d in dims))
+    values = _sum(array, tuple(lead + d for d in dims))
     more = [b - a for a, b in zip(input.shard_shape[-2:], input.padded[-2:], strict=True)]
     values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, n) for n in more])
     return result(input, values, output=output)
@@ -195,26 +193,22 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         index: whole numbers, of the rank of `input`.
         src: at least as long as `index` in each dimension.
     """
-    operands = (input, index, src)
-    on_mesh("scatter_add", *operands)
-    asked, (ours, theirs, given) = (
-        describe("scatter_add", operands),
-        (t.shard_shape for t in operands),
-    )
+    asked, like, arrays, topology = operands("scatter_add", input, index, src)
+    (x, places, values), lead, shape = arrays, len(like.grid.shape), index.shard_shape
+    same = len(shape) == len(input.shard_shape)
     check(
         asked,
         (index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."),
-        (len(ours) != len(theirs), "input_rank must be equal to index_rank"),
+        (not same, "input_rank must be equal to index_rank"),
     )
     axis = axis_of(input, dim, asked, "dim {dim} is out of range for the tensor")
-    long = [d for d, n in enumerate(theirs) if n > given[d] or (n > ours[d] and d != axis)]
+    sizes = list(zip(shape, input.shard_shape, src.shard_shape, strict=True))
+    long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
     check(asked, (long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
-    like, (x, places, values), topology = together("scatter_add", operands)
-    lead = len(like.grid.shape)
-    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in (x, places, values)))
-    out = np.array(np.broadcast_to(x, lengths + ours))
-    at = list(np.indices(lengths + theirs, sparse=True))
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    out = np.array(np.broadcast_to(x, lengths + input.shard_shape))
+    at: list[Any] = list(np.indices(lengths + shape, sparse=True))
     at[lead + axis] = places.astype(np.int64)
-    added = values[(..., *map(slice, theirs))]
-    np.add.at(out, tuple(at), np.broadcast_to(added, lengths + theirs))
+    inner: Any = (..., *map(slice, shape))
+    np.add.at(out, tuple(at), np.broadcast_to(values[inner], lengths + shape))
     return result(like, out, topology=topology)
