@@ -85,7 +85,8 @@ def _write(
     index = np.broadcast_arrays(*_chips(array, lengths, 1), pages, rows)
     seen = (index[-2] >= 0) & (index[-1] >= 0)
     if coords:
-        here = [coordinate in coords for coordinate in cache.device_coords()]
+        wanted = {tuple(c) for c in coords}
+        here = [c in wanted for c in cache.grid.coords]
         seen &= np.reshape(here, (*lengths, 1))
     *chips, pages, rows = (i[seen] for i in index)
     given = np.broadcast_to(values, seen.shape + values.shape[-2:])[seen]

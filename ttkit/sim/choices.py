@@ -195,7 +195,8 @@ def moe_expert_token_remap(
     check(asked, (tokens % reduction_size, rule))
     scores, mapping, chosen = (np.broadcast_to(x, grid + x.shape[len(grid) :]) for x in arrays)
     mapped = np.zeros((*grid, 1, batch, length, own), F)
-    for chip, place in enumerate(np.ndindex(grid)):
+    for place, coordinate in zip(np.ndindex(grid), like.grid.coords, strict=True):
+        chip = np.ravel_multi_index(coordinate, like.grid.mesh_shape)
         here = np.flatnonzero(mapping[place][0, 0, :, chip])
         taken = (chosen[place][..., None] == here).any(-2)
         mapped[place][..., : len(here)] = scores[place][..., here] * taken
@@ -222,7 +223,7 @@ def moe_routing_remap(
     """
     tensor, size, axis = routing_weights_tensor, expert_parallel_size, cluster_axis
     asked, like, (array,), _ = operands("moe_routing_remap", tensor)
-    experts, count, lead = tensor.shard_shape[-1], non_zero_weight_size, len(like.grid.shape)
+    experts, count = tensor.shard_shape[-1], non_zero_weight_size
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
     own = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
@@ -233,7 +234,7 @@ def moe_routing_remap(
         (like.mesh.shape[axis] != size, own),
         (count % size, many),
     )
-    chip = np.arange(size).reshape([size if i == axis else 1 for i in range(lead)] + [1, 1])
+    chip = np.reshape([c[axis] for c in like.grid.coords], (*like.grid.shape, 1, 1))
     number = np.cumsum(array != 0, -1) - 1
     return result(
         tensor, array * (number // (count // size) == chip), output=optional_output_tensor
