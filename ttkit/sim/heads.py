@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ttkit.dialect import is_strict
@@ -151,14 +149,10 @@ def nlp_create_qkv_heads_decode(
         x = looked_up(x[..., 0, 0, :, :], lead, first + np.arange(slice_size))
     x = x.reshape((*x.shape[:lead], 1, -1, many, width // many))
     parts = np.split(x, (num_heads, num_heads + groups), -2)
-    return _on_cores([result(like, p, topology=topology, owned=False) for p in parts])
-
-
-def _on_cores(tensors: list[Tensor]) -> Any:
-    """Return the tensors, one user on a core."""
-    for tensor in tensors:
+    made = [result(like, part, topology=topology, owned=False) for part in parts]
+    for tensor in made:
         tensor.plain_memory_config = A_USER_ON_A_CORE
-    return tuple(tensors)
+    return made[0], made[1], made[2]
 
 
 @operation("experimental.nlp_concat_heads_decode", "arrange", hints="memory_config sub_core_grids")
@@ -284,7 +278,8 @@ def rotary_embedding_llama(
         fail(asked, "All input tensors must have dtype = bfloat16", "ttnn.typecast")
     values = _turned(x, cos[..., rows, :], sin[..., rows, :], matrix, asked)
     made = result(like, values, dtype=input_tensor.dtype, topology=topology)
-    return _on_cores([made])[0] if input_tensor.is_sharded() else made
+    made.plain_memory_config = input_tensor.plain_memory_config
+    return made
 
 
 def _turned(x: Array, cos: Array, sin: Array, matrix: Array, asked: describe) -> Array:
@@ -329,6 +324,12 @@ def rotary_embedding_llama_fused_qk(
         (cos.shape[-3] != 2 * users, f"{many} of Q and K batch sizes", "twice the same rows"),
         (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
     )
-    parts = ((q, slice(users)), (k, slice(users, None)))
-    turned = (_turned(x, cos[..., p, :1, :], sin[..., p, :1, :], matrix, asked) for x, p in parts)
-    return _on_cores([result(like, values, topology=topology) for values in turned])
+    made = []
+    for tensor, x, part in (
+        (q_input_tensor, q, slice(users)),
+        (k_input_tensor, k, slice(users, None)),
+    ):
+        values = _turned(x, cos[..., part, :1, :], sin[..., part, :1, :], matrix, asked)
+        made.append(result(like, values, topology=topology))
+        made[-1].plain_memory_config = tensor.plain_memory_config
+    return made[0], made[1]
