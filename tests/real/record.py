@@ -49,8 +49,8 @@ FORMS = {"data parallel 8": (8, 1), "tensor parallel 8": (1, 8), "data 2 x tenso
 
 
 def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
-    """The calls of one training step: forward, backward, averaging, clipping, AdamW; lengths
-    that fill no tile.
+    """The calls of one training step (forward, backward, averaging, clipping, AdamW), and of one
+    generated token; lengths that fill no tile.
     """
     import numpy as np
 
@@ -58,6 +58,7 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
     from ttkit import ttnn
     from ttkit.train.config import TransformerConfig
     from ttkit.train.distributed import synchronize_gradients
+    from ttkit.train.generation import Sampler
     from ttkit.train.models import create_model
     from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
     from ttkit.train.parallel import Layout
@@ -96,6 +97,8 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
                 synchronize_gradients(parameters, [0])
             clip_grad_norm(parameters, 0.01)
             optimizer.step()
+            model.eval()
+            Sampler(model, replicas).feed(3, [1] * replicas)
     ttkit.strict(False)
     return list(calls)
 
@@ -106,7 +109,7 @@ def namespace() -> dict[str, list[str]]:
 
     inner = {
         name: sorted(vars(getattr(ttnn, name)))
-        for name in ("transformer", "experimental", "model_preprocessing")
+        for name in ("transformer", "experimental", "kv_cache", "model_preprocessing")
     }
     return {"": sorted(n for n in vars(ttnn) if not n.startswith("_")), **inner}
 

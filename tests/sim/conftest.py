@@ -116,3 +116,48 @@ def distinct(parts):
     differ.
     """
     return lambda tensor: len({values.tobytes() for values in parts(tensor)})
+
+
+@pytest.fixture(params=[(2, 4), (8, 4)], ids=["2x4", "8x4"])
+def box(request):
+    """A T3000's mesh, and a Galaxy's."""
+    if request.param == (8, 4):
+        ttkit.use_system("galaxy")
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(*request.param))
+    yield mesh
+    ttnn.close_mesh_device(mesh)
+
+
+@pytest.fixture
+def cut():
+    """cut(mesh, array, dims): the array on the mesh, these dims sharded over its two axes.
+
+    Floats are bfloat16 in tiles, whole numbers row-major.
+    """
+
+    def make(mesh, array, dims=(None, None), dtype=ttnn.bfloat16, layout=None):
+        placements = [
+            ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in dims
+        ]
+        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
+        if array.dtype.kind in "iu":
+            dtype = {"int32": ttnn.int32, "uint32": ttnn.uint32, "uint16": ttnn.uint16}[
+                array.dtype.name
+            ]
+            layout = layout or ttnn.ROW_MAJOR_LAYOUT
+        layout = layout or ttnn.TILE_LAYOUT
+        return ttkit.from_numpy(array, dtype=dtype, layout=layout, device=mesh, mesh_mapper=mapper)
+
+    return make
+
+
+@pytest.fixture
+def on_cores():
+    """on_cores(tensor): one user on a core, as decode operations want their inputs."""
+    config = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, ttnn.BufferType.L1)
+
+    def place(tensor):
+        tensor.plain_memory_config = config
+        return tensor
+
+    return place

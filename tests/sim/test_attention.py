@@ -359,3 +359,20 @@ def test_refused(wide, put, case):
     call, message = REFUSED[case]
     with pytest.raises(TTKitError, match=message):
         call(lambda *args, **options: put(wide, *args, **options))
+
+
+def test_softmax_with_one_mask_for_all(wide, cut, check):
+    random = np.random.default_rng(3)
+    x = cut(wide, random.standard_normal((2, 4, 32, 64), np.float32), (None, 1), ttnn.float32)
+    mask = cut(wide, np.triu(np.full((1, 1, 32, 64), -1e9, np.float32), 1), dtype=ttnn.float32)
+    given = ttnn.clone(x)
+    softmax = ttnn.scale_causal_mask_hw_dims_softmax_in_place
+    assert softmax(x, 0.5, mask, program_config=object()) is x
+
+    def formula(v, m):
+        weights = np.exp(v * 0.5 + m)
+        return weights / weights.sum(-1, keepdims=True)
+
+    check(x, formula, given, mask)
+    with pytest.raises(ttkit.errors.TTKitError, match="default program config"):
+        softmax(x, 0.5, mask)

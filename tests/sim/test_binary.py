@@ -219,3 +219,18 @@ def test_an_output_tensor_speaks_of_the_operands(wide, put, check):
     check(out, np.exp, a)
     with pytest.raises(TTKitError, match="the output tensor"):
         ttnn.exp(a, output_tensor=put(wide, (8, 16), "RR"))
+
+
+def test_bcast(box, cut, check):
+    a = cut(
+        box,
+        np.random.default_rng(1).standard_normal((2, box.shape[1], 64, 96), np.float32),
+        (None, 1),
+    )
+    for dim, shape in (("H", (2, 1, 1, 96)), ("W", (1, 1, 64, 1)), ("HW", (1, 1, 1, 1))):
+        shape = (shape[0], box.shape[1] if shape[0] > 1 else 1, *shape[2:])
+        b = np.random.default_rng(2).standard_normal(shape, np.float32)
+        b = cut(box, b, (None, 1 if shape[0] > 1 else None))
+        for name, function in (("ADD", np.add), ("SUB", np.subtract), ("MUL", np.multiply)):
+            how = (getattr(ttnn.BcastOpMath, name), getattr(ttnn.BcastOpDim, dim))
+            check(ttnn.bcast(a, b, *how), function, a, b)

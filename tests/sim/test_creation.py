@@ -84,3 +84,24 @@ def test_refused():
             "mesh_mapper=3",
             TypeError,
         )
+
+
+def test_from_buffer(wide, parts):
+    for dtype in (ttnn.int32, ttnn.bfloat16, ttnn.uint16):
+        made = ttnn.from_buffer([1, 2, 3, 4], ttnn.Shape([2, 2]), dtype, wide, ttnn.TILE_LAYOUT)
+        assert made.dtype == dtype and made.layout == ttnn.TILE_LAYOUT
+        for new in parts(made):
+            np.testing.assert_array_equal(new, [[1, 2], [3, 4]])
+    with pytest.raises(ttkit.errors.TTKitError, match="Buffer size 3 differs"):
+        ttnn.from_buffer([1, 2, 3], ttnn.Shape([2, 2]), ttnn.int32, wide)
+
+
+def test_typecast_of_experimental(wide, put, parts):
+    x = put(wide, (32, 64), "S0R")
+    out = ttnn.zeros_like(x, dtype=ttnn.bfloat16)
+    made = ttnn.experimental.typecast(x, ttnn.bfloat16, ttnn.L1_MEMORY_CONFIG)
+    assert made.memory_config().buffer_type == ttnn.BufferType.L1
+    assert ttnn.experimental.typecast(x, ttnn.bfloat16, None, out) is out
+    for a, b in zip(parts(made), parts(out)):
+        np.testing.assert_array_equal(a, b)
+        assert a.any()

@@ -3,10 +3,12 @@
 import sys
 
 import hypothesis
+import numpy as np
 import pytest
 from formulas import layer_norm, rms_norm, softmax
 from hypothesis import strategies as st
 
+import ttkit
 from ttkit import ttnn
 from ttkit.errors import TTKitError
 
@@ -317,3 +319,33 @@ def test_torch_is_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # an import of it fails
     with pytest.raises(TTKitError, match="Torch is not installed"):
         PRE.preprocess_model_parameters(initialize_model=lambda: None)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_norm_of_rows_cut_over_chips(box, cut, parts, name, axis):
+    """Sums on each chip, gathered, then each chip's part of the rows."""
+    random, width = np.random.default_rng(8), 64 * box.shape[axis]
+    rows = [None, None]
+    rows[axis] = 3
+    x = random.standard_normal((1, 2, 40, width), np.float32) + 1
+    vectors = [random.standard_normal((1, 1, width // 32, 32), np.float32) for _ in range(2)]
+    over = [None if d is None else 2 for d in rows]
+    for dtype, close in ((ttnn.bfloat16, 0.05), (ttnn.float32, 1e-5)):
+        ttkit.strict(dtype == ttnn.bfloat16)
+        given = cut(box, x, rows, dtype)
+        kept = [cut(box, v, over, dtype, ttnn.ROW_MAJOR_LAYOUT) for v in vectors]
+        sums = getattr(ttnn, f"{name}_pre_all_gather")(given, dtype=dtype)
+        assert list(sums.shape) == [1, 2, 40, 32 if name == "rms_norm" else 64]
+        whole = ttnn.all_gather(sums, dim=3, cluster_axis=axis)
+        got = getattr(ttnn, f"{name}_post_all_gather")(
+            given, whole, epsilon=1e-5, weight=kept[0], bias=kept[1]
+        )
+        exact = x.astype(np.float64)
+        mean = exact.mean(-1, keepdims=True) if name == "layer_norm" else 0
+        wanted = (exact - mean) / np.sqrt(((exact - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+        wanted = wanted * vectors[0].ravel() + vectors[1].ravel()
+        for chip, new in enumerate(parts(got)):
+            part = np.unravel_index(chip, tuple(box.shape))[axis]
+            want = wanted[..., 64 * part : 64 * part + 64]
+            np.testing.assert_allclose(new, want, rtol=close, atol=close)

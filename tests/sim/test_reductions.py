@@ -1,5 +1,7 @@
 """Reductions of each chip's shard against NumPy on that shard."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -124,3 +126,43 @@ def test_refused():
         refused(lambda: ttnn.topk(t, 9), "K cannot be larger than the dimension size")
         refused(lambda: ttnn.argmax(t), "dim parameter must be specified")
         refused(lambda: ttnn.cumsum(t, 2), "Dimension out of range")
+
+
+def test_fast_reduce(box, cut, check):
+    x = cut(
+        box,
+        np.random.default_rng(1).standard_normal((4, box.shape[1], 30, 64), np.float32),
+        (None, 1),
+    )
+
+    def total(values, dims):
+        return np.pad(values.sum(dims, keepdims=True), [(0, 0)] * 2 + [(0, 2), (0, 0)])
+
+    for dims in ((0,), (1,), (0, 1)):
+        got = ttnn.experimental.fast_reduce_nc(x, dims=list(dims))
+        check(got, functools.partial(total, dims=dims), x, additions=8)
+    halves = ttnn.experimental.deepseek_moe_fast_reduce_nc(x, 0, split_size=32)
+    check(halves, lambda v: np.split(total(v, 0), 2, -1), x, additions=8)
+
+
+def test_scatter_add_equals_a_loop(box, cut, check):
+    random = np.random.default_rng(6)
+    rows = box.shape[0]
+    x = cut(box, random.standard_normal((4 * rows, 64), np.float32), (0, None), ttnn.float32)
+    places = cut(box, random.integers(0, 64, (3, 8)).astype(np.int32))
+    source = cut(
+        box, random.standard_normal((4, 9 * box.shape[1]), np.float32), (None, 1), ttnn.float32
+    )
+
+    def along(dim):
+        def formula(into, index, values):
+            out = into.copy()
+            for i, j in np.ndindex(index.shape):
+                at = (i, index[i, j]) if dim == 1 else (index[i, j], j)
+                out[at] += values[i, j]
+            return out
+
+        return formula
+
+    for dim, index in ((1, places), (0, cut(box, random.integers(0, 4, (3, 8)).astype(np.int32)))):
+        check(ttnn.scatter_add(x, dim, index, source), along(dim), x, index, source, additions=64)

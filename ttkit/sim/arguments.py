@@ -36,7 +36,7 @@ def translate(error: Exception, asked: describe) -> NoReturn:
     if isinstance(error, MemoryError):
         rule = f"Out of Memory: the host has no room for the result ({error})"
         fail(asked, rule, "a smaller shape", OutOfMemoryError)
-    if isinstance(error, (ValueError, ArithmeticError)):
+    if isinstance(error, (ValueError, ArithmeticError, IndexError)):
         fail(asked, f"Invalid arguments to {asked.name}: {error}", "see the shapes above")
     fail(asked, f"incompatible function arguments: {error}", f"help(ttnn.{asked.name})", TypeError)
 
@@ -74,6 +74,13 @@ def refuse(
     rule = f"incompatible function arguments: {shown} is a {type(value).__name__}, not {wanted}"
     cure = "ttnn.from_torch(...) it first" if wanted == "Tensor" else f"help(ttnn.{asked.name})"
     fail(asked, rule, cure, TypeError)
+
+
+def check(asked: object, *rules: tuple[Any, ...]) -> None:
+    """Raise the first broken one of rules (broken, what the rule is, what to try)."""
+    for broken, *message in rules:
+        if broken:
+            fail(asked, *message)
 
 
 class describe:

@@ -11,7 +11,7 @@ import numpy as np
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import blocks
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
@@ -68,8 +68,14 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     return result(input_tensor, values.swapaxes(axis, -1))
 
 
-def _masked(name: str, tensor: Tensor, scale: float | None, mask: Tensor | None) -> Tensor:
-    """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch."""
+def _masked(
+    name: str, tensor: Tensor, scale: float | None, mask: Tensor | None, shared: bool = False
+) -> Tensor:
+    """Write softmax(scale * x + mask) into the tensor; one mask serves all heads of a batch.
+
+    Args:
+        shared: the mask also serves all batches.
+    """
     operands = (tensor,) if mask is None else (tensor, mask)
     on_mesh(name, *operands)
     _check_tiles("softmax", tensor, FLOATS[:3])
@@ -80,6 +86,7 @@ def _masked(name: str, tensor: Tensor, scale: float | None, mask: Tensor | None)
             fail(asked, rule, "ttnn.softmax(ttnn.multiply(x, scale))")
         return result(tensor, softmax_of(tensor.array), output=tensor)
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
+    ours = (1 if shared else ours[0], *ours[1:])
     if (ours[0], ours[-1]) != (theirs[0], theirs[-1]) or any(n != 1 for n in theirs[1:-2]):
         rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
         fail(asked, f"{rule} {list(theirs)}; head-uniform masks are required", "[batch, 1, s, n]")
@@ -103,6 +110,35 @@ def scale_mask_softmax_in_place(
         mask: [b, 1, s or 1, n].
     """
     return _masked("scale_mask_softmax_in_place", input_tensor, scale, mask)
+
+
+@operation(
+    "scale_causal_mask_hw_dims_softmax_in_place",
+    flops=each_element(7),
+    hints="compute_kernel_config numeric_stable",
+)
+def scale_causal_mask_hw_dims_softmax_in_place(
+    input_tensor: Tensor,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    *,
+    program_config: Any = None,
+) -> Tensor:
+    """Write softmax(scale * x + mask) into the tensor; one mask serves all batches and heads.
+
+    Args:
+        mask: [1, 1, s, n].
+        program_config: the one of sharded inputs; the strict dialect refuses another.
+    """
+    name = "scale_causal_mask_hw_dims_softmax_in_place"
+    asked, plain = describe(name, (input_tensor, scale, mask)), program_config is None
+    rule = "Scale causal mask HW dims softmax not supported in default program config"
+    check(
+        asked,
+        (plain and is_strict(), rule, "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"),
+        (mask is None, "Causal-mask softmax requires an attention mask", "[1, 1, s, n]"),
+    )
+    return _masked(name, input_tensor, scale, mask, True)
 
 
 @operation(
@@ -183,20 +219,20 @@ def scaled_dot_product_attention(
     _check_attention(describe(name, operands, {"is_causal": is_causal}), operands, is_causal)
     (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
     lead, shared = len(like.grid.shape), heads // groups
-
-    def grouped(x: Array, n: int) -> Array:
-        """[..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
-        front, (many, *back) = x.shape[: lead + 1], x.shape[lead + 1 :]
-        return x.reshape((*front, many // n, n, *back))
-
     q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
     mask = None
     if attn_mask is not None:
         mask = grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
     factor = F(1 / math.sqrt(size) if scale is None else scale)
-    values = _attend(q, k, v, mask, factor, is_causal, sliding_window_size or 0)
+    values = attend(q, k, v, mask, factor, is_causal, sliding_window_size or 0)
     values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
+
+
+def grouped(x: Array, n: int) -> Array:
+    """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
+    *front, many, length, size = x.shape
+    return x.reshape((*front, many // n, n, length, size))
 
 
 def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: bool) -> None:
@@ -232,7 +268,7 @@ def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: in
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
-def _attend(
+def attend(
     q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
 ) -> Array:
     """Attention of float32 values [..., s, d].

@@ -13,9 +13,9 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
-from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
@@ -246,3 +246,37 @@ def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> Non
 
 _enter_of_three("addcmul", lambda a, b, c, value: a + value * b * c, "*")
 _enter_of_three("addcdiv", lambda a, b, c, value: a + value * b / c, "/")
+
+
+@operation("bcast", hints="memory_config")
+def bcast(
+    input_a: Tensor,
+    input_b: Tensor,
+    math_op: BcastOpMath,
+    dim: BcastOpDim,
+    *,
+    output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Return a + b, a - b or a * b, with the first row or column of `input_b` repeated.
+
+    Args:
+        input_a: [w, z, y, x].
+        input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
+    """
+    tensors = (input_a, input_b)
+    on_mesh("bcast", *tensors)
+    (*front, height, width), (*many, rows, columns) = (t.padded for t in tensors)
+    down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
+    tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
+    wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
+    check(
+        describe("bcast", (*tensors, math_op, dim)),
+        ({t.dtype for t in tensors} - {*FLOATS}, "Unsupported data format", "ttnn.typecast"),
+        (many != front and {*many} != {1}, "Broadcast with batch is currently only supported"),
+        (rows != (32 if down else height), tall),
+        (columns != (32 if over else width), f"{wide} for height broadcast"),
+    )
+    like, (a, b), topology = aligned("bcast", tensors)
+    b = b[..., : 1 if down else None, : 1 if over else None]
+    function = FUNCTIONS[("add", "subtract", "multiply")[math_op.value]]
+    return result(like, function(a, b), topology=topology, output=output_tensor)

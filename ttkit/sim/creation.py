@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
@@ -215,3 +216,27 @@ def to_torch(tensor: Tensor, dtype: Any = None, *, mesh_composer: Any = None) ->
     if tensor.dtype is DataType.BFLOAT16:
         values = values.to(torch.bfloat16)
     return values if dtype is None else values.to(dtype)
+
+
+@operation("from_buffer", "write")
+def from_buffer(
+    buffer: Any,
+    shape: Any,
+    dtype: DataType,
+    device: MeshDevice,
+    layout: Layout | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Tensor:
+    """Return a tensor of a list or array of values, row by row, the same on every device."""
+    values, shape = np.asarray(buffer), tuple(shape)
+    asked, volume = f"from_buffer({values.size} values, {list(shape)})", math.prod(shape)
+    exact = dtype in dtypes.FLOATS or values.dtype.kind in "iu"
+    check(
+        asked,
+        (dtype in dtypes.BLOCK_FLOATS, f"Unreachable: no host values of {dtype.name}"),
+        (values.size != volume, f"Buffer size {values.size} differs from shape volume {volume}"),
+        (not exact, f"std::bad_cast: {values.dtype} values for {dtype.name}", "whole numbers"),
+    )
+    values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
+    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
+    return tensor_from(values, dtype, asked="from_buffer", **how)

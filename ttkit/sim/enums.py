@@ -171,6 +171,22 @@ class GeluVariant(_Enum):
     Tanh = 2
 
 
+class BcastOpMath(_Enum):
+    """What `bcast` does."""
+
+    ADD = 0
+    SUB = 1
+    MUL = 2
+
+
+class BcastOpDim(_Enum):
+    """Along which of the last two dimensions `bcast` repeats its second tensor."""
+
+    H = 0
+    W = 1
+    HW = 2
+
+
 class UnaryOpType(_Enum):
     """Activations that other operations can apply."""
 

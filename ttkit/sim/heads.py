@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.attention import of_rank_four
-from ttkit.sim.enums import DataType
+from ttkit.sim.cache import looked_up
+from ttkit.sim.dtypes import BLOCK_FLOATS
+from ttkit.sim.enums import BufferType, DataType, Layout, MemoryConfig, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
 Three = tuple[Tensor, Tensor, Tensor]
+A_USER_ON_A_CORE = MemoryConfig(TensorMemoryLayout.HEIGHT_SHARDED, BufferType.L1)
 
 
 # ---------------------------------------------------------------- heads
@@ -92,6 +96,86 @@ def nlp_create_qkv_heads(
     operands = (input,) if input_kv is None else (input, input_kv)
     name = "nlp_create_qkv_heads"
     return _split(name, operands, 4, num_heads, num_kv_heads, transpose_k_heads)
+
+
+@operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange", hints="memory_config")
+def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
+    """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
+    name, shape = "nlp_create_qkv_heads_falcon7b", input.shard_shape
+    fits = len(shape) == 4 and shape[1] == 1 and shape[3] == 73 * 64
+    check(describe(name, (input,)), (not fits, "Unsupported input shape", "[batch, 1, s, 4672]"))
+    return _split(name, (input,), 4, 71, 1, False)
+
+
+@operation(
+    "experimental.nlp_create_qkv_heads_decode",
+    "arrange",
+    hints="output_tensors overlap_qk_coregrid",
+)
+def nlp_create_qkv_heads_decode(
+    input_tensor: Tensor,
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    batch_offset: Tensor | None = None,
+    slice_size: int | None = None,
+    memory_config: MemoryConfig | None = None,
+) -> Three:
+    """Return query, key and value of one token of each user, one user on a core.
+
+    Args:
+        input_tensor: [1, 1, users, (heads + 2 * key heads) * size].
+        batch_offset, slice_size: only so many users, from this one on; the offset is a tensor [1].
+        memory_config: as ttnn does, the results are height-sharded in L1 whatever it says.
+
+    Returns:
+        [1, users, heads, size], and twice [1, users, key heads, size].
+    """
+    given = (input_tensor,) if batch_offset is None else (input_tensor, batch_offset)
+    asked, like, (x, *offset), topology = operands("nlp_create_qkv_heads_decode", *given)
+    (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
+    many, lead = num_heads + 2 * groups, len(like.grid.shape)
+    whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
+    check(
+        asked,
+        (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
+        (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
+        (front != [1, 1] or users > 32, f"Unsupported input shape = {input_tensor.shape}"),
+        (width % many, whole, "shard by whole heads"),
+        (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
+    )
+    if slice_size is not None:
+        first = offset[0].astype(np.int32) if offset else np.zeros((1,) * lead + (1,), int)
+        x = looked_up(x[..., 0, 0, :, :], lead, first + np.arange(slice_size))
+    x = x.reshape((*x.shape[:lead], 1, -1, many, width // many))
+    parts = np.split(x, (num_heads, num_heads + groups), -2)
+    made = [result(like, part, topology=topology, owned=False) for part in parts]
+    for tensor in made:
+        tensor.plain_memory_config = A_USER_ON_A_CORE
+    return made[0], made[1], made[2]
+
+
+@operation("experimental.nlp_concat_heads_decode", "arrange", hints="memory_config sub_core_grids")
+def nlp_concat_heads_decode(
+    input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
+) -> Tensor:
+    """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
+    on_mesh("nlp_concat_heads_decode", input_tensor)
+    x, (*_, users, heads, size) = input_tensor.array, input_tensor.shard_shape
+    kept, loose = min(heads, num_heads), is_strict() and not input_tensor.is_sharded()
+    check(
+        describe("nlp_concat_heads_decode", (input_tensor,), {"num_heads": num_heads}),
+        (loose, "Input tensor must be sharded", "HEIGHT_SHARDED, one user on a core"),
+        (size % 32, "head_dim must be multiple of TILE_WIDTH"),
+        (num_heads > 32 or users > 32, f"num_heads {num_heads} and users {users} are at most 32"),
+    )
+    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads * size), np.float32)
+    joined[..., 0, 0, :users, : kept * size] = x[..., 0, :, :kept, :].reshape(
+        (*x.shape[:-4], users, -1)
+    )
+    made = result(input_tensor, joined, output=output_tensor)
+    made.plain_memory_config = MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED, BufferType.L1)
+    return made
 
 
 def _join(name: str, tensor: Tensor, keep_one: bool) -> Tensor:
@@ -192,10 +276,60 @@ def rotary_embedding_llama(
     _check_caches(asked, operands, rows.stop, 32)
     if any(t.dtype is not DataType.BFLOAT16 for t in operands):
         fail(asked, "All input tensors must have dtype = bfloat16", "ttnn.typecast")
-    if trans_mat.shard_shape != (1, 1, 32, 32):
+    values = _turned(x, cos[..., rows, :], sin[..., rows, :], matrix, asked)
+    made = result(like, values, dtype=input_tensor.dtype, topology=topology)
+    made.plain_memory_config = input_tensor.plain_memory_config
+    return made
+
+
+def _turned(x: Array, cos: Array, sin: Array, matrix: Array, asked: describe) -> Array:
+    """Return x cos + (x T) sin; of many copies of the matrix T, one on each core, the first."""
+    copies = matrix.reshape((*matrix.shape[:-4], -1, matrix.shape[-1]))
+    if copies.shape[-1] != 32 or copies.shape[-2] % 32:
         rule = "Transformation matrix must have 4th dim equal to TILE_WIDTH, got"
-        fail(asked, f"{rule} {list(trans_mat.shard_shape)}", "[1, 1, 32, 32]")
-    tiles = x.reshape((*x.shape[:-1], -1, 32))
-    turned = product(tiles, matrix, len(like.grid.shape)).reshape(x.shape)
-    values = x * cos[..., rows, :] + turned * sin[..., rows, :]
-    return result(like, values, dtype=input_tensor.dtype, topology=topology)
+        fail(asked, f"{rule} {list(matrix.shape[-4:])}", "[1, 1, 32, 32]")
+    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), copies[..., None, None, :32, :]
+    return x * cos + product(tiles, one, x.ndim - 4).reshape(x.shape) * sin
+
+
+@operation(
+    "experimental.rotary_embedding_llama_fused_qk",
+    flops=each_element(3),
+    hints="compute_kernel_config",
+)
+def rotary_embedding_llama_fused_qk(
+    q_input_tensor: Tensor,
+    k_input_tensor: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    trans_mat: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Do `rotary_embedding_llama` to decode, for queries and keys.
+
+    Args:
+        q_input_tensor, k_input_tensor: [1, users, heads, size].
+        cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
+        trans_mat: [1, 1, 32, 32], or one for each core.
+    """
+    given = (q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat)
+    name = "rotary_embedding_llama_fused_qk"
+    asked, like, (q, k, cos, sin, matrix), topology = operands(name, *given)
+    users, wide = q.shape[-3], {t.dtype for t in given} != {DataType.BFLOAT16}
+    loose = is_strict() and not (q_input_tensor.is_sharded() and k_input_tensor.is_sharded())
+    many = "Cos and Sin are repeated for Q and K, so they must have the same batch size as the sum"
+    check(
+        asked,
+        (loose, "Q input tensor must be HEIGHT_SHARDED.", "one user on a core"),
+        (k.shape[-3] != users, "Q and K must have the equal batch size"),
+        (cos.shape[-3] != 2 * users, f"{many} of Q and K batch sizes", "twice the same rows"),
+        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
+    )
+    made = []
+    for tensor, x, part in (
+        (q_input_tensor, q, slice(users)),
+        (k_input_tensor, k, slice(users, None)),
+    ):
+        values = _turned(x, cos[..., part, :1, :], sin[..., part, :1, :], matrix, asked)
+        made.append(result(like, values, topology=topology))
+        made[-1].plain_memory_config = tensor.plain_memory_config
+    return made[0], made[1]

@@ -127,6 +127,20 @@ def typecast(input_tensor: Tensor, dtype: DataType) -> Tensor:
     return _same_place(input_tensor, dtype, layout)
 
 
+@operation("experimental.typecast", "store")
+def typecast_to(
+    input_tensor: Tensor,
+    dtype: DataType,
+    memory_config: MemoryConfig | None = None,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
+    """Do as `typecast` does."""
+    made = typecast(input_tensor, dtype, memory_config=memory_config)  # type: ignore[call-arg]
+    if optional_output_tensor is None:
+        return made
+    return result(made, made.array, output=optional_output_tensor, owned=False)
+
+
 @operation("to_dtype", "store")
 def to_dtype(tensor: Tensor, dtype: DataType) -> Tensor:
     """Return a host tensor in another element type."""

@@ -7,16 +7,43 @@ from typing import Any
 
 import numpy as np
 
+from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
+
+
+def _check_vectors(asked: object, vectors: Any, width: int) -> None:
+    """Check the lengths of weight and bias."""
+    for vector in vectors:
+        by_rows = vector.layout is Layout.ROW_MAJOR
+        if width not in (vector.shard_shape[-1], vector.logical_volume()):
+            rule = "Input and gamma or beta padded widths must match"
+            cure = "shard them like the last dimension of the input"
+            fail(asked, f"{rule}: {width} and {vector.shard_shape[-1]}", cure)
+        if by_rows and vector.shard_shape[-1] != 32:
+            rule = "the last padded dim of gamma or beta needs to equal tile width"
+            cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
+            fail(asked, f"{rule}, got {list(vector.shard_shape)}", cure)
+
+
+def _weighted(normal: Array, operands: Any, arrays: Any, weight: Tensor | None, lead: int) -> Array:
+    """Return rows times the weight, plus the bias; those that are there are `operands`."""
+    width, ones = normal.shape[-1], (1,) * (normal.ndim - lead - 1)
+    for vector, array in zip(operands, arrays, strict=True):
+        if vector.logical_volume() != width:  # of a tile, the first row counts
+            array = array[..., :1, :]
+        array = array.reshape(array.shape[:lead] + (*ones, width))
+        apply: Any = np.multiply if vector is weight else np.add
+        normal = apply(normal, array, out=normal if _fits(normal, array) else None)
+    return normal
 
 
 def _normalise(
@@ -37,18 +64,8 @@ def _normalise(
     if tensor.dtype not in dtypes.FLOATS:
         rule = "Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got"
         fail(asked, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
-    for vector in vectors:
-        by_rows = vector.layout is Layout.ROW_MAJOR
-        if width not in (vector.shard_shape[-1], vector.logical_volume()):
-            rule = "Input and gamma or beta padded widths must match"
-            cure = "shard them like the last dimension of the input"
-            fail(asked, f"{rule}: {width} and {vector.shard_shape[-1]}", cure)
-        if by_rows and vector.shard_shape[-1] != 32:
-            rule = "the last padded dim of gamma or beta needs to equal tile width"
-            cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
-            fail(asked, f"{rule}, got {list(vector.shard_shape)}", cure)
+    _check_vectors(asked, vectors, width)
     like, (values, *rest), topology = together(name, operands)
-    lead, ones = len(like.grid.shape), (1,) * (len(tensor.shard_shape) - 1)
     scale, tiny = F(1 / width), F(epsilon)
 
     def rows(block: Array, out: Array) -> None:
@@ -63,12 +80,7 @@ def _normalise(
         out *= np.reciprocal(power)[:, None]
 
     normal = blocks.rowwise(rows, values)
-    for vector, array in zip(vectors, rest, strict=True):
-        if vector.logical_volume() != width:  # of a tile, the first row counts
-            array = array[..., :1, :]
-        array = array.reshape(array.shape[:lead] + (*ones, width))
-        apply: Any = np.multiply if vector is weight else np.add
-        normal = apply(normal, array, out=normal if _fits(normal, array) else None)
+    normal = _weighted(normal, vectors, rest, weight, len(like.grid.shape))
     return result(like, normal, dtype=tensor.dtype, layout=tensor.layout, topology=topology)
 
 
@@ -115,6 +127,94 @@ def rms_norm(
 ) -> Tensor:
     """Return each row over its root mean square, times `weight`."""
     return _normalise("rms_norm", input_tensor, epsilon, weight, bias, False)
+
+
+# ---------------------------------------------------------------- rows cut over several chips
+def _narrow(name: str, tensors: Any, config: Any) -> tuple[bool, str]:
+    """Return a rule: sums of float32 values are float32, too."""
+    wide = any(t.dtype is DataType.FLOAT32 for t in tensors)
+    broken = is_strict() and wide and not getattr(config, "fp32_dest_acc_en", False)
+    rule = "FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config."
+    return broken, f"{name}: {rule}"
+
+
+def _enter(norm: str, tiles: int) -> None:
+    """Enter the two halves of a norm; sums of the squares, and of the rows, have a tile each."""
+    hints = "memory_config program_config use_2d_core_grid recip_tensor fast_and_approximate_mode"
+    before, after = f"{norm}_pre_all_gather", f"{norm}_post_all_gather"
+
+    def pre(
+        input_tensor: Tensor,
+        *,
+        dtype: DataType = DataType.BFLOAT16,
+        residual_input_tensor: Tensor | None = None,
+        compute_kernel_config: Any = None,
+    ) -> Tensor:
+        given = [t for t in (input_tensor, residual_input_tensor) if t is not None]
+        asked, like, arrays, topology = operands(before, *given)
+        shapes = {t.shard_shape for t in given}
+        check(
+            asked,
+            _narrow(before, given, compute_kernel_config),
+            (input_tensor.layout is not Layout.TILE, "Only tilized inputs supported."),
+            (input_tensor.dtype not in dtypes.FLOATS, "Input data format not supported."),
+            (len(shapes) > 1, f"Input and residual logical and padded shapes must match: {shapes}"),
+        )
+        x: Array = sum(arrays[1:], arrays[0])
+        sums = np.zeros((*x.shape[:-1], tiles * 32), F)
+        sums[..., 0] = np.einsum("...i,...i->...", x, x)
+        sums[..., 32:33] = x.sum(-1, keepdims=True)  # of an rms norm there is no second tile
+        return result(like, sums, dtype=dtype, topology=topology)
+
+    def post(
+        input_tensor: Tensor,
+        stats: Tensor,
+        *,
+        epsilon: float = 1e-12,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        compute_kernel_config: Any = None,
+        dtype: DataType | None = None,
+    ) -> Tensor:
+        vectors = [t for t in (weight, bias) if t is not None]
+        asked, like, (x, sums, *rest), topology = operands(after, input_tensor, stats, *vectors)
+        (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
+        chips, over = divmod(columns, tiles * 32)
+        alike = f"Stats and input dim2 must match, got stats: {others} vs input: {rows}"
+        check(
+            asked,
+            _narrow(after, (input_tensor, stats), compute_kernel_config),
+            (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
+            (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
+            (over, "Number of devices must divide number of stats tiles"),
+        )
+        _check_vectors(asked, vectors, width)
+        means = sums.reshape((*sums.shape[:-1], chips, tiles, 32))[..., 0].sum(-2) / (width * chips)
+        mean = means[..., 1:] if tiles > 1 else F(0)
+        normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
+        normal = _weighted(normal, vectors, rest, weight, len(like.grid.shape))
+        return result(like, normal, dtype=dtype or input_tensor.dtype, topology=topology)
+
+    pre.__name__, post.__name__ = before, after
+    pre.__doc__ = f"""Return the sums over each chip's part of the rows, the first half of a {norm}.
+
+    Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements.
+
+    Returns:
+        [..., s, {tiles * 32}], to gather along the last dimension.
+    """
+    post.__doc__ = f"""Return each chip's part of the rows normalised, the second half of a {norm}.
+
+    Args:
+        stats: the gathered results of `{before}`, [..., s, {tiles * 32} * chips].
+        weight, bias: this chip's part, [n] or [1, 1, n / 32, 32].
+    """
+    operation(before, flops=each_element(2), hints=hints)(pre)
+    operation(after, flops=each_element(4), hints=hints)(post)
+
+
+_enter("rms_norm", 1)
+_enter("layer_norm", 2)
 
 
 @operation("embedding", "arrange", moves="part", hints="embeddings_type memory_config")

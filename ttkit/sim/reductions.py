@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operation, result
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result
 from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 
@@ -144,3 +144,71 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     index_type = DataType.UINT16 if size < 65536 else DataType.UINT32
     values = result(input_tensor, np.take_along_axis(array, taken, axis))
     return [values, result(input_tensor, taken, dtype=index_type)]
+
+
+# ---------------------------------------------------------------- sums of other forms
+@operation("experimental.fast_reduce_nc", flops=each_element(1), hints=HINTS)
+def fast_reduce_nc(
+    input: Tensor, *, dims: Sequence[int] = (), output: Tensor | None = None
+) -> Tensor:
+    """Return the sum over `dims` of all but the last two, each kept as 1; whole tiles, as in ttnn.
+
+    Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
+    """
+    asked, like, (array,), _ = operands("fast_reduce_nc", input)
+    rest, lead = [d for d in dims if not 0 <= d < len(input.shard_shape) - 2], len(like.grid.shape)
+    outer = f"dim must be between 0 and {len(input.shard_shape) - 3}, but has {rest}"
+    check(
+        asked,
+        (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
+        (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
+        (rest, f"FastReduceNC reduces only outer dims: {outer}"),
+    )
+    values = _sum(array, tuple(lead + d for d in dims))
+    more = [b - a for a, b in zip(input.shard_shape[-2:], input.padded[-2:], strict=True)]
+    values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, n) for n in more])
+    return result(input, values, output=output)
+
+
+@operation(
+    "experimental.deepseek_moe_fast_reduce_nc",
+    flops=each_element(1),
+    hints="output_memory_config compute_kernel_config",
+)
+def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
+    """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
+    whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
+    rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
+    broken = split_size < 1 or width % split_size
+    check(describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim)), (broken, rule))
+    parts = np.split(whole.array, width // split_size, -1)
+    return [result(whole, part, owned=False) for part in parts]
+
+
+@operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return `input` plus each element of `src` at its index along `dim`, as torch does.
+
+    Args:
+        index: whole numbers, of the rank of `input`.
+        src: at least as long as `index` in each dimension.
+    """
+    asked, like, arrays, topology = operands("scatter_add", input, index, src)
+    (x, places, values), lead, shape = arrays, len(like.grid.shape), index.shard_shape
+    same = len(shape) == len(input.shard_shape)
+    check(
+        asked,
+        (index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."),
+        (not same, "input_rank must be equal to index_rank"),
+    )
+    axis = axis_of(input, dim, asked, "dim {dim} is out of range for the tensor")
+    sizes = list(zip(shape, input.shard_shape, src.shard_shape, strict=True))
+    long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
+    check(asked, (long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    out = np.array(np.broadcast_to(x, lengths + input.shard_shape))
+    at: list[Any] = list(np.indices(lengths + shape, sparse=True))
+    at[lead + axis] = places.astype(np.int64)
+    inner: Any = (..., *map(slice, shape))
+    np.add.at(out, tuple(at), np.broadcast_to(values[inner], lengths + shape))
+    return result(like, out, topology=topology)

@@ -12,7 +12,10 @@ from ttkit.errors import fail as _fail
 from ttkit.lazy import drawing as _drawing
 from ttkit.sim import attention as _attention
 from ttkit.sim import binary as _binary
+from ttkit.sim import cache as _cache
 from ttkit.sim import ccl as _ccl
+from ttkit.sim import choices as _choices
+from ttkit.sim import decode as _decode
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
@@ -43,6 +46,8 @@ from ttkit.sim.enums import (
     TILE_LAYOUT,
     TILE_SIZE,
     Arch,
+    BcastOpDim,
+    BcastOpMath,
     BufferType,
     DataType,
     FabricConfig,
@@ -177,6 +182,7 @@ _ttnn = _SimpleNamespace(
 )
 device = _SimpleNamespace(Arch=Arch)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
+kv_cache = _inner("kv_cache.")
 model_preprocessing = _SimpleNamespace(
     ParameterDict=_nn.ParameterDict,
     preprocess_linear_bias=_nn.preprocess_linear_bias,

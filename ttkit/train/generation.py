@@ -19,8 +19,8 @@ from ttkit.train.ops import NEVER
 class Cache:
     """Keys and values of all positions, written one position at a time into tensors of fixed size.
 
-    Which position is written, and what is visible from it, are tensors too, so no shape ever
-    changes and each position runs the same programs.
+    What is visible from a position is a tensor too, and no shape ever changes, so each position
+    runs the same programs.
 
     Args:
         model: its layout says where the cache lies.
@@ -31,11 +31,13 @@ class Cache:
         self.layout, self.batch = model.layout, batch
         self.capacity = model.config.max_sequence_length
         self.rotary = next((block.attention.rotary for block in model.blocks.values()), None)
+        self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}
         self._inputs: dict[str, Value] = {}
 
     def move(self, position: int) -> None:
         """Prepare for a position, from 0."""
+        self.position = position
         here = np.zeros((1, 1, self.capacity, 1), np.float32)
         here[0, 0, position] = 1
         later = np.arange(self.capacity) > position
@@ -54,7 +56,8 @@ class Cache:
             keys = self.layout.place(empty, tp_dim=1, ddp_dim=0)
             self._kept[attention] = keys, self.layout.place(empty, tp_dim=1, ddp_dim=0)
         for new, kept in zip((key, value), self._kept[attention]):
-            ttnn.copy(ttnn.where(self._inputs["here"], new.get_value(), kept), kept)
+            row = ttnn.permute(new.get_value(), (2, 1, 0, 3))  # a row for each sequence
+            ttnn.update_cache(kept, row, self.position)
         keys, values = self._kept[attention]
         return Tensor(keys, False), Tensor(values, False)
 
