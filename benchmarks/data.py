@@ -98,3 +98,8 @@ def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
         found[f"{block}.down.weight"] = normal(4 * width, width)
     found["vocabulary.head"] = normal(width, GPT["vocabulary"])
     return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))
+
+
+# of the decoder: the four groups of a Galaxy's chips have a user each
+DECODER = {"width": 512, "heads": 16, "kv_heads": 8, "inner": 1024, "layers": 8, "positions": 256}
+USERS, PROMPT = 4, 128

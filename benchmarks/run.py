@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from rows import PEERS, ROWS, TEAMS, Row
 
-FLOOR_RATIO = MEMORY_RATIO = 1.15
+MEMORY_RATIO = 1.15
 
 
 @dataclass
@@ -159,9 +159,9 @@ def verdicts(
         row.floor
         and floor is not None
         and min(ours.median, floor) > 1e-3
-        and ours.median > FLOOR_RATIO * floor
+        and ours.median > row.floor_ratio * floor
     ):
-        missed.append(f"{ours.median / floor:.2f}x of one device, aim {FLOOR_RATIO}x")
+        missed.append(f"{ours.median / floor:.2f}x of one device, aim {row.floor_ratio}x")
     if row.limit_s is not None and ours.median > row.limit_s:
         missed.append(f"{shown(ours.median)}, aim {shown(row.limit_s)}")
     if row.overhead_s is not None and floor is not None and ours.median - floor > row.overhead_s:

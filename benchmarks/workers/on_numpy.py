@@ -172,6 +172,51 @@ def gpt2_block(bench: Any) -> None:
 ROWS["gpt2-block"] = gpt2_block
 
 
+def decoder(bench: Any) -> None:
+    """The products of a prompt and of one more token: nothing else, and no rounding."""
+    import data
+    import numpy as np
+
+    d, rng = data.DECODER, np.random.default_rng(0)
+    head, layers = d["width"] // d["heads"], range(d["layers"])
+
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape, np.float32) / np.float32(shape[-2] ** 0.5)
+
+    bench.mark()
+    shapes = {
+        "qkv": (d["width"], (d["heads"] + 2 * d["kv_heads"]) * head),
+        "out": (d["width"], d["width"]),
+        "gate": (d["width"], d["inner"]),
+        "up": (d["width"], d["inner"]),
+        "down": (d["inner"], d["width"]),
+    }
+    w = [{name: normal(*shape) for name, shape in shapes.items()} for _ in layers]
+    keys = normal(data.USERS, d["heads"], head, data.PROMPT + 1)
+    x = normal(data.USERS, data.PROMPT + 1, d["width"])
+
+    def products(x: Any, seen: int) -> Any:
+        x = np.ascontiguousarray(x).reshape(-1, d["width"])
+        queries = x.reshape(data.USERS, -1, d["heads"], head).swapaxes(1, 2)
+        for each in w:
+            x @ each["qkv"]
+            scores = queries @ keys[..., :seen]
+            scores @ keys[..., :seen].swapaxes(-1, -2)
+            x @ each["out"]
+            x @ each["gate"]
+            x = (x @ each["up"]) @ each["down"]
+        return x
+
+    def step() -> Any:
+        products(x[:, :-1], data.PROMPT)
+        return products(x[:, -1:], data.PROMPT + 1)
+
+    bench.serve(step)
+
+
+ROWS["decoder"] = decoder
+
+
 def small(kind: str) -> Callable[[Any], None]:
     def row(bench: Any) -> None:
         import data

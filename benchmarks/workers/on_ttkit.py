@@ -262,6 +262,39 @@ def gpt2_block(bench: Any) -> None:
 ROWS["gpt2-block"] = gpt2_block
 
 
+def decoder(bench: Any) -> None:
+    """The program of examples/decoders/llama.py, in bfloat16: groups of eight chips."""
+    import pathlib
+    import sys
+
+    import data
+    import numpy as np
+
+    import ttkit
+    from ttkit import ttnn
+
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "decoders"))
+    import llama
+
+    size = llama.Size(**data.DECODER)
+    ttkit.use_system("galaxy")
+    mesh = opened(ttnn, 8, 4)
+    bench.mark()
+    model = llama.Decoder(mesh, llama.random_weights(size), size, users=1, axis=0)
+    x = np.random.default_rng(1).standard_normal(
+        (data.USERS, data.PROMPT + 1, size.width), np.float32
+    )
+
+    def step() -> Any:
+        model.prefill(x[:, :-1], 0)
+        return model.decode(x[:, -1:], data.PROMPT)
+
+    bench.serve(step)
+
+
+ROWS["decoder"] = decoder
+
+
 def train(layout: str) -> Callable[[Any], None]:
     def row(bench: Any) -> None:
         import data

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The simulator against the real ttnn 0.81.1 on its mock cluster: `make test-real`.
 
-Six parts: every name of the simulated namespace exists in the library; the host-side calls of the
+Seven parts: every name of the simulated namespace exists in the library; the host-side calls of the
 guide's sections 2 and 3 give there what the tests expect here; the call tapes of all lessons, and
 of a training step of GPT and of Llama in each parallel form, are replayed: acceptance, shape,
 dtype, layout and placement must match; the wheel's mesh graph descriptors are read here as
 recorded; tt-run starts what tests/cluster/data/ttrun.json says, which `ttkit run` is tested
-against; and two engines run lesson 05's cells on two meshes, and share one. Values are not
+against; two engines run lesson 05's cells on two meshes, and share one; and the library accepts
+every call of the decoders in examples/. Values are not
 compared: no kernel runs on a mock cluster.
 
 Needs CPython 3.10 or 3.12 (the library has wheels for no other) and sets the library up in .real/
@@ -65,7 +66,8 @@ def main() -> int:
     report = json.loads(kept.read_text())
     for line in report["lines"]:
         print(line)
-    return 1 if report["failed"] + check_descriptors() + check_tt_run() + check_engines() else 0
+    failed = report["failed"] + check_descriptors() + check_tt_run() + check_engines()
+    return 1 if failed + check_decoders(environment) else 0
 
 
 def check_descriptors() -> int:
@@ -100,6 +102,29 @@ def check_tt_run() -> int:
     if not same:
         print(f"tt-run starts something else than recorded: compare {again} with {kept}")
     return int(not same)
+
+
+def check_decoders(environment: dict[str, str]) -> int:
+    """Run the decoders of examples/ on the library, which accepts their calls; the number refused."""
+    refused = 0
+    environment = {**environment, "PYTHONPATH": str(ROOT), "TTKIT_BACKEND": "ttnn"}
+    for name in ("llama", "falcon"):
+        for mesh, axis in (("1x1", 1), ("1x8", 1), ("2x4", 1), ("2x4", 0)):
+            for dtype in ("bfloat16", "bfloat8_b"):
+                words = [f"examples/decoders/{name}.py", "--mesh", mesh, "--axis", str(axis)]
+                words += ["--dtype", dtype, "--new", "2"]
+                done = subprocess.run(
+                    [REAL / "venv/bin/python", *words],
+                    cwd=ROOT,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                )
+                if done.returncode:
+                    refused += 1
+                    print("decoders:", *words, "is refused\n", done.stderr[-2000:])
+    print(f"decoders: 16 programs, {refused} refused")
+    return refused
 
 
 def check_engines() -> int:

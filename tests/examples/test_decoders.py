@@ -1,0 +1,119 @@
+"""The decoders give one device's hidden states on every mesh, prompt and tokens after it."""
+
+import importlib
+import pathlib
+
+import numpy as np
+import pytest
+from machine import close_all
+
+import ttkit
+from ttkit import ttnn, use_system
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples" / "decoders"
+LEAST = {"bfloat16": 0.99, "bfloat8_b": 0.97}
+# system, mesh, the axis of a group
+PLACES = {
+    "one chip": ("n150", (1, 1), 1),
+    "a line": ("t3000", (1, 8), 1),
+    "rows": ("t3000", (2, 4), 1),
+    "columns": ("t3000", (2, 4), 0),
+    "galaxy, columns": ("galaxy", (8, 4), 0),
+    "galaxy, rows": ("galaxy", (8, 4), 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def strict(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    ttkit.strict()
+    yield
+    close_all()
+    ttkit.strict(False)
+    use_system(None)
+
+
+def load(name):
+    return importlib.import_module("chips"), importlib.import_module(name)
+
+
+@pytest.mark.parametrize("dtype", LEAST)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["llama", "falcon"])
+def test_every_mesh_agrees_with_one_device(name, place, dtype):
+    chips, model = load(name)
+    system, shape, axis = PLACES[place]
+    use_system(system)
+    how = {"users": 2, "new": 3, "axis": axis, "dtype": getattr(ttnn, dtype)}
+    prompt, new = chips.agreement(model, model.Size(layers=1), shape, **how)
+    assert min(prompt, new) >= LEAST[dtype], (prompt, new)
+
+
+@pytest.mark.parametrize("name", ["llama", "falcon"])
+def test_32_tokens_one_by_one_are_those_of_a_full_forward(name):
+    chips, model = load(name)
+    prompt, new = chips.agreement(model, model.Size(), (2, 4), users=1, prompt=64, new=32)
+    assert min(prompt, new) >= 0.99, (prompt, new)
+
+
+def test_a_wrong_cut_is_seen(monkeypatch):
+    """The comparison can fail: with the scatter left out of one block it does."""
+    chips, model = load("llama")
+    monkeypatch.setattr(
+        chips.Chips, "scatter", lambda self, x: x[:, :, :, : x.shape[-1] // self.tp]
+    )
+    prompt, new = chips.agreement(model, model.Size(layers=1), (1, 8), users=1, new=1)
+    assert max(prompt, new) < 0.9
+
+
+def test_llamas_reference_is_torchs():
+    torch = pytest.importorskip("torch")
+    chips, model = load("llama")
+    size = model.Size(layers=1)
+    (w,) = model.random_weights(size)
+    x = np.random.default_rng(3).standard_normal((2, 9, size.width), np.float32)
+    cos, sin = (torch.from_numpy(t[:9]) for t in chips.angles(size))
+    functional, w = torch.nn.functional, {name: torch.from_numpy(t) for name, t in w.items()}
+
+    def heads(y, count):
+        return y.view(2, 9, count, size.head).transpose(1, 2)
+
+    def rotary(y):
+        pairs = torch.view_as_complex(y.reshape(*y.shape[:-1], -1, 2).contiguous())
+        turn = torch.complex(cos[:, ::2], sin[:, ::2])
+        return torch.view_as_real(pairs * turn).flatten(-2)
+
+    given = torch.from_numpy(x)
+    y = functional.rms_norm(given, (size.width,), w["norm1"], size.epsilon)
+    q, k = rotary(heads(y @ w["q"], size.heads)), rotary(heads(y @ w["k"], size.kv_heads))
+    v = heads(y @ w["v"], size.kv_heads)
+    seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    given = given + seen.transpose(1, 2).reshape(given.shape) @ w["out"]
+    y = functional.rms_norm(given, (size.width,), w["norm2"], size.epsilon)
+    wanted = given + (functional.silu(y @ w["gate"]) * (y @ w["up"])) @ w["down"]
+    found = model.reference(x, model.random_weights(size), size)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_falcons_reference_is_torchs():
+    torch = pytest.importorskip("torch")
+    _, model = load("falcon")
+    size = model.Size(layers=1)
+    (w,) = model.random_weights(size)
+    x = np.random.default_rng(3).standard_normal((2, 9, size.width), np.float32)
+    cos, sin = (torch.from_numpy(t[:9]) for t in model.halves(size))
+    functional, w = torch.nn.functional, {name: torch.from_numpy(t) for name, t in w.items()}
+
+    def rotary(y):
+        left, right = y.chunk(2, -1)
+        return y * cos + torch.cat([-right, left], -1) * sin
+
+    given = torch.from_numpy(x)
+    y = functional.layer_norm(given, (size.width,), w["scale"], w["shift"], size.epsilon)
+    qkv = (y @ w["qkv"]).view(2, 9, size.heads + 2, size.head).transpose(1, 2)
+    q, k, v = rotary(qkv[:, :-2]), rotary(qkv[:, -2:-1]), qkv[:, -1:]
+    seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    mlp = functional.gelu(y @ w["up"], approximate="tanh") @ w["down"]
+    wanted = given + seen.transpose(1, 2).reshape(given.shape) @ w["out"] + mlp
+    found = model.reference(x, model.random_weights(size), size)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-4)

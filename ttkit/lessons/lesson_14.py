@@ -1,0 +1,62 @@
+"""Lesson 14, a real model without a card. The answers are ordered weights, and chip counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ttkit.lessons import exercise, require
+from ttkit.lessons.answers import asks, numbers, whole_number
+
+
+@exercise("14.fuse")
+@asks("fused(arrays, chips)")
+def _fuse(answer: Any) -> str:
+    for columns, chips in (([8, 4, 4], 4), ([6, 6], 2), ([12, 6, 6], 3)):
+        arrays = [numbers(3, n) + i for i, n in enumerate(columns)]
+        each = [np.split(array, chips, axis=1) for array in arrays]
+        call = f"fused of arrays with {columns} columns over {chips} chips"
+        found = np.asarray(answer([array.copy() for array in arrays], chips))
+        want = (3, sum(columns))
+        require(found.shape == want, f"{call} has shape {found.shape}; all columns once: {want}")
+        plain = np.array_equal(found, np.concatenate(arrays, axis=1))
+        hint = f"; chip 0 then has {columns[0] // chips * len(columns)} columns of the first array"
+        require(not plain, f"{call} has the arrays one after the other{hint}, and none of the last")
+        for chip, part in enumerate(np.split(found, chips, axis=1)):
+            wanted = np.concatenate([array[chip] for array in each], axis=1)
+            known = sorted(map(tuple, part.T)) == sorted(map(tuple, wanted.T))
+            why = "in another order than the list's" if known else "not those of its parts"
+            require(np.array_equal(part, wanted), f"{call}: the columns of chip {chip} are {why}")
+    return "each chip has its part of every array"
+
+
+@exercise("14.largest")
+@asks("largest(width, heads, kv_heads, inner, chips)")
+def _largest(answer: Any) -> str:
+    for model in (
+        (512, 16, 8, 1024, 8),
+        (4096, 32, 8, 14336, 32),  # Llama-8B on a Galaxy: 8 heads of keys and values
+        (2048, 32, 32, 5632, 32),  # 5632 is 176 tiles: not over 32 chips
+        (512, 16, 2, 1024, 8),
+        (96, 6, 6, 192, 8),  # 3 chips fit the model and do not divide 8
+        (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
+    ):
+        wanted = next(n for n in range(model[-1], 0, -1) if not _misfit(n, *model))
+        found = whole_number(answer(*model), f"largest{model}")
+        why = "that is right, too, but more would fit" if 0 < found < wanted else ""
+        why = why or (_misfit(found, *model) if found > 0 else "there is at least one chip")
+        require(found == wanted, f"largest{model} gives {found}: {why}; it is {wanted}")
+    return "no more chips than heads, tiles and groups allow"
+
+
+def _misfit(n: int, width: int, heads: int, kv_heads: int, inner: int, chips: int) -> str:
+    """Return why a layer cannot be cut over n chips, "" where it can."""
+    rules = {
+        f"{chips} chips make no whole groups of {n}": chips % n,
+        f"{n} chips do not divide {heads} query heads": heads % n,
+        f"{n} chips do not divide {kv_heads} heads of keys and values": kv_heads % n,
+        f"{width} columns over {n} chips are no whole tiles": width % (32 * n),
+        f"{inner} inner features over {n} chips are no whole tiles": inner % (32 * n),
+    }
+    return next((rule for rule, rest in rules.items() if rest), "")
