@@ -95,6 +95,7 @@ from ttkit.sim.opening import (
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
+    get_pcie_device_ids,
     init_distributed_context,
     open_device,
     open_mesh_device,
