@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from enum import Enum
 from os import environ
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ttkit import backend
+from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config import Settings
@@ -42,6 +46,55 @@ class DistributedContext:
     def rank(self) -> int:
         """The number of this rank."""
         return self._rank
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        backend.load().distributed_context_barrier()
+
+
+class SocketType(Enum):
+    """How tensors travel between ranks on hardware; here all do by MPI."""
+
+    MPI = 0
+    FABRIC = 1
+
+
+class SocketManager:
+    """Sends tensors of ttml from rank to rank, shard by shard."""
+
+    def send(
+        self, tensor: Any, distributed_ctx: DistributedContext, rank: int, use_grad: bool = False
+    ) -> None:
+        """Send the values of a tensor, or its gradient."""
+        ttnn = backend.load()
+        for shard in ttnn.get_device_tensors(tensor.get_grad() if use_grad else tensor.get_value()):
+            data = np.asarray(to_numpy(shard), np.float32).tobytes()
+            ttnn.distributed_context_send_bytes(data, rank)
+
+    def recv(
+        self, tensor: Any, distributed_ctx: DistributedContext, rank: int, use_grad: bool = False
+    ) -> Any:
+        """Fill a tensor like the one that is sent with what arrives, and return it."""
+        ttnn, like, shards = backend.load(), tensor.get_value(), []
+        for shard in ttnn.get_device_tensors(like):
+            data = ttnn.distributed_context_recv_bytes(4 * shard.logical_volume(), rank)
+            array = np.frombuffer(data, np.float32).reshape(shard.shape)
+            shards.append(from_numpy(array, dtype=like.dtype, layout=like.layout))
+        value = ttnn.from_host_shards(shards, like.device().shape)
+        value = ttnn.to_device(value, like.device())
+        value.update_tensor_topology(like.tensor_topology())
+        (tensor.set_grad if use_grad else tensor.set_value)(value)
+        return tensor
+
+
+class GradMode(Enum):
+    """Whether operations are recorded for `backward`."""
+
+    DISABLED = 0
+    ENABLED = 1
+
+
+recording = [True]
 
 
 class AutoContext:
@@ -179,6 +232,25 @@ class AutoContext:
             cure = "initialize_distributed_context(*sys.argv) first"
             fail("get_distributed_context", "DistributedContext is not initialized.", cure)
         return self._ranks
+
+    def initialize_socket_manager(self, socket_type: SocketType) -> None:
+        """Do nothing: tensors travel by MPI."""
+
+    def get_socket_manager(self) -> SocketManager:
+        """Return what sends tensors from rank to rank."""
+        return SocketManager()
+
+    # ------------------------------------------------------------ gradients
+    def set_gradient_mode(self, mode: GradMode) -> None:
+        """Record operations from now on, or not."""
+        recording[0] = mode is GradMode.ENABLED
+
+    def get_gradient_mode(self) -> GradMode:
+        """Whether operations are recorded."""
+        return GradMode(int(recording[0]))
+
+    def reset_graph(self) -> None:
+        """Do nothing: `backward` frees what it has used."""
 
     # ------------------------------------------------------------ parallelism
     def initialize_parallelism_context(self, config: DistributedConfig) -> None:
