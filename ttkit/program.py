@@ -83,29 +83,22 @@ def python(words: Sequence[str]) -> int:
     used = _Report()
     if asked.report:
         watchers.append(used)
+    sys.argv[:] = asked.program
+    sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     try:
-        return _run(asked.program, asked.m)
+        if asked.m:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except Exception as error:
+        error.__traceback__ = _of_the_program(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
     finally:
         if asked.report == "-":
             print(used, file=sys.stderr)
         elif asked.report:
             write_whole(asked.report, f"{used}\n", f"--report {asked.report}")
-
-
-def _run(words: Sequence[str], is_module: bool) -> int:
-    """Run a program or a module as `__main__`, and return its exit code."""
-    program = words[0]
-    sys.argv[:] = words
-    sys.path[0] = "" if is_module else os.path.dirname(os.path.abspath(program))
-    try:
-        if is_module:
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(program, run_name="__main__")
-    except Exception as error:
-        error.__traceback__ = _of_the_program(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 1
     return 0
 
 
@@ -146,14 +139,8 @@ class _Report(Profile):
 
     def __str__(self) -> str:
         system, chips = current_system(), {chip for r in self.records for chip in r.chips}
-        rows, columns = system.shape
-        return "\n".join(
-            [
-                f"{system.name}, {rows}x{columns} chips: {self!r}",
-                f"{len(chips)} chips used: {', '.join(map(str, sorted(chips)))}",
-                f"memory: at most {short(self.peak, 'B')} of {system.chip.dram.value:g} GB between "
-                f"operations, on chip {self.fullest}",
-                *(f"warning: {text}" for text in self.warnings),
-                repr(self.summary()),
-            ]
-        )
+        warnings = "".join(f"warning: {text}\n" for text in self.warnings)
+        return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {self!r}
+{len(chips)} chips used: {", ".join(map(str, sorted(chips)))}
+memory: at most {short(self.peak, "B")} of {system.chip.dram.value:g} GB on chip {self.fullest}
+{warnings}{self.summary()!r}"""

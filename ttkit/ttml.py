@@ -20,6 +20,7 @@ from ttkit.lazy import attach
 _NAMES = """
 autograd                  autograd     Tensor
 autograd                  context      AutoContext GradMode
+autograd                  parallel     DistributedConfig ParallelismContext
 autograd                  bindings     DataType
 core                      bindings     clip_grad_norm empty_like ones_like zeros_like
 core.distributed          context      DistributedContext SocketManager SocketType
