@@ -50,7 +50,7 @@ MAY_IMPORT_LATE = {
     "visualize": {"sim", "descriptors"},
     "cluster": {"backend", "train"},
 }
-ON_TOP = {"ttkit", "lessons", "cli", "__main__"}  # may import anything
+ON_TOP = {"ttkit", "lessons", "cli", "program", "ttml", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")
 
 

@@ -20,13 +20,14 @@ __version__ = "0.1.0"
 
 # What is loaded when it is first asked for: module -> the names that it holds, "" for itself.
 _NAMES = {
-    **dict.fromkeys(("cluster", "lessons", "plans", "train"), ""),
+    **dict.fromkeys(("cluster", "lessons", "plans", "train", "ttml"), ""),
     "backend": "about",
     "cluster.engines.cluster": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
     "plans.recorded": "last_plan",
     "profiler": "profile",
+    "program": "install_as_ttnn",
     "sim.fabric": "rank_checks",
     "visualize": "memory step_through visualize_descriptor visualize_memory visualize_mesh_device "
     "visualize_plan visualize_schedule "

@@ -1,7 +1,10 @@
-"""`python -m ttkit` is the command `ttkit`."""
+"""`python -m ttkit` is the command `ttkit`; `python -m ttkit PROGRAM` is `ttkit python PROGRAM`."""
 
 import sys
 
-from ttkit.cli import main
+from ttkit.cli import COMMANDS, main
 
-sys.exit(main())
+words = sys.argv[1:]
+if words and words[0] not in (*COMMANDS, "-h", "--help"):
+    words = ["python", *words]
+sys.exit(main(words))

@@ -12,13 +12,14 @@ from importlib import import_module
 
 from ttkit.errors import TTKitError
 
-COMMANDS = {  # command -> room
-    "run": "cluster",
-    "doctor": "cluster",
-    "sync": "cluster",
-    "lint": "cluster",
-    "convert": "cluster",
-    "train": "train",
+COMMANDS = {  # command -> its module
+    "run": "cluster.cli",
+    "doctor": "cluster.cli",
+    "sync": "cluster.cli",
+    "lint": "cluster.cli",
+    "convert": "cluster.cli",
+    "train": "train.cli",
+    "python": "program",
 }
 
 
@@ -33,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(text), file=sys.stdout if asked_for else sys.stderr)
         return 0 if asked_for else 2
     try:
-        command = getattr(import_module(f"ttkit.{COMMANDS[name]}.cli"), name)
+        command = getattr(import_module(f"ttkit.{COMMANDS[name]}"), name)
         return int(command(words[1:]))
     except TTKitError as error:
         print(f"Error: {error}", file=sys.stderr)

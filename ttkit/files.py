@@ -46,8 +46,8 @@ class Finding:
         )
 
 
-def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
-    """Write a text file and return its path; readers see the old file or the new one, never half.
+def write_whole(path: str | os.PathLike[str], text: str | bytes, asked: object) -> Path:
+    """Write a file and return its path; readers see the old file or the new one, never half.
 
     Args:
         asked: the call, for the message.
@@ -66,7 +66,7 @@ def write_whole(path: str | os.PathLike[str], text: str, asked: object) -> Path:
         # in the same folder: a rename is one step only within a file system
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            beside.write_text(text, encoding="utf-8")
+            beside.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)

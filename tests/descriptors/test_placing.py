@@ -3,6 +3,8 @@ other machines than a T3000.
 """
 
 import itertools
+import json
+import pathlib
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +17,7 @@ from ttkit.descriptors import chips_of, placed
 from ttkit.hardware import SYSTEMS, current_system
 from ttkit.hardware.systems import grid_links
 
+HERE = pathlib.Path(__file__).resolve().parent
 CHIPS = [name for name, system in SYSTEMS.items() if system.num_devices > 1]
 
 
@@ -178,3 +181,23 @@ def test_a_fabric_wants_all_chips_awake():
             ttnn.open_device(0)
     finally:
         ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+@pytest.mark.parametrize("path", ["nothing.textproto", "./a//b c.textproto"])
+def test_a_missing_descriptor_is_named_as_it_was_given(monkeypatch, path):
+    monkeypatch.setenv("TT_MESH_GRAPH_DESC_PATH", path)
+    with pytest.raises(ttkit.TTKitError) as error:
+        ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    assert f": Custom mesh graph descriptor file not found: {path}\n" in str(error.value)
+
+
+def test_an_inactive_device_is_reported_in_full():
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    try:
+        with pytest.raises(ttkit.TTKitError) as error:
+            ttnn.open_device(0)
+    finally:
+        ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    rows = json.loads((HERE / "more_opens.json").read_text())["opens"]
+    (recorded,) = {row["message"] for row in rows if "Device 1 is not" in row.get("message", "")}
+    assert f": {recorded}\n" in str(error.value)

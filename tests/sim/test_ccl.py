@@ -37,6 +37,9 @@ def test_gathers_and_sums(place, axis, dim, data):
         for tensor, at in zip(ttnn.all_broadcast(t, cluster_axis=axis), range(along)):
             picked = {c: naive.parts[naive.group(c, axis)[at]] for c in naive.parts}
             same(tensor, Naive(naive.mesh, picked), ttnn.float32)
+        for tensor, at in zip(ttnn.all_broadcast(t), naive.parts, strict=True):
+            picked = dict.fromkeys(naive.parts, naive.parts[at])
+            same(tensor, Naive(naive.mesh, picked), ttnn.float32)
         sender = data.draw(st.sampled_from(list(naive.parts)))
         picked = {c: naive.parts[naive.group(c, axis)[sender[axis]]] for c in naive.parts}
         same(

@@ -1,11 +1,14 @@
 """Tensors from and to NumPy and torch: types, copies, refusals."""
 
+import pathlib
+import tempfile
+
 import formulas
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import ROWS, T3000, many, numbers, opened, refused
+from places import ROWS, T3000, laid, many, numbers, opened, parts, places, refused
 
 import ttkit
 from ttkit import ttnn
@@ -105,3 +108,36 @@ def test_typecast_of_experimental(wide, put, parts):
     for a, b in zip(parts(made), parts(out)):
         np.testing.assert_array_equal(a, b)
         assert a.any()
+
+
+# ---------------------------------------------------------------- in files
+@many(25)
+@given(places(least=1))
+def test_files_keep_values_type_layout_and_shards(place):
+    with laid(place) as (mesh, t), tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "x.tensorbin")
+        ttnn.dump_tensor(path, t)
+        for again in (ttnn.load_tensor(str(path)), ttnn.load_tensor(path, device=mesh)):
+            assert (again.dtype, again.layout) == (t.dtype, t.layout)
+            assert again.tensor_topology() == t.tensor_topology()
+            assert again.shape == t.shape
+        assert ttnn.load_tensor(path).storage_type() is ttnn.StorageType.HOST
+        have = parts(again)
+        for at, values in parts(t).items():
+            np.testing.assert_array_equal(have[at], values)
+
+
+def test_files_that_are_refused(tmp_path):
+    tensor, path = ttkit.from_numpy(numbers((4, 4))), tmp_path / "x.tensorbin"
+    refused(lambda: ttnn.dump_tensor(tmp_path / "x.npz", tensor), "must have .tensorbin extension")
+    refused(lambda: ttnn.load_tensor(path), "The file does not exist.")
+    refused(lambda: ttnn.dump_tensor(tmp_path / "no" / path.name, tensor), "cannot be written")
+    ttnn.dump_tensor(path, tensor)
+    path.write_bytes(path.read_bytes()[:-40])
+    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    path.write_text("not of ttkit")
+    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    path.unlink()
+    path.mkdir()
+    refused(lambda: ttnn.load_tensor(path), "It is damaged, or not a file of ttkit")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]  # no half of a file

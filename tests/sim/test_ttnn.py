@@ -2,7 +2,8 @@
 
 import pytest
 
-from ttkit import ttnn
+import ttkit
+from ttkit import TTKitError, ttnn
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,25 @@ def test_a_missing_name(where, name, says):
 def test_names_of_the_kit_are_not_in_it():
     assert not {"to_numpy", "OPERATIONS", "send_async"} & set(dir(ttnn))
     assert ttnn.experimental.send_async is not None and ttnn.div is ttnn.divide
+
+
+def test_fallback_functions():
+    fallback = ttnn.get_fallback_function(ttnn.subtract)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
+        x = ttnn.full([32, 32], 3.0, device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.bfloat16)
+        assert (ttkit.to_numpy(fallback(x, 1.0)) == 2).all()
+    with pytest.raises(TTKitError, match="does not have a golden function"):
+        ttnn.get_fallback_function(ttnn.get_num_devices)
+
+
+@pytest.mark.parametrize(
+    ("system", "ids"),
+    [("n150", [0]), ("n300", [0]), ("t3000", [0, 1, 2, 3]), ("galaxy", [*range(32)])],
+)
+def test_devices_with_a_pcie_connection(system, ids):
+    ttkit.use_system(system)
+    try:
+        assert ttnn.get_pcie_device_ids() == ids
+        assert ttnn.get_num_pcie_devices() == len(ids)
+    finally:
+        ttkit.use_system(None)

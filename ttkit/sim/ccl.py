@@ -130,7 +130,7 @@ COLLECTIVES = {
         sums=True,
     ),
     "all_broadcast": _Collective(
-        (checks.fabric, checks.one_line, checks.neighbours),
+        (checks.fabric, checks.neighbours),
         lambda call: _along("each", call),
         _cleared,
         "all_gather",  # the same transfers; the shards stay apart
@@ -248,7 +248,10 @@ def all_broadcast(
     topology: Topology | None = Topology.Linear,
     **older: Any,
 ) -> list[Tensor]:
-    """Return the shards of all chips along `cluster_axis`, each as a tensor that every chip has."""
+    """Return the shards of all chips along `cluster_axis`, or of the mesh, in row-major order.
+
+    Each is a tensor that every chip has.
+    """
     call = Call("all_broadcast", input_tensor, cluster_axis, None, (), topology, num_links)
     return _run(call, older)  # type: ignore[no-any-return]
 

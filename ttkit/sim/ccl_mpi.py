@@ -171,15 +171,20 @@ def _summed_in_order(tensor: Tensor, axes: list[int]) -> Array:
     parts, k = _parts(tensor, axes), len(axes)
     array = tensor.array
     if not _one_copy(array, axes, parts.reshape((-1,) + parts.shape[k:])):
-        order: list[int] = []
-        shape = list(parts.shape[k:])
-        for axis in range(parts.ndim - k):  # the blocks along an axis, then the chips of a block
-            if axis in axes:
-                order.append(axes.index(axis))
-                shape[axis] *= parts.shape[axes.index(axis)]
-            order.append(k + axis)
-        array = parts.transpose(order).reshape(shape)
+        array = _in_mesh_order(parts, axes)
     return ccl_numpy.summed(array, tensor.grid.mesh_shape, axes)
+
+
+def _in_mesh_order(parts: Array, axes: list[int]) -> Array:
+    """Return the parts of all blocks as one array over the mesh."""
+    k, order = len(axes), []
+    shape = list(parts.shape[k:])
+    for axis in range(parts.ndim - k):  # the blocks along an axis, then the chips of a block
+        if axis in axes:
+            order.append(axes.index(axis))
+            shape[axis] *= parts.shape[axes.index(axis)]
+        order.append(k + axis)
+    return parts.transpose(order).reshape(shape)
 
 
 def summed(tensor: Tensor, axes: list[int]) -> Array:
@@ -234,8 +239,8 @@ def _by_block(array: Array, dim: int, counts: tuple[int, ...], inner: list[int])
 
 def each(tensor: Tensor, axes: list[int]) -> list[Array]:
     """Do `ccl_numpy.each`."""
-    chips, front = range(tensor.grid.shape[axes[0]]), (slice(None),) * axes[0]
-    return [part[(*front, slice(i, i + 1))] for part in _parts(tensor, axes) for i in chips]
+    whole = _in_mesh_order(_parts(tensor, axes), axes)
+    return ccl_numpy.each(whole, tensor.grid.mesh_shape, axes)
 
 
 def one_of(tensor: Tensor, axes: list[int], at: int) -> Array:

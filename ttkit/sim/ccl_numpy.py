@@ -6,6 +6,7 @@ An array has a leading axis for each mesh axis, of length 1 where the shards alo
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from functools import partial
 
@@ -113,9 +114,13 @@ def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: i
 
 
 def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
-    """Return the shards along one mesh axis, each on all chips of the axis."""
-    array, front = expanded(array, chips, axes), (slice(None),) * axes[0]
-    return [array[(*front, slice(i, i + 1))] for i in range(chips[axes[0]])]
+    """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
+    array, every = expanded(array, chips, axes), [slice(None)]
+    places = [
+        [slice(i, i + 1) for i in range(n)] if axis in axes else every
+        for axis, n in enumerate(chips)
+    ]
+    return [array[place] for place in itertools.product(*places)]
 
 
 def one_of(array: Array, chips: Chips, axes: list[int], at: int) -> Array:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import dtypes
+from ttkit.files import write_whole
+from ttkit.sim import ccl_mpi, dtypes
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.distribution import (
     CppMeshToTensor,
@@ -22,7 +26,7 @@ from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
 from ttkit.sim.quirks import converted_on_device
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshCoordinate, MeshShape
+from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
 
 # What ttnn makes of a host type when no dtype is given.
 FROM_HOST = {
@@ -113,7 +117,7 @@ def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
         inside = len(coordinate) == len(shape)
         if not inside or any(c >= n for c, n in zip(coordinate, shape, strict=True)):
-            rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device!r}"
+            rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
             fail(asked, rule, "a mapper made for this mesh")
     return grid_over(shape, grid.covers, device.owners)
 
@@ -240,3 +244,52 @@ def from_buffer(
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
     return tensor_from(values, dtype, asked="from_buffer", **how)
+
+
+# ---------------------------------------------------------------- in files
+def _named(file_name: Any) -> Path:
+    path = Path(file_name)
+    if path.suffix != ".tensorbin":
+        fail(f"the file {path}", f"File {path} must have .tensorbin extension", "x.tensorbin")
+    return path
+
+
+@checked("dump_tensor")
+def dump_tensor(file_name: Any, tensor: Tensor) -> None:
+    """Write a tensor with all of its shards into a file, whole or not at all.
+
+    The format is the kit's own: NumPy's npz. Of ranks that share a mesh, all call, and the first
+    one writes.
+    """
+    path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
+    values, grid = ccl_mpi.everywhere(host, "dump_tensor")
+    label = host.topology
+    dims = [getattr(placement, "dim", None) for placement in label._placements]
+    about = [host.dtype.name, host.layout.name, grid.mesh_shape, grid.covers]
+    np.savez(buffer, values=values, about=json.dumps([*about, label._shape, dims, label._coords]))
+    if host.grid.owners is None or host.grid.owners.me == 0:
+        write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
+
+
+@checked("load_tensor")
+def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
+    """Return the tensor of a file that `dump_tensor` wrote, on the host or on a mesh.
+
+    Raises:
+        TTKitError: no such file, no file of ttkit's, or `device` is not a mesh that has its shards.
+    """
+    path = _named(file_name)
+    asked, unable = f"load_tensor({str(path)!r})", f"Unable to load the tensor from {path}."
+    if not path.exists():
+        fail(asked, f"{unable} The file does not exist.")
+    try:
+        with np.load(path) as file:
+            values, about = file["values"], json.loads(str(file["about"]))
+        dtype, layout, mesh, covers, shape, dims, coords = about
+        placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
+        grid = grid_over(tuple(mesh), tuple(map(tuple, covers)))
+        label = TensorTopology(shape, placements, coords)
+        tensor = new_tensor(values, DataType[dtype], Layout[layout], grid, label)
+    except Exception as error:  # of another program, or cut short: many kinds
+        fail(asked, f"{unable} It is damaged, or not a file of ttkit: {error}", "ttnn.dump_tensor")
+    return tensor if device is None else tensor.to(device)

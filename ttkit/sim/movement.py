@@ -21,7 +21,7 @@ from ttkit.sim.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation, result
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
-from ttkit.sim.types import MeshShape, PlacementShard
+from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementShard
 
 
 # ---------------------------------------------------------------- host and mesh
@@ -273,8 +273,9 @@ def combine_device_tensors(*, tensors: Sequence[Tensor]) -> Tensor:
     if mesh is None or any(t.mesh is not mesh for t in tensors):
         fail(asked, "All tensor shards must be on device and on the same mesh", cure)
     coords = [c for t in tensors for c in t.grid.covers]
-    if len(set(coords)) != len(coords):
-        fail(asked, f"Found a tensor shard at duplicate coordinate: {coords}", cure)
+    twice = [MeshCoordinate(c) for i, c in enumerate(coords) if c in coords[:i]]
+    if twice:
+        fail(asked, f"Found a tensor shard at duplicate coordinate {twice[0]!r}", cure)
     by_place = sorted(tensors, key=lambda t: t.grid.covers[0])
     grid = grid_over(tuple(mesh.shape), tuple(sorted(coords)), mesh.owners)
     return _combine(by_place, grid, mesh, asked)
@@ -290,7 +291,9 @@ def _combine(
         fail(asked, rule, "tensors of one shape, dtype and layout")
     shards = [t._lone() for t in tensors if t.grid.size]
     array = np.array(shards, first.array.dtype).reshape(grid.shape + first.shard_shape)
-    topology = TensorTopology(MeshShape([len(grid.covers)]), [PlacementShard(0)], grid.covers)
+    # on devices the library labels the shards as a row, wherever they are
+    places = grid.covers if mesh is None else [(0, i) for i in range(len(tensors))]
+    topology = TensorTopology(MeshShape([len(places)]), [PlacementShard(0)], places)
     return new_tensor(array, first.dtype, first.layout, grid, topology, mesh)
 
 

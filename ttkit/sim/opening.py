@@ -205,11 +205,16 @@ def get_num_devices() -> int:
     return len(get_device_ids())
 
 
-def get_num_pcie_devices() -> int:
-    """How many cards are visible: each has one PCIe connection."""
+def get_pcie_device_ids() -> list[int]:
+    """Ids of the visible devices that have a PCIe connection: one of each card."""
     devices = visible()
     local = _local_ids(devices)
-    return sum(chips[0] in local for chips in devices.cards)
+    return sorted(chips[0] for chips in devices.cards if chips[0] in local)
+
+
+def get_num_pcie_devices() -> int:
+    """How many cards are visible."""
+    return len(get_pcie_device_ids())
 
 
 @checked("set_fabric_config")

@@ -21,7 +21,7 @@ from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
-from ttkit.sim.creation import as_tensor, to_torch
+from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -87,6 +87,7 @@ from ttkit.sim.movement import (
 )
 from ttkit.sim.opening import (
     Rank,
+    Size,
     close_device,
     close_mesh_device,
     create_mesh_device,
@@ -100,6 +101,7 @@ from ttkit.sim.opening import (
     get_fabric_config,
     get_num_devices,
     get_num_pcie_devices,
+    get_pcie_device_ids,
     init_distributed_context,
     open_device,
     open_mesh_device,
@@ -178,7 +180,12 @@ _ttnn = _SimpleNamespace(
         SystemMeshDescriptor=_SystemMeshDescriptor,
         MeshDeviceView=_MeshDeviceView,
         MeshDevice=MeshDevice,
-    )
+    ),
+    tensor=_SimpleNamespace(
+        MemoryConfig=MemoryConfig,
+        dump_tensor_flatbuffer=dump_tensor,
+        load_tensor_flatbuffer=load_tensor,
+    ),
 )
 device = _SimpleNamespace(Arch=Arch)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
@@ -189,6 +196,13 @@ model_preprocessing = _SimpleNamespace(
     preprocess_linear_weight=_nn.preprocess_linear_weight,
     preprocess_model_parameters=_nn.preprocess_model_parameters,
 )
+
+
+def get_fallback_function(operation: _Any) -> _Any:
+    """Return what computes an operation on the host: here itself, as NumPy computes them all."""
+    if operation not in _calls.values():
+        _fail("get_fallback_function", f"{operation!r} does not have a golden function", "ttnn.add")
+    return operation
 
 
 def visualize_system_mesh() -> None:

@@ -251,6 +251,8 @@ class _Config:
 
     def __repr__(self) -> str:
         override = f", mesh_shape_override={self._shape!r}" if self._shape is not None else ""
+        if self._offset is not None and any(self._offset):
+            override += f", mesh_offset_override={self._offset!r}"
         return f"{type(self).__name__}({self._list}: {self._entries}{override})"
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from ttkit import ttnn
 from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
+from ttkit.train.context import AutoContext, recording
 
 Value = Any  # a ttnn.Tensor, of the simulator or of the real library
 Hook = Callable[[Value], "Value | None"]
 
 
-_recording = [True]
 _ages = itertools.count()
 
 
@@ -85,12 +85,16 @@ class Tensor:
         device: Any = None,
         requires_grad: bool = True,
     ) -> Tensor:
-        """Make a tensor of an array [any shape], tiled unless `layout` is given."""
+        """Make a tensor of an array [any shape], tiled unless `layout` is given.
+
+        Args:
+            device: that of the AutoContext unless it is given; one chip is opened if none is open.
+        """
         value = from_numpy(
             array,
             dtype=new_type,
             layout=layout or ttnn.TILE_LAYOUT,
-            device=device,
+            device=device or AutoContext.get_instance().get_device(),
             mesh_mapper=mapper,
         )
         return cls(value, requires_grad)
@@ -310,7 +314,7 @@ def recorded(
         inputs: the tensors that gradients go to.
         backward: gradient of the value -> one gradient, or None, for each input.
     """
-    wanted = _recording[0] and any(tensor._requires_grad for tensor in inputs)
+    wanted = recording[0] and any(tensor._requires_grad for tensor in inputs)
     out = Tensor(value, requires_grad=wanted)
     if wanted:
         out._node = Node(name, inputs, backward)
@@ -323,7 +327,7 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     Args:
         function: must return the same each time.
     """
-    if not _recording[0]:
+    if not recording[0]:
         return function(x)
     with no_grad():
         value = function(x).get_value()
@@ -343,8 +347,8 @@ def recompute(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 @contextlib.contextmanager
 def no_grad() -> Iterator[None]:
     """Record no operations inside: for validation and for sampling."""
-    before, _recording[0] = _recording[0], False
+    before, recording[0] = recording[0], False
     try:
         yield
     finally:
-        _recording[0] = before
+        recording[0] = before

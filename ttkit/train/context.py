@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from enum import Enum
 from os import environ
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +43,20 @@ class DistributedContext:
     def rank(self) -> int:
         """The number of this rank."""
         return self._rank
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        backend.load().distributed_context_barrier()
+
+
+class GradMode(Enum):
+    """Whether operations are recorded for `backward`."""
+
+    DISABLED = 0
+    ENABLED = 1
+
+
+recording = [True]
 
 
 class AutoContext:
@@ -179,6 +194,18 @@ class AutoContext:
             cure = "initialize_distributed_context(*sys.argv) first"
             fail("get_distributed_context", "DistributedContext is not initialized.", cure)
         return self._ranks
+
+    # ------------------------------------------------------------ gradients
+    def set_gradient_mode(self, mode: GradMode) -> None:
+        """Record operations from now on, or not."""
+        recording[0] = mode is GradMode.ENABLED
+
+    def get_gradient_mode(self) -> GradMode:
+        """Whether operations are recorded."""
+        return GradMode(int(recording[0]))
+
+    def reset_graph(self) -> None:
+        """Do nothing: `backward` frees what it has used."""
 
     # ------------------------------------------------------------ parallelism
     def initialize_parallelism_context(self, config: DistributedConfig) -> None:

@@ -132,6 +132,7 @@ def each_collective(mesh, t, axis, along):
         wide,
         ttnn.all_gather(t, 0, cluster_axis=axis),
         *ttnn.all_broadcast(t, cluster_axis=axis),
+        *ttnn.all_broadcast(t),
     ]
     made += [
         ttnn.reduce_scatter(wide, dim, cluster_axis=axis)

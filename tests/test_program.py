@@ -1,0 +1,184 @@
+"""Unchanged programs: `import ttnn` and `import ttml` in a process of their own, and the command
+`ttkit python`.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+TTKIT = [sys.executable, "-m", "ttkit"]
+PROGRAM = """
+import sys
+
+import numpy as np
+import ttnn
+
+ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+    x = ttnn.from_torch(
+        np.ones((64, 80), np.float32),
+        dtype=ttnn.bfloat16,
+        layout=ttnn.TILE_LAYOUT,
+        device=mesh,
+        mesh_mapper=ttnn.ShardTensor2dMesh(mesh, (2, 4), (0, 1)),
+    )
+    for _ in range(3):
+        y = ttnn.all_gather(x, dim=1, cluster_axis=1)
+    print(__name__, sys.argv[1:], list(ttnn.matmul(y, y, transpose_b=True).shape))
+    if sys.argv[1:] == ["fail"]:
+        ttnn.matmul(x, y)
+    if sys.argv[1:] == ["exit"]:
+        sys.exit(7)
+"""
+
+
+def run(*command, cwd, **env):
+    return subprocess.run(
+        [*map(str, command)], cwd=cwd, env=os.environ | env, capture_output=True, text=True
+    )
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "there" / "program.py"
+    path.parent.mkdir()
+    path.write_text(PROGRAM)
+    return path
+
+
+def python(folder, code, **env):
+    """Run lines of code; what it prints, or the last line of its error."""
+    done = run(sys.executable, "-c", textwrap.dedent(code), cwd=folder, **env)
+    return (done.stdout.splitlines() or done.stderr.splitlines()[-2:]), done.stderr.splitlines()
+
+
+# ---------------------------------------------------------------- install_as_ttnn
+def test_names_of_a_program(tmp_path):
+    code = """
+        import ttkit
+        ttkit.install_as_ttnn()
+        ttkit.install_as_ttnn()
+        import ttnn, ttml, ttnn.experimental, ttnn.operations.ccl, ttml.ops.loss as loss
+        from ttnn import ShardTensorToMesh
+        from ttnn.distributed.distributed import MeshToTensor
+        from ttnn.model_preprocessing import ParameterDict
+        from ttnn.transformer import concatenate_heads
+        from ttml.autograd import AutoContext, Tensor
+        print(ttnn is ttkit.ttnn, ttml is ttkit.ttml, ttnn.experimental.dropout is not None)
+        print(loss.mse_loss.__name__, ttnn.distributed.ShardTensorToMesh is ShardTensorToMesh)
+    """
+    printed, errors = python(tmp_path, code)
+    assert printed == ["True True True", "mse_loss True"]
+    assert errors == ["ttkit: ttnn and ttml are the simulator's, on a t3000"]
+
+
+def test_a_missing_module(tmp_path):
+    _, errors = python(tmp_path, "import ttkit; ttkit.install_as_ttnn(); import ttnn.nothing")
+    assert "No module named 'ttnn.nothing'" in errors[-1]
+
+
+@pytest.mark.parametrize("name", ["ttnn", "ttml"])
+def test_refused_beside_the_real_one(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("")
+    last, _ = python(
+        tmp_path, f"import {name}, ttkit; ttkit.install_as_ttnn()", TTKIT_BACKEND="sim"
+    )
+    assert f"install_as_ttnn(): the real {name} is imported already" in last[0]
+    assert "ttkit python PROGRAM" in last[1]
+
+
+def test_modules_of_tt_train_come_from_its_sources(tmp_path):
+    """`ttml.common` is Python: it is found below TT_METAL_HOME or on sys.path, and uses ours."""
+    common = tmp_path / "home" / "tt-train" / "sources" / "ttml" / "ttml" / "common"
+    common.mkdir(parents=True)
+    (common / "config.py").write_text(
+        "import ttml\nseed = ttml.autograd.AutoContext().get_seed()\n"
+    )
+    models = tmp_path / "more" / "ttml" / "models" / "tiny"
+    models.mkdir(parents=True)
+    (models / "__init__.py").write_text("from ttml.modules import LinearLayer\n")
+    code = """
+        import sys, ttkit
+        ttkit.install_as_ttnn()
+        sys.path.append("more")
+        from ttml.common.config import seed
+        from ttml.models.tiny import LinearLayer
+        print(seed, LinearLayer.__name__)
+    """
+    assert python(tmp_path, code, TT_METAL_HOME=str(tmp_path / "home"))[0] == ["5489 Linear"]
+
+
+# ---------------------------------------------------------------- the command
+def test_a_program(program, tmp_path):
+    done = run(*TTKIT, program, "a", "--strict", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "__main__ ['a', '--strict'] [32, 32]\n")
+    assert done.stderr == "ttkit: ttnn and ttml are the simulator's, on a t3000\n"
+
+
+def test_exit_codes_and_tracebacks(program, tmp_path):
+    assert run(*TTKIT, "python", program, "exit", cwd=tmp_path).returncode == 7
+    failed = run(*TTKIT, "python", "--strict", program, "fail", cwd=tmp_path)
+    assert failed.returncode == 1
+    trace = failed.stderr[failed.stderr.index("Traceback") :]
+    assert trace.count("File ") == 1 and f'File "{program}", line ' in trace
+    assert "The width of the first tensor must be equal to the height" in trace
+    missing = run(*TTKIT, "python", "nothing.py", cwd=tmp_path)
+    assert missing.returncode == 1 and "No such file or directory" in missing.stderr
+
+
+def test_its_own_folder_comes_first(program, tmp_path):
+    (program.parent / "beside.py").write_text("word = 'beside'")
+    program.write_text("import beside\nprint(beside.word)\n")
+    assert run(*TTKIT, program, cwd=tmp_path).stdout == "beside\n"
+
+
+@pytest.mark.parametrize("arguments, code", [((), 0), (("fail",), 1), (("exit",), 7)])
+def test_a_report_comes_however_a_program_ends(program, tmp_path, arguments, code):
+    done = run(*TTKIT, "python", "--report", program, *arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert "t3000, 2x4 chips: Profile(1 operations, 3 collectives, 1 transfers" in done.stderr
+    assert "8 chips used: 0, 1, 2, 3, 4, 5, 6, 7" in done.stderr
+    # of each chip: a tile, and two results of all_gather, the one before still there
+    peak = 2 * (32 * 32 + 2 * 32 * 96)
+    assert f"memory: at most {peak / 1000:.1f} kB of 12 GB on chip 4" in done.stderr
+    assert (
+        "warning: from_torch: shards of [32, 20] are stored as [32, 32]: dim -1 does not divide "
+        "into whole tiles" in done.stderr
+    )
+    row = next(line for line in done.stderr.splitlines() if "all_gather" in line)
+    assert row.split()[3] == "3"  # calls
+
+
+def test_a_report_in_a_file(program, tmp_path):
+    done = run(*TTKIT, "python", "--report", "out.txt", program, cwd=tmp_path)
+    assert done.returncode == 0 and "chips used" not in done.stderr
+    assert "8 chips used" in (tmp_path / "out.txt").read_text()
+
+
+def test_the_systems(program, tmp_path):
+    program.write_text("import ttnn\nprint(ttnn.get_num_devices(), end='')\n")
+    assert run(*TTKIT, "--system", "galaxy", program, cwd=tmp_path).stdout == "32"
+    wrong = run(*TTKIT, "python", "--system", "galaxi", program, cwd=tmp_path)
+    assert wrong.returncode == 1 and "galaxy" in wrong.stderr
+
+
+def test_pytest_in_the_same_process(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import ttnn\n\n"
+        "def test_right():\n    assert ttnn.get_num_devices() == 8\n\n"
+        "def test_wrong():\n    assert ttnn.get_num_devices() == 9\n"
+    )
+    command = (*TTKIT, "python", "--report", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    done = run(*command, "test_it.py", cwd=tmp_path)
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout
+    assert "0 chips used" in done.stderr
+
+
+def test_without_a_program(tmp_path):
+    done = run(*TTKIT, "python", "--strict", cwd=tmp_path)
+    assert done.returncode == 2 and "PROGRAM is missing" in done.stderr
+    usage = run(*TTKIT, cwd=tmp_path)
+    assert usage.returncode == 2 and "ttkit python --help" in usage.stderr

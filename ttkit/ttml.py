@@ -1,0 +1,75 @@
+"""ttml by name: what the Python of tt-train imports, from `ttkit.train`.
+
+What ttml itself has in Python, such as `ttml.common`, comes from tt-train's own sources where they
+are on `sys.path` or below TT_METAL_HOME. docs/ttnn.md lists the names that are not here.
+
+Example:
+    >>> from ttkit import ttml
+    >>> ttml.autograd.AutoContext.get_instance().get_seed()
+    5489
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+from ttkit.lazy import attach
+
+# module of ttml, module of ttkit.train, names; `bindings` has what ttml has in another form
+_NAMES = """
+autograd                  autograd     Tensor
+autograd                  context      AutoContext GradMode
+autograd                  parallel     DistributedConfig ParallelismContext
+autograd                  bindings     DataType
+core                      bindings     clip_grad_norm ones_like zeros_like
+core.distributed          context      DistributedContext
+core.distributed          distributed  synchronize_gradients
+core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
+core.distributed          bindings     shard_tensor_to_mesh_mapper
+core.utils                bindings     MemoryUsageTracker
+models.linear_regression  bindings     create_linear_regression_model
+modules                   modules      ColumnParallelLinear Dropout LayerNorm Parameter RMSNorm
+modules                   modules      RowParallelLinear
+modules                   bindings     LinearLayer ModuleBase
+ops                       bindings     ReduceType
+ops.attention             ops          scaled_dot_product_attention
+ops.binary                bindings     add mul sub
+ops.distributed           distributed  GradOutputType all_gather all_reduce broadcast
+ops.distributed           distributed  reduce_scatter scatter
+ops.layernorm             ops          layernorm
+ops.linear                ops          linear
+ops.loss                  bindings     cross_entropy_loss mse_loss
+ops.multi_head_utils      ops          heads_creation heads_fusion
+ops.rmsnorm               ops          rmsnorm
+ops.unary                 ops          gelu mean relu silu
+optimizers                optimizers   AdamW AdamWConfig SGD SGDConfig
+optimizers                hierarchy    RemoteOptimizer
+optimizers                bindings     OptimizerBase
+"""
+
+
+class _Sources:
+    """The folders of a module of ttml in tt-train's sources, as `sys.path` is now."""
+
+    def __init__(self, module: str):
+        self.parts = ("ttml", *module.split("."))
+
+    def __iter__(self) -> Iterator[str]:
+        home = os.path.join(os.environ.get("TT_METAL_HOME", ""), "tt-train", "sources", "ttml")
+        return iter([os.path.join(path, *self.parts) for path in (*sys.path, home)])
+
+
+_held: dict[str, dict[str, str]] = {"": {"bindings": "Layout"}, "models": {}}
+for _line in _NAMES.split("\n")[1:-1]:
+    _space, _module, *_words = _line.split()
+    _names = _held.setdefault(_space, {})
+    _names[_module] = " ".join([_names.get(_module, ""), *_words])
+for _space, _names in _held.items():
+    _full = f"{__name__}.{_space}".rstrip(".")
+    _made = sys.modules.setdefault(_full, ModuleType(_full))
+    _load, _dir, _all = attach(_full, _names, below="ttkit.train")
+    vars(_made).update(__getattr__=_load, __dir__=_dir, __all__=_all, __path__=_Sources(_space))
+    if _space:
+        _outer, _, _last = _full.rpartition(".")
+        setattr(sys.modules[_outer], _last, _made)
