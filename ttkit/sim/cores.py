@@ -98,8 +98,7 @@ class CoreRangeSet:
 
     def __post_init__(self) -> None:
         given = self.core_ranges
-        several = isinstance(given, (list, tuple, set)) and not isinstance(given, CoreRange)
-        if not several or not all(isinstance(r, CoreRange) for r in given):
+        if not all(isinstance(r, CoreRange) for r in given):
             rule = f"incompatible function arguments: {given!r}"
             fail("CoreRangeSet", rule, "CoreRangeSet([CoreRange(start, end)])", TypeError)
         if isinstance(given, set):
@@ -140,11 +139,13 @@ class CoreRangeSet:
 
     def merge(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores of both, in few rectangles."""
-        return _joined({*cores_of(self), *cores_of(other)})
+        cores = {*cores_of(self), *cores_of(other)}
+        return _joined(sorted(cores, key=lambda c: c[::-1]))
 
     def subtract(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores that `other` has not, in few rectangles."""
-        return _joined({*cores_of(self)} - {*cores_of(other)})
+        cores = {*cores_of(self)} - {*cores_of(other)}
+        return _joined(sorted(cores, key=lambda c: c[::-1]))
 
 
 def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
@@ -157,24 +158,21 @@ def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
     return [(x, y) for y in ys for x in xs] if row_wise else list(itertools.product(xs, ys))
 
 
-def _joined(cores: Iterable[tuple[int, int]], row_wise: bool | None = None) -> CoreRangeSet:
-    """Rectangles of cores: runs along rows (or columns), equal ones that follow each other joined.
-
-    Without `row_wise` cores are sorted by rows first.
-    """
-    runs: list[list[int]] = []  # first and last along the run, first and last run
-    turn = slice(None, None, -1 if row_wise is False else None)
-    for core in cores if row_wise is not None else sorted(cores, key=lambda c: c[::-1]):
-        along, across = core if row_wise is not False else (core[1], core[0])
-        if runs and runs[-1][1:] == [along - 1, across, across]:
-            runs[-1][1] = along
+def _joined(cores: Iterable[Any], row_wise: bool = True) -> CoreRangeSet:
+    """Join cores that follow each other in rows (or columns), and then rows of equal length."""
+    boxes: list[list[int]] = []  # first and last along the run, first and last run
+    turn = slice(None, None, 1 if row_wise else -1)
+    for core in cores:
+        along, across = core[turn]
+        if boxes and boxes[-1][1:] == [along - 1, across, across]:
+            boxes[-1][1] = along
         else:
-            runs.append([along, along, across, across])
-    boxes: list[list[int]] = []
-    for run in runs:
-        same = next((b for b in boxes if b[:2] == run[:2] and b[3] + 1 == run[2]), run)
-        same[3] = run[3]
-        boxes += [run] * (same is run)
+            boxes.append([along, along, across, across])
+    for run in list(boxes):
+        above = next((b for b in boxes if b[:2] == run[:2] and b[3] + 1 == run[2]), None)
+        if above:
+            above[3] = run[3]
+            boxes.remove(run)
     return CoreRangeSet([CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes])
 
 

@@ -14,6 +14,7 @@ from ttkit.sim.sharding import (
     BLOCK,
     DRAM_MEMORY_CONFIG,
     HEIGHT,
+    L1_MEMORY_CONFIG,
     ROW_MAJOR,
     WIDTH,
     MemoryConfig,
@@ -87,7 +88,7 @@ def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
 def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[bool, str]]:
     """What must hold of shards of two dimensions, in ttnn's order and words."""
     sides, cores = ("height", "width"), spec.num_cores()
-    counts = _counts(sizes, spec.shape)
+    shards = counts(sizes, spec.shape)
     along = "Number of shards along {} {} must not exceed number of {}"
     if scheme is BLOCK:
         box = spec.grid.bounding_box().grid_size()
@@ -96,7 +97,7 @@ def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[b
         limits, way = [("rows", box.y), ("columns", box.x)], "row"
         if spec.orientation is not ROW_MAJOR:
             limits, way = limits[::-1], "column"
-        for side, count, (word, most) in zip(sides, counts, limits, strict=True):
+        for side, count, (word, most) in zip(sides, shards, limits, strict=True):
             rule = along.format(side, count, f"{word} {most} for {way} major orientation!")
             rules.append((count <= most, rule))
         return rules
@@ -105,11 +106,11 @@ def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[b
     cut = int(scheme is WIDTH)
     other, have, need = sides[1 - cut], spec.shape[1 - cut], sizes[1 - cut]
     rule = f"Shard {other} {have} must match physical {other} {need} for {sides[cut]} sharded"
-    limit = along.format(sides[cut], counts[cut], f"cores {cores}")
-    return [(have == need, rule), (counts[cut] <= cores, limit)]
+    limit = along.format(sides[cut], shards[cut], f"cores {cores}")
+    return [(have == need, rule), (shards[cut] <= cores, limit)]
 
 
-def _counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
+def counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
     """How many shards along each dimension."""
     return [-(-n // s) for n, s in zip(sizes, shard, strict=True)]
 
@@ -141,7 +142,7 @@ def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
     each = -(-pages // banks)
     if nd:
         banks = nd.num_cores()
-        each = pages * -(-math.prod(_counts(plane(tensor, len(shape)), shape)) // banks)
+        each = pages * -(-math.prod(counts(plane(tensor, len(shape)), shape)) // banks)
     nbytes = -(-bytes_of(page, tensor.dtype) // BYTES_APART) * BYTES_APART
     return Allocation(mesh, tensor.grid, each * nbytes, banks)
 
@@ -173,14 +174,12 @@ def settle(result: Any, hint: MemoryConfig | None, operands: Iterable[Any]) -> N
 
 def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     """An operand's configuration for a result of perhaps another shape, or equal shards."""
-    bare = config.shard_spec is None
-    if config.interleaved or (config.made_nd and bare):
-        return config
+    unit, scheme = 32 if tensor.layout is Layout.TILE else 1, config.memory_layout
     try:
         return fitted(config, tensor)
     except TTKitError:
-        pass
-    unit, scheme = 32 if tensor.layout is Layout.TILE else 1, config.memory_layout
+        if scheme not in (HEIGHT, WIDTH, BLOCK):
+            return L1_MEMORY_CONFIG
     size, cores, way = tensor.mesh.compute_with_storage_grid_size(), None, ROW_MAJOR
     if config.shard_spec is not None:
         cores, way = config.shard_spec.grid, config.shard_spec.orientation
@@ -189,7 +188,7 @@ def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     over = {HEIGHT: (count, 1), WIDTH: (1, count)}.get(scheme)
     over = over or ((size.y, size.x) if way is ROW_MAJOR else (size.x, size.y))
     shard = [-(-n // unit // k) * unit for n, k in zip(plane(tensor), over, strict=True)]
-    down, across = _counts(plane(tensor), shard)
+    down, across = counts(plane(tensor), shard)
     if cores is None:
         cores = num_cores_to_corerangeset(down * across, size, True)
         if scheme is BLOCK:
