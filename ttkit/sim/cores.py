@@ -139,13 +139,11 @@ class CoreRangeSet:
 
     def merge(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores of both, in few rectangles."""
-        cores = {*cores_of(self), *cores_of(other)}
-        return _joined(sorted(cores, key=lambda c: c[::-1]))
+        return _joined({*cores_of(self), *cores_of(other)})
 
     def subtract(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores that `other` has not, in few rectangles."""
-        cores = {*cores_of(self)} - {*cores_of(other)}
-        return _joined(sorted(cores, key=lambda c: c[::-1]))
+        return _joined({*cores_of(self)} - {*cores_of(other)})
 
 
 def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
@@ -159,10 +157,13 @@ def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
 
 
 def _joined(cores: Iterable[Any], row_wise: bool = True) -> CoreRangeSet:
-    """Join cores that follow each other in rows (or columns), and then rows of equal length."""
+    """Join cores that follow each other in rows (or columns), and then rows of equal length.
+
+    A set of cores is sorted by rows first.
+    """
     boxes: list[list[int]] = []  # first and last along the run, first and last run
     turn = slice(None, None, 1 if row_wise else -1)
-    for core in cores:
+    for core in sorted(cores, key=lambda c: c[::-1]) if isinstance(cores, set) else cores:
         along, across = core[turn]
         if boxes and boxes[-1][1:] == [along - 1, across, across]:
             boxes[-1][1] = along

@@ -87,27 +87,25 @@ def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
 
 def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[bool, str]]:
     """What must hold of shards of two dimensions, in ttnn's order and words."""
-    sides, cores = ("height", "width"), spec.num_cores()
-    shards = counts(sizes, spec.shape)
-    along = "Number of shards along {} {} must not exceed number of {}"
+    by_row, rules, cores = spec.orientation is ROW_MAJOR, [], (spec.num_cores(), "cores {}")
+    limits: Any = {HEIGHT: (cores, None), WIDTH: (None, cores)}.get(scheme, (cores, cores))
     if scheme is BLOCK:
-        box = spec.grid.bounding_box().grid_size()
         whole = spec.grid.size() == 1
         rules = [(whole, "Shard grid must be one full rectangular grid for block sharded!")]
-        limits, way = [("rows", box.y), ("columns", box.x)], "row"
-        if spec.orientation is not ROW_MAJOR:
-            limits, way = limits[::-1], "column"
-        for side, count, (word, most) in zip(sides, shards, limits, strict=True):
-            rule = along.format(side, count, f"{word} {most} for {way} major orientation!")
-            rules.append((count <= most, rule))
-        return rules
-    if scheme not in (HEIGHT, WIDTH):
-        return []
-    cut = int(scheme is WIDTH)
-    other, have, need = sides[1 - cut], spec.shape[1 - cut], sizes[1 - cut]
-    rule = f"Shard {other} {have} must match physical {other} {need} for {sides[cut]} sharded"
-    limit = along.format(sides[cut], shards[cut], f"cores {cores}")
-    return [(have == need, rule), (shards[cut] <= cores, limit)]
+        box, way = spec.grid.bounding_box().grid_size(), "row" if by_row else "column"
+        words = "{} {{}} for {} major orientation!".format
+        limits = (box.y, words("rows", way)), (box.x, words("columns", way))
+        limits = limits if by_row else limits[::-1]
+    rows = zip(("height", "width"), spec.shape, sizes, limits, strict=True)
+    for side, have, need, limit in sorted(rows, key=lambda row: row[3] is not None):
+        if limit is None:
+            rule = f"Shard {side} {have} must match physical {side} {need} for "
+            rules.append((have == need, rule + scheme.name.lower().replace("_", " ")))
+        else:
+            most, words = limit
+            rule = f"Number of shards along {side} {-(-need // have)} must not exceed number of "
+            rules.append((-(-need // have) <= most, rule + words.format(most)))
+    return rules
 
 
 def counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
@@ -148,7 +146,7 @@ def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
 
 
 # ---------------------------------------------------------------- results of operations
-def settle(result: Any, hint: MemoryConfig | None, operands: Iterable[Any]) -> None:
+def settle(result: Any, hint: Any, operands: Iterable[Any]) -> None:
     """Place results as the hint says; without one where operands in L1 lie.
 
     Where the hint has no shard specification, that of a sharded operand is taken, or one made.

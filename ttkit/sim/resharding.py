@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.cores import CoreCoord, CoreRangeSet, num_cores_to_corerangeset
+from ttkit.sim.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.filling import full
 from ttkit.sim.grid import TensorTopology
@@ -27,7 +26,7 @@ from ttkit.sim.sharding import (
     ShardSpec,
 )
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.types import PlacementReplicate, integers
+from ttkit.sim.types import PlacementReplicate
 
 
 def _copied(
@@ -80,8 +79,8 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 @operation("interleaved_to_sharded", "store")
 def interleaved_to_sharded(
     input_tensor: Tensor,
-    grid: CoreCoord | CoreRangeSet | MemoryConfig | None = None,
-    shard_shape: Sequence[int] | DataType | None = None,
+    grid: Any = None,
+    shard_shape: Any = None,
     shard_scheme: TensorMemoryLayout | None = None,
     shard_orientation: ShardOrientation | None = None,
     output_dtype: DataType | None = None,
@@ -94,6 +93,9 @@ def interleaved_to_sharded(
 
     Either `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`, or
     `(tensor, sharded_memory_config, output_dtype)`.
+
+    Args:
+        grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
     name, config = "interleaved_to_sharded", sharded_memory_config or grid
     on_mesh(name, input_tensor)
@@ -106,11 +108,12 @@ def interleaved_to_sharded(
     if not isinstance(config, MemoryConfig):
         if shard_scheme is TensorMemoryLayout.INTERLEAVED:
             fail(asked, "Unsupported sharding scheme", "HEIGHT_SHARDED")
-        shape, way = integers(shard_shape, asked, 1), shard_orientation
+        spec = ShardSpec(CoreRangeSet([]), shard_shape, shard_orientation)
         if not isinstance(config, CoreRangeSet):
-            cores = math.prod(counts(plane(input_tensor), shape))
-            config = num_cores_to_corerangeset(cores, config, way is ROW_MAJOR)
-        config = MemoryConfig(shard_scheme, BufferType.L1, ShardSpec(config, shape, way))
+            cores = math.prod(counts(plane(input_tensor), spec.shape))
+            config = num_cores_to_corerangeset(cores, config, shard_orientation is ROW_MAJOR)
+        spec.grid = config
+        config = MemoryConfig(shard_scheme, BufferType.L1, spec)
     if not config.is_sharded():
         fail(asked, "Output memory config must be sharded", "ttnn.to_memory_config")
     return _copied(name, input_tensor, config, output_dtype, preallocated_output)
@@ -164,8 +167,8 @@ def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
 @operation("interleaved_to_sharded_partial", "store", moves="part")
 def interleaved_to_sharded_partial(
     input_tensor: Tensor,
-    grid: CoreCoord | CoreRangeSet,
-    shard_shape: Sequence[int],
+    grid: Any,
+    shard_shape: Any,
     num_slices: int,
     slice_index: int,
     shard_scheme: TensorMemoryLayout,
