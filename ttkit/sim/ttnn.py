@@ -21,6 +21,14 @@ from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
+from ttkit.sim.cores import (
+    CoreCoord,
+    CoreGrid,
+    CoreRange,
+    CoreRangeSet,
+    num_cores_to_corerangeset,
+    num_cores_to_corerangeset_in_subcoregrids,
+)
 from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
@@ -40,8 +48,6 @@ from ttkit.sim.distribution import (
     shard_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import (
-    DRAM_MEMORY_CONFIG,
-    L1_MEMORY_CONFIG,
     ROW_MAJOR_LAYOUT,
     TILE_LAYOUT,
     TILE_SIZE,
@@ -58,7 +64,6 @@ from ttkit.sim.enums import (
     GeluVariant,
     Layout,
     MathFidelity,
-    MemoryConfig,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -110,8 +115,23 @@ from ttkit.sim.opening import (
 )
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
+from ttkit.sim.resharding import allocate_tensor_on_device
+from ttkit.sim.sharding import (
+    DRAM_MEMORY_CONFIG,
+    L1_BLOCK_SHARDED_MEMORY_CONFIG,
+    L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG,
+    L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    MemoryConfig,
+    NdShardSpec,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardSpec,
+    ShardStrategy,
+    Tile,
+    create_sharded_memory_config,
+)
 from ttkit.sim.sockets import (
-    CoreCoord,
     MeshCoreCoord,
     MeshSocket,
     SocketConfig,
@@ -139,6 +159,7 @@ from ttkit.sim.types import (
     Shape,
 )
 
+get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
