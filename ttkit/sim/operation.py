@@ -18,6 +18,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes as rounding
+from ttkit.sim import hints as hardware
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import TensorTopology, restricted
@@ -99,7 +100,7 @@ def operation(
     """
 
     def enter(function: F) -> F:
-        call = _guarded(name, function, watchers, frozenset(hints.split()))
+        call = _guarded(name, function, watchers, frozenset(hints.split()), hardware.EVERY)
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -147,23 +148,36 @@ def _watched(
 UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeError, LookupError)
 
 
-def _guarded(name: str, function: F, seen_by: list[Watcher], hints: frozenset[str]) -> F:
-    """Return `function` behind checks of its arguments' classes.
+def _guarded(
+    name: str,
+    function: F,
+    seen_by: list[Watcher],
+    hints: frozenset[str],
+    others: frozenset[str] = frozenset(),
+) -> F:
+    """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
     errors become the kit's own.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
+    code: Any = function.__code__  # type: ignore[attr-defined]
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    every = (hints | others) - set(names)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if seen_by and not _inside[0]:
             return _watched(seen_by, name, call, args, kwargs)
         config = None
-        if kwargs and not hints.isdisjoint(kwargs):
-            config = kwargs.get("memory_config") if placed else None
-            kwargs = {key: value for key, value in kwargs.items() if key not in hints}
+        if kwargs and not every.isdisjoint(kwargs):
+            given = {key: value for key, value in kwargs.items() if key in every}
+            config = given.get("memory_config") if placed else None
+            kwargs = {key: value for key, value in kwargs.items() if key not in every}
+            operands = dict(zip(names, args, strict=False)) | kwargs
+            asked = describe(name, args, kwargs)
+            kwargs |= hardware.check(name, hints, asked, given, operands)
         if not classes:
             classes.append(classes_of(function))
         expected = classes[0]

@@ -13,11 +13,13 @@ from ttkit.lazy import drawing as _drawing
 from ttkit.sim import attention as _attention
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
+from ttkit.sim import ccl_async as _ccl_async
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
+from ttkit.sim import values as _values
 from ttkit.sim.creation import as_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
@@ -113,6 +115,20 @@ from ttkit.sim.sockets import (
     SocketMemoryConfig,
     create_socket_pair,
 )
+from ttkit.sim.sub_devices import (
+    GetDefaultDevice,
+    MeshEvent,
+    ReadDeviceProfiler,
+    SetDefaultDevice,
+    SubDevice,
+    SubDeviceManagerId,
+    apply_device_delay,
+    create_global_semaphore,
+    event_synchronize,
+    record_event,
+    reset_global_semaphore_value,
+    wait_for_event,
+)
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import (
     MeshTraceId,
@@ -131,7 +147,14 @@ from ttkit.sim.types import (
     PlacementShard,
     Shape,
 )
+from ttkit.sim.values import (
+    DispatchCoreConfig,
+    get_arch_name,
+    init_device_compute_kernel_config,
+)
 
+globals().update(_values.CLASSES)
+Device = MeshDevice
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
@@ -175,7 +198,7 @@ _ttnn = _SimpleNamespace(
         MeshDevice=MeshDevice,
     )
 )
-device = _SimpleNamespace(Arch=Arch)
+device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 model_preprocessing = _SimpleNamespace(
     ParameterDict=_nn.ParameterDict,
