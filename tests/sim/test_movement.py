@@ -64,8 +64,8 @@ def test_a_reallocated_tensor_leaves_its_buffer():
     with opened(T3000) as mesh:
         t = ttnn.ones([64, 64], ttnn.bfloat16, TILE, mesh)
         used = ttkit.memory(mesh).used
-        moved = ttnn.reallocate(t, ttnn.L1_MEMORY_CONFIG)
-        assert not t.is_allocated() and moved.memory_config() == ttnn.L1_MEMORY_CONFIG
+        moved = ttnn.reallocate(t)
+        assert not t.is_allocated() and moved.memory_config() == ttnn.DRAM_MEMORY_CONFIG
         assert (
             ttkit.memory(mesh).used == used
             and ttkit.to_numpy(ttnn.get_device_tensors(moved)[5]).sum() == 64 * 64

@@ -10,6 +10,8 @@ BLACKHOLE_PAGE = "docs.tenstorrent.com, Blackhole specifications"
 GEMM_REPORT = "tenstorrent/tt-metal, tech_reports/GEMM_FLOPS"
 ETHERNET_GUIDE = "tenstorrent/tt-metal, tech_reports/EthernetMultichip/BasicEthernetGuide"
 FABRIC_GOLDENS = "tenstorrent/tt-metal, perf_microbenchmark/routing/golden"
+MOCK_CLUSTER = "ttnn 0.81.1 on its mock cluster, T3000"
+DRAM_VIEWS = "tenstorrent/tt-metal, tt_metal/soc_descriptors/blackhole_140_arch.yaml"
 PRESS = "press coverage of Hot Chips 2024 (secondary)"
 
 
@@ -81,7 +83,9 @@ class Chip:
     clock: Fact
     flop_per_cycle: Fact  # one core's matrix engine at LoFi
     sram_per_core: Fact
+    sram_reserved: Fact  # of each core, for programs and the firmware
     dram: Fact
+    dram_banks: Fact
     dram_bandwidth: Fact
     core_grid: tuple[int, int]  # cores that programs may use, x and y
     link: Link
@@ -90,6 +94,11 @@ class Chip:
     def dram_bytes(self) -> int:
         """DRAM of one chip in bytes; the specification's GB are powers of ten."""
         return int(self.dram.value * 10**9)
+
+    @property
+    def l1_bytes(self) -> int:
+        """Bytes of one core's SRAM that tensors may use."""
+        return int(self.sram_per_core.value - self.sram_reserved.value)
 
     def peak_flops(self, fidelity: str) -> float:
         """Return the peak of the matrix engines of all cores, in flop/s.
@@ -106,6 +115,7 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
+_RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)  # a Blackhole's is taken for as much
 _T3000_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
@@ -157,7 +167,9 @@ WORMHOLE = Chip(
     clock=Fact(1.0e9, "Hz", WORMHOLE_PAGE),
     flop_per_cycle=_ENGINE,
     sram_per_core=Fact(1536 * 1024, "bytes", WORMHOLE_PAGE),
+    sram_reserved=_RESERVED,
     dram=Fact(12, "GB", WORMHOLE_PAGE),
+    dram_banks=Fact(12, "banks", MOCK_CLUSTER),
     dram_bandwidth=Fact(288, "GB/s", WORMHOLE_PAGE),
     core_grid=(8, 8),
     link=_T3000_LINK,
@@ -173,7 +185,9 @@ BLACKHOLE = Chip(
     clock=Fact(1.35e9, "Hz", BLACKHOLE_PAGE),
     flop_per_cycle=_ENGINE,
     sram_per_core=Fact(1536 * 1024, "bytes", BLACKHOLE_PAGE),
+    sram_reserved=_RESERVED,
     dram=Fact(32, "GB", BLACKHOLE_PAGE),
+    dram_banks=Fact(8, "banks", DRAM_VIEWS),
     dram_bandwidth=Fact(512, "GB/s", BLACKHOLE_PAGE),
     core_grid=(13, 10),
     link=_BLACKHOLE_LINK,

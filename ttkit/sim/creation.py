@@ -15,11 +15,12 @@ from ttkit.sim.distribution import (
     chosen,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.enums import DataType, Layout, MemoryConfig
+from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
 from ttkit.sim.quirks import converted_on_device
+from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
 from ttkit.sim.types import MeshCoordinate, MeshShape
 

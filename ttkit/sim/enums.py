@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
 
 from ttkit.errors import fail
@@ -62,6 +61,7 @@ class TensorMemoryLayout(_Enum):
     HEIGHT_SHARDED = 2
     WIDTH_SHARDED = 3
     BLOCK_SHARDED = 4
+    ND_SHARDED = 5
 
 
 class Topology(_Enum):
@@ -135,33 +135,6 @@ class MathFidelity(_Enum):
     Invalid = 255
 
 
-@dataclass(frozen=True, repr=False)
-class MemoryConfig:
-    """Where a buffer goes; the simulator counts interleaved DRAM and L1 alike as DRAM.
-
-    Example:
-        >>> MemoryConfig().buffer_type
-        BufferType.DRAM
-    """
-
-    memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED
-    buffer_type: BufferType = BufferType.DRAM
-    shard_spec: Any = None
-
-    def is_sharded(self) -> bool:
-        """True where each core has one shard."""
-        return self.memory_layout is not TensorMemoryLayout.INTERLEAVED
-
-    def __repr__(self) -> str:
-        return (
-            f"MemoryConfig(memory_layout=TensorMemoryLayout::{self.memory_layout.name},"
-            f"buffer_type=BufferType::{self.buffer_type.name},"
-            f"shard_spec={self.shard_spec or 'std::nullopt'})"
-        )
-
-
-DRAM_MEMORY_CONFIG = MemoryConfig()
-L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout
 bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, int8, _ = DataType

@@ -13,10 +13,11 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.creation import tensor_from
 from ttkit.sim.distribution import create_mesh_mapper, replicate_tensor_to_mesh_mapper
-from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig
+from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import SINGLE
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import on_mesh, operation, result
+from ttkit.sim.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
 from ttkit.sim.types import MeshMapperConfig, integer, integers
 
@@ -60,7 +61,8 @@ def _like(
     if device is not None and device is not tensor.mesh:
         return _filled(name, shape, value, dtype, layout, device, memory_config)
     place = (tensor.grid, tensor.topology, tensor.mesh)
-    return _fill(new_tensor(None, dtype, layout, *place, memory_config, shape=shape), value)
+    config = memory_config or tensor.plain_memory_config
+    return _fill(new_tensor(None, dtype, layout, *place, config, shape=shape), value)
 
 
 def _fill(tensor: Tensor, value: float) -> Tensor:

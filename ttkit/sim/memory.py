@@ -1,4 +1,8 @@
-"""Each chip's DRAM: a tensor's buffer takes bytes, and gives them back at its end."""
+"""Each chip's DRAM and L1: a tensor's buffer takes bytes, and gives them back at its end.
+
+L1 is counted as one core's: ttnn gives a buffer the same addresses on all cores, also on those that
+hold no shard of it.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,7 @@ BYTES = {
 TILE_BYTES = {DataType.BFLOAT8_B: 1088, DataType.BFLOAT4_B: 576}
 _meshes: weakref.WeakSet[MeshDevice] = weakref.WeakSet()
 _bound = [0]  # bytes of all buffers, as if on one chip: while they fit, no chip is full
+in_l1 = [0]  # the same of a core's L1
 
 
 def bytes_of(padded_shape: tuple[int, ...], dtype: DataType) -> int:
@@ -59,32 +64,41 @@ def padded(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 def register(mesh: MeshDevice) -> None:
     """Let `mesh` take part in the accounting of the chips that it covers."""
-    mesh.used = Counter()
+    mesh.used, mesh.used_l1 = Counter(), Counter()
     _meshes.add(mesh)
 
 
 class Allocation:
     """A buffer of `nbytes` on each chip of `grid`; `free`, or the end of its tensor, gives it back.
 
+    Args:
+        cores: of a buffer in L1, how many cores hold some of it; `nbytes` is the part of one.
+
     Raises:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("grid", "mesh", "nbytes")
+    __slots__ = ("bound", "grid", "nbytes", "used")
 
-    def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int):
+    def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int, cores: int = 0):
         self.nbytes = 0
-        if _bound[0] + nbytes > mesh.dram_bytes:
-            _check(mesh, grid, nbytes)
-        self.mesh, self.grid, self.nbytes = mesh, grid, nbytes
-        _bound[0] += nbytes
-        mesh.used[grid] += nbytes
+        if cores:
+            self.bound, self.used = in_l1, mesh.used_l1
+            if in_l1[0] + nbytes > mesh.l1_bytes:
+                _check_l1(mesh, grid, nbytes, cores)
+        else:
+            self.bound, self.used = _bound, mesh.used
+            if _bound[0] + nbytes > mesh.dram_bytes:
+                _check(mesh, grid, nbytes)
+        self.grid, self.nbytes = grid, nbytes
+        self.bound[0] += nbytes
+        self.used[grid] += nbytes
 
     def free(self) -> None:
         """Give the bytes back; a second call does nothing."""
         if self.nbytes:
-            _bound[0] -= self.nbytes
-            self.mesh.used[self.grid] -= self.nbytes
+            self.bound[0] -= self.nbytes
+            self.used[self.grid] -= self.nbytes
             self.nbytes = 0
 
     __del__ = free
@@ -102,6 +116,20 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
             fail(f"allocate on {mesh!r}", rule, f"{cure} narrower dtype", OutOfMemoryError)
 
 
+def _check_l1(mesh: MeshDevice, grid: Grid, nbytes: int, cores: int) -> None:
+    total, used = mesh.l1_bytes, bytes_in_use("used_l1")
+    for coordinate in grid.coords:
+        device = mesh.id_at(coordinate, grid.mesh_shape)
+        free = total - used[device]
+        if nbytes > free:
+            rule = f"Out of Memory: Not enough space to allocate {nbytes * cores} B L1 buffer"
+            rule += f" across {cores} banks, where each bank needs to store {nbytes} B, but bank"
+            rule += f" size is {total} B (allocated: {used[device]} B, free: {free} B);"
+            rule += f" a bank is the L1 of a core of chip {device}"
+            cure = "more cores, DRAM, a narrower dtype, or deallocate what is no longer needed"
+            fail(f"allocate on {mesh!r}", rule, cure, OutOfMemoryError)
+
+
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:
     """Raise where a shard of this shape beside `like` would not fit, before it is computed."""
     nbytes = bytes_of(padded(shape, like.layout), dtype or like.dtype)
@@ -109,11 +137,15 @@ def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = Non
         _check(like.mesh, like.grid, nbytes)
 
 
-def bytes_in_use() -> Counter[int]:
-    """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card."""
+def bytes_in_use(counted: str = "used") -> Counter[int]:
+    """DRAM bytes in use: {device id: bytes}. A closed mesh uses nothing, as on a card.
+
+    Args:
+        counted: "used_l1" for the bytes of L1 in use on each core.
+    """
     used: Counter[int] = Counter()
     for mesh in _meshes:
-        for grid, nbytes in mesh.used.items():
+        for grid, nbytes in getattr(mesh, counted).items():
             if nbytes and mesh.is_open:
                 for coordinate in grid.coords:
                     used[mesh.id_at(coordinate, grid.mesh_shape)] += nbytes

@@ -11,6 +11,7 @@ from ttkit.hardware import System
 from ttkit.hardware.device_order import line_coordinates
 from ttkit.lazy import drawn_by
 from ttkit.sim import memory
+from ttkit.sim.cores import CoreCoord, CoreGrid
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
 from ttkit.sim.operation import checked
@@ -47,6 +48,7 @@ class MeshDevice(SubDevices):
         self._number = next(self._ids_opened)
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # of one chip
+        self.l1_bytes: int = parent.l1_bytes if parent else system.chip.l1_bytes  # of one core
         memory.register(self)
 
     def __repr__(self) -> str:
@@ -242,6 +244,20 @@ class MeshDevice(SubDevices):
     def arch(self) -> Arch:
         """The chip generation."""
         return Arch[self.system.chip.arch]
+
+    @property
+    def core_grid(self) -> CoreGrid:
+        """The cores of a chip that programs may use."""
+        columns, rows = self.system.chip.core_grid
+        return CoreGrid(x=columns, y=rows)
+
+    def compute_with_storage_grid_size(self) -> CoreCoord:
+        """How many columns and rows of cores programs may use; each has a bank of L1."""
+        return CoreCoord(self.system.chip.core_grid)
+
+    def dram_grid_size(self) -> CoreCoord:
+        """How many banks of DRAM a chip has, in one row."""
+        return CoreCoord(int(self.system.chip.dram_banks.value), 1)
 
     def enable_program_cache(self) -> None:
         """Do nothing: the simulator compiles nothing."""

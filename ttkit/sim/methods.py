@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ttkit.sim import creation, movement, shaping
-from ttkit.sim.enums import Layout, MemoryConfig
+from ttkit.sim.enums import Layout
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import OPERATIONS
+from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 
 ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}

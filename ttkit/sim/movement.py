@@ -16,10 +16,12 @@ from ttkit.sim.distribution import (
     CppTensorToMesh,
     replicate_tensor_to_mesh_mapper,
 )
-from ttkit.sim.enums import DataType, Layout, MemoryConfig
+from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import Grid, TensorTopology, grid_over
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation, result
+from ttkit.sim.placing import settle
+from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import LONE, Tensor, new_tensor
 from ttkit.sim.types import MeshShape, PlacementShard
 
@@ -55,7 +57,9 @@ def from_device(tensor: Tensor, blocking: bool = True) -> Tensor:
     if tensor.mesh is None:
         return tensor
     on_mesh("from_device", tensor)
-    return new_tensor(tensor.array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
+    made = new_tensor(tensor.array, tensor.dtype, tensor.layout, tensor.grid, tensor.topology)
+    made.plain_memory_config = tensor.plain_memory_config
+    return made
 
 
 @operation("deallocate", "store", moves="none")
@@ -117,7 +121,9 @@ def _same_place(
     if tensor.mesh is not None:
         on_mesh("to_layout", tensor)
     array, mesh = dtypes.convert(tensor.array, dtype), tensor.mesh
-    return new_tensor(array, dtype, layout, tensor.grid, tensor.topology, mesh, memory_config)
+    made = new_tensor(array, dtype, layout, tensor.grid, tensor.topology, mesh)
+    settle(made, memory_config, (tensor,))
+    return made
 
 
 @operation("typecast", "store", hints="memory_config sub_core_grids")
@@ -184,28 +190,6 @@ def assign(
     return result(input_tensor, input_tensor.array, dtype=dtype, owned=False, output=target)
 
 
-@operation("reallocate", "store")
-def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
-    """Return the same values in a buffer of its own, and free the old one."""
-    on_mesh("reallocate", tensor)
-    made = result(tensor, tensor.array, owned=False)
-    if memory_config is not None:
-        made.plain_memory_config = memory_config
-    tensor.deallocate()
-    return made
-
-
-@operation("to_memory_config", "store")
-def to_memory_config(
-    tensor: Tensor, memory_config: MemoryConfig, dtype: DataType | None = None
-) -> Tensor:
-    """Return the tensor with another memory configuration."""
-    on_mesh("to_memory_config", tensor)
-    made = result(tensor, tensor.array, dtype=dtype, owned=False)
-    made.plain_memory_config = memory_config
-    return made
-
-
 # ---------------------------------------------------------------- device by device
 @checked("get_device_tensors")
 def get_device_tensors(tensor: Tensor) -> list[Tensor]:
@@ -231,6 +215,7 @@ def get_device_tensors(tensor: Tensor) -> list[Tensor]:
             shard = np.empty((0,) + shape, tensor.array.dtype)
         part = new_tensor(shard, dtype, layout, one, tensor.topology)
         part.mesh, part._allocation = tensor.mesh, tensor._allocation
+        part.plain_memory_config = tensor.plain_memory_config
         result.append(part)
     return result
 

@@ -89,6 +89,7 @@ def open_mesh_device(
 
     Args:
         mesh_shape: [rows, columns]; the whole system when left out.
+        l1_small_size: bytes of a core's L1 that buffers do not get, of `worker_l1_size`.
         offset: the corner to start from.
         physical_device_ids: these chips in this order instead.
 
@@ -133,6 +134,7 @@ def open_mesh_device(
     if binding() is not None:
         world()  # as with ttnn, all ranks meet where they open their meshes
     mesh = MeshDevice(system, ids, shape)
+    mesh.l1_bytes = (worker_l1_size or mesh.l1_bytes) - -(-l1_small_size // 32) * 32
     opened_meshes.append(mesh)
     return mesh
 
@@ -177,7 +179,8 @@ def open_device(
 ) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     ids = [integer(device_id, "open_device")]
-    return open_mesh_device(MeshShape(1, 1), physical_device_ids=ids)
+    shape, l1 = MeshShape(1, 1), worker_l1_size
+    return open_mesh_device(shape, l1_small_size, physical_device_ids=ids, worker_l1_size=l1)
 
 
 @checked("close_device")
@@ -188,10 +191,7 @@ def close_device(device: MeshDevice) -> None:
 
 @checked("synchronize_device")
 def synchronize_device(device: MeshDevice, cq_id: Any = None, sub_device_ids: Any = ()) -> None:
-    """Wait until the device has done everything.
-
-    The simulator is eager, so this only checks that it is open.
-    """
+    """Check that the device is open: the simulator is eager, so nothing is left to wait for."""
     device.check_open("synchronize_device")
 
 

@@ -22,6 +22,8 @@ from ttkit.sim import hints as hardware
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import TensorTopology, restricted
+from ttkit.sim.memory import in_l1
+from ttkit.sim.placing import settle
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor, new_tensor
 
@@ -100,7 +102,9 @@ def operation(
     """
 
     def enter(function: F) -> F:
-        call = _guarded(name, function, watchers, frozenset(hints.split()), hardware.EVERY)
+        # products write to DRAM when no memory is named; so does dot-product attention
+        inherits = kind not in ("product", "write", "read") and "dot_product" not in name
+        call = _guarded(name, function, watchers, frozenset(hints.split()), inherits, True)
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -110,7 +114,7 @@ def operation(
 
 def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, noted if note else [], frozenset())
+    return lambda function: _guarded(name, function, noted if note else [], frozenset(), False)
 
 
 # ---------------------------------------------------------------- watchers
@@ -153,18 +157,20 @@ def _guarded(
     function: F,
     seen_by: list[Watcher],
     hints: frozenset[str],
-    others: frozenset[str] = frozenset(),
+    inherits: bool,
+    takes_hints: bool = False,
 ) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
-    errors become the kit's own.
+    errors become the kit's own. With `inherits`, results of operands in L1 lie there, too.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
     code: Any = function.__code__  # type: ignore[attr-defined]
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    every = (hints | others) - set(names)
+    every = (hints | hardware.EVERY if takes_hints else hints) - set(names)
+    inherits = inherits and "memory_config" not in names
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -195,9 +201,8 @@ def _guarded(
             if getattr(error, "ours", False) or error.__traceback__.tb_next is None:  # type: ignore[union-attr]
                 raise
             translate(error, describe(name, args, kwargs))
-        if config is not None:
-            for tensor in result if isinstance(result, (list, tuple)) else [result]:
-                tensor.plain_memory_config = config
+        if config is not None or (inherits and in_l1[0]):
+            settle(result, config, args)
         return result
 
     if hints:

@@ -13,6 +13,7 @@ import numpy as np
 from ttkit.errors import CollectiveMismatch, fail
 from ttkit.sim import fabric
 from ttkit.sim.arguments import describe
+from ttkit.sim.cores import CoreCoord
 from ttkit.sim.enums import BufferType, _Enum
 from ttkit.sim.grid import Coordinate
 from ttkit.sim.mesh import MeshDevice
@@ -26,13 +27,6 @@ OwnerOf = Callable[[Coordinate], int]
 
 
 # ---------------------------------------------------------------- what a socket connects
-class CoreCoord(NamedTuple):
-    """A core of a chip."""
-
-    x: int
-    y: int
-
-
 class MeshCoreCoord(NamedTuple):
     """A core of a chip of a mesh."""
 

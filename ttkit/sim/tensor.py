@@ -10,9 +10,11 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
-from ttkit.sim.enums import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType
+from ttkit.sim.enums import DataType, Layout, StorageType
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology
 from ttkit.sim.memory import Allocation, bytes_of, padded
+from ttkit.sim.placing import place
+from ttkit.sim.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # of sim.mesh, which stands above this module
@@ -241,9 +243,11 @@ def new_tensor(
         shape = array.shape[len(grid.shape) :]  # type: ignore[union-attr]
     tensor.shard_shape = shape
     tensor.padded = padded(shape, layout)
-    tensor.plain_memory_config = memory_config or DRAM_MEMORY_CONFIG
+    tensor.plain_memory_config = DRAM_MEMORY_CONFIG
     tensor._allocation = None
-    if mesh is not None:
+    if memory_config is not None and memory_config is not DRAM_MEMORY_CONFIG:
+        place(tensor, memory_config)
+    elif mesh is not None:
         tensor._allocation = Allocation(mesh, grid, bytes_of(tensor.padded, dtype))
     tensor._array = array
     return tensor

@@ -20,6 +20,14 @@ from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
 from ttkit.sim import values as _values
+from ttkit.sim.cores import (
+    CoreCoord,
+    CoreGrid,
+    CoreRange,
+    CoreRangeSet,
+    num_cores_to_corerangeset,
+    num_cores_to_corerangeset_in_subcoregrids,
+)
 from ttkit.sim.creation import as_tensor, to_torch
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
@@ -39,8 +47,6 @@ from ttkit.sim.distribution import (
     shard_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import (
-    DRAM_MEMORY_CONFIG,
-    L1_MEMORY_CONFIG,
     ROW_MAJOR_LAYOUT,
     TILE_LAYOUT,
     TILE_SIZE,
@@ -55,7 +61,6 @@ from ttkit.sim.enums import (
     GeluVariant,
     Layout,
     MathFidelity,
-    MemoryConfig,
     StorageType,
     TensorMemoryLayout,
     Topology,
@@ -105,8 +110,23 @@ from ttkit.sim.opening import (
 )
 from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
+from ttkit.sim.resharding import allocate_tensor_on_device
+from ttkit.sim.sharding import (
+    DRAM_MEMORY_CONFIG,
+    L1_BLOCK_SHARDED_MEMORY_CONFIG,
+    L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG,
+    L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    MemoryConfig,
+    NdShardSpec,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardSpec,
+    ShardStrategy,
+    Tile,
+    create_sharded_memory_config,
+)
 from ttkit.sim.sockets import (
-    CoreCoord,
     MeshCoreCoord,
     MeshSocket,
     SocketConfig,
@@ -196,7 +216,8 @@ _ttnn = _SimpleNamespace(
         SystemMeshDescriptor=_SystemMeshDescriptor,
         MeshDeviceView=_MeshDeviceView,
         MeshDevice=MeshDevice,
-    )
+    ),
+    tensor=_SimpleNamespace(MemoryConfig=MemoryConfig),
 )
 device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
 transformer, experimental = _inner("transformer."), _inner("experimental.")

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import by_word, taken
+from ttkit.sim.cores import CoreCoord, CoreRangeSet
 from ttkit.sim.enums import MathFidelity, UnaryOpType, UnaryWithParam, _Enum
 from ttkit.sim.ranks import visible
-from ttkit.sim.sockets import CoreCoord
 
 # name: members, which count from 0
 ENUMERATIONS = {
@@ -60,7 +60,7 @@ CoreCoord: compute_with_storage_grid_size
 MathFidelity: math_fidelity
 MathFidelity | None: matmul_math_fidelity
 ThrottleLevel: throttle_level
-CoreRangeSet | dict: hop_cores
+CoreRangeSet: hop_cores
 CoreRangeSet | None: allowed_worker_cores sub_core_grids
 UnaryWithParam | None: fused_activation
 int | None: out_block_h out_block_w
@@ -75,6 +75,7 @@ CLASSES: dict[str, Any] = {
     for name, members in ENUMERATIONS.items()
 }
 NAMED = {"Invalid": MathFidelity.Invalid, "NO_THROTTLE": CLASSES["ThrottleLevel"].NO_THROTTLE}
+NAMED["{}"] = CoreRangeSet([])
 
 
 class Value:

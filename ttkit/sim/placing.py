@@ -1,0 +1,197 @@
+"""Check that a memory configuration fits a tensor, and take the memory that it names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from ttkit.errors import TTKitError, fail
+from ttkit.sim.cores import CoreRange, CoreRangeSet, cores_of, num_cores_to_corerangeset
+from ttkit.sim.enums import BufferType, Layout
+from ttkit.sim.memory import Allocation, bytes_of
+from ttkit.sim.sharding import (
+    BLOCK,
+    DRAM_MEMORY_CONFIG,
+    HEIGHT,
+    ROW_MAJOR,
+    WIDTH,
+    MemoryConfig,
+    NdShardSpec,
+    ShardDistributionStrategy,
+    ShardSpec,
+)
+
+Tensor = Any  # of sim.tensor, which imports this module
+BYTES_APART = 16  # rows in L1 begin at multiples of these
+
+
+def place(tensor: Tensor, config: MemoryConfig) -> None:
+    """Give `tensor` a memory configuration: check that it fits, and take the memory.
+
+    Raises:
+        TTKitError: the shards do not cover the tensor, are not whole tiles, are more than the
+            cores, or lie on cores that the chip has not.
+        OutOfMemoryError: the memory is full.
+    """
+    config = fitted(config, tensor)
+    if tensor.mesh is not None:
+        new = _allocated(config, tensor)
+        if tensor._allocation is not None:
+            tensor._allocation.free()
+        tensor._allocation = new
+    tensor.plain_memory_config = config
+
+
+# ---------------------------------------------------------------- do the shards cover the tensor
+def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
+    """Return the configuration as the tensor keeps it: with both kinds of shard specification."""
+    if config.interleaved:
+        return config
+    spec: Any = config.shard_spec or config.nd_shard_spec
+    asked = f"place {list(tensor.shard_shape)} {tensor.layout.name} as {config.memory_layout.name}"
+    if spec is None:
+        rule = "Shard spec must not be None for sharded tensors (bad optional access)"
+        fail(asked, rule, "ttnn.create_sharded_memory_config(...)")
+    sizes = list(spec.shard_shape if config.made_nd else spec.shape)
+    shown = repr(spec.shard_shape) if config.made_nd else tuple(sizes)
+    rank, tiles = len(tensor.padded), tensor.layout is Layout.TILE
+    rules = [
+        (0 not in sizes, f"Shard shape must be greater than 0 in each sharded dim, got {sizes}"),
+        (
+            not tiles or (len(sizes) > 1 and not (sizes[-1] % 32 or sizes[-2] % 32)),
+            f"Physical shard shape {shown} must be tile {{32, 32}} sized!",
+        ),
+        (
+            rank >= len(sizes) or not config.made_nd,
+            f"Tensor shape rank ({rank}) can't be less than shard shape rank ({len(sizes)})!",
+        ),
+    ]
+    if not config.made_nd and 0 not in sizes:
+        rules += _rules(config.memory_layout, spec, plane(tensor))
+    for right, rule in rules:
+        if not right:
+            fail(asked, rule, "ttnn.create_sharded_memory_config(...), or more cores")
+    strategy = ShardDistributionStrategy(int(config.memory_layout is BLOCK))
+    if config.made_nd:
+        return config
+    return config.with_nd(NdShardSpec(sizes, spec.grid, spec.orientation, strategy))
+
+
+def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
+    """The stored shape in so many dimensions: rows of all leading dimensions, and columns."""
+    start = len(tensor.padded) - dims + 1
+    return math.prod(tensor.padded[:start]), *tensor.padded[start:]
+
+
+def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[bool, str]]:
+    """What must hold of shards of two dimensions, in ttnn's order and words."""
+    sides, cores = ("height", "width"), spec.num_cores()
+    counts = _counts(sizes, spec.shape)
+    along = "Number of shards along {} {} must not exceed number of {}"
+    if scheme is BLOCK:
+        box = spec.grid.bounding_box().grid_size()
+        whole = spec.grid.size() == 1
+        rules = [(whole, "Shard grid must be one full rectangular grid for block sharded!")]
+        limits, way = [("rows", box.y), ("columns", box.x)], "row"
+        if spec.orientation is not ROW_MAJOR:
+            limits, way = limits[::-1], "column"
+        for side, count, (word, most) in zip(sides, counts, limits, strict=True):
+            rule = along.format(side, count, f"{word} {most} for {way} major orientation!")
+            rules.append((count <= most, rule))
+        return rules
+    if scheme not in (HEIGHT, WIDTH):
+        return []
+    cut = int(scheme is WIDTH)
+    other, have, need = sides[1 - cut], spec.shape[1 - cut], sizes[1 - cut]
+    rule = f"Shard {other} {have} must match physical {other} {need} for {sides[cut]} sharded"
+    limit = along.format(sides[cut], counts[cut], f"cores {cores}")
+    return [(have == need, rule), (counts[cut] <= cores, limit)]
+
+
+def _counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
+    """How many shards along each dimension."""
+    return [-(-n // s) for n, s in zip(sizes, shard, strict=True)]
+
+
+# ---------------------------------------------------------------- banks
+def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
+    mesh, dram = tensor.mesh, config.buffer_type is BufferType.DRAM
+    nd = config.nd_shard_spec if config.is_sharded() else None
+    size = mesh.dram_grid_size() if dram else mesh.compute_with_storage_grid_size()
+    banks = size.x * size.y
+    asked = f"place {list(tensor.shard_shape)} in {config.buffer_type.name}"
+    for x, y in cores_of(nd.grid) if nd else ():
+        if x >= size.x or y >= size.y:
+            kind = "DRAM" if dram else "L1"
+            rule = f"Invalid shard grid: shard core ({x}, {y}) has no {kind} bank on this device,"
+            if dram and y:
+                rule = f"Invalid DRAM shard grid: shard core ({x}, {y}) is not on row 0"
+            cure = "mesh.dram_grid_size()" if dram else "mesh.compute_with_storage_grid_size()"
+            fail(asked, f"{rule} which has {banks} of them, {size.x} x {size.y}", cure)
+    if nd is None and config.buffer_type is BufferType.L1_SMALL:
+        rule = "L1_SMALL only supports sharded allocations, see validate_num_banks"
+        fail(asked, rule, "BufferType.L1")
+    if dram:
+        return Allocation(mesh, tensor.grid, bytes_of(tensor.padded, tensor.dtype))
+    shape = tuple(nd.shard_shape) if nd else tensor.padded
+    pages, page = math.prod(shape) // 1024, (32, 32)
+    if tensor.layout is Layout.ROW_MAJOR:
+        pages, page = math.prod(shape[:-1]), shape[-1:]
+    each = -(-pages // banks)
+    if nd:
+        banks = nd.num_cores()
+        each = pages * -(-math.prod(_counts(plane(tensor, len(shape)), shape)) // banks)
+    nbytes = -(-bytes_of(page, tensor.dtype) // BYTES_APART) * BYTES_APART
+    return Allocation(mesh, tensor.grid, each * nbytes, banks)
+
+
+# ---------------------------------------------------------------- results of operations
+def settle(result: Any, hint: MemoryConfig | None, operands: Iterable[Any]) -> None:
+    """Place results as the hint says; without one where operands in L1 lie.
+
+    Where the hint has no shard specification, that of a sharded operand is taken, or one made.
+    """
+    if not isinstance(hint, MemoryConfig | None):
+        rule = f"incompatible function arguments: memory_config={hint!r}"
+        fail("memory_config", rule, "ttnn.L1_MEMORY_CONFIG", TypeError)
+    given = [t for t in operands if hasattr(t, "plain_memory_config")]
+    in_l1 = [c for t in given if (c := t.plain_memory_config).buffer_type is BufferType.L1]
+    sharded = next((c for c in in_l1 if c.is_sharded()), None)
+    config, like = hint, sharded
+    if hint is None:
+        config = like = in_l1[0] if in_l1 and in_l1[0] is given[0].plain_memory_config else sharded
+    for tensor in result if isinstance(result, (list, tuple)) else [result]:
+        own = getattr(tensor, "plain_memory_config", None)
+        if config is None or own is None or own is config or tensor.mesh is None:
+            continue
+        if hint is None and (own is not DRAM_MEMORY_CONFIG or any(tensor is t for t in given)):
+            continue  # the operation has placed it itself, or works in place
+        bare = hint is None or not (hint.interleaved or hint.shard_spec or hint.nd_shard_spec)
+        place(tensor, _adapted(like or config, tensor) if bare else config)
+
+
+def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
+    """An operand's configuration for a result of perhaps another shape, or equal shards."""
+    bare = config.shard_spec is None
+    if config.interleaved or (config.made_nd and bare):
+        return config
+    try:
+        return fitted(config, tensor)
+    except TTKitError:
+        pass
+    unit, scheme = 32 if tensor.layout is Layout.TILE else 1, config.memory_layout
+    size, cores, way = tensor.mesh.compute_with_storage_grid_size(), None, ROW_MAJOR
+    if config.shard_spec is not None:
+        cores, way = config.shard_spec.grid, config.shard_spec.orientation
+        size = cores.bounding_box().grid_size()
+    count = cores.num_cores() if cores else size.x * size.y
+    over = {HEIGHT: (count, 1), WIDTH: (1, count)}.get(scheme)
+    over = over or ((size.y, size.x) if way is ROW_MAJOR else (size.x, size.y))
+    shard = [-(-n // unit // k) * unit for n, k in zip(plane(tensor), over, strict=True)]
+    down, across = _counts(plane(tensor), shard)
+    if cores is None:
+        cores = num_cores_to_corerangeset(down * across, size, True)
+        if scheme is BLOCK:
+            cores = CoreRangeSet([CoreRange((0, 0), (across - 1, down - 1))])
+    return MemoryConfig(scheme, config.buffer_type, ShardSpec(cores, shard, way))
