@@ -3,7 +3,6 @@ made of them.
 """
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,7 +274,11 @@ def test_a_kernel_config_wins_over_the_profile(mesh):
     a = put(mesh, (32, 32))
     with ttkit.profile(fidelity="LoFi") as prof:
         ttnn.matmul(
-            a, a, compute_kernel_config=SimpleNamespace(math_fidelity=ttnn.MathFidelity.HiFi4)
+            a,
+            a,
+            compute_kernel_config=ttnn.WormholeComputeKernelConfig(
+                math_fidelity=ttnn.MathFidelity.HiFi4
+            ),
         )
         ttnn.matmul(a, a)
     assert [r.fidelity for r in prof.records] == ["HiFi4", "LoFi"]

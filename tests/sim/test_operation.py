@@ -153,8 +153,9 @@ def test_a_record_says_what_an_operation_is():
 def test_hints_change_no_value_and_a_memory_config_is_kept():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         x = ttkit.from_numpy(np.eye(32, dtype=np.float32), device=mesh, layout=ttnn.TILE_LAYOUT)
+        kernel = ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4)
         made = ttnn.matmul(
-            x, x, core_grid=(8, 8), program_config="any", memory_config=ttnn.L1_MEMORY_CONFIG
+            x, x, compute_kernel_config=kernel, queue_id=0, memory_config=ttnn.L1_MEMORY_CONFIG
         )
         np.testing.assert_array_equal(ttkit.to_numpy(ttnn.get_device_tensors(made)[1]), np.eye(32))
         assert (

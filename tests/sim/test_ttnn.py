@@ -17,7 +17,7 @@ from ttkit import TTKitError, ttnn
         (ttnn, "floor_div", "ttkit/sim/unary.py or binary.py"),
         (ttnn, "zzz", "ttnn.zzz: the simulator has no such name\n"),
         (ttnn.transformer, "concatenate_head", "the closest is ttnn.transformer.concatenate_heads"),
-        (ttnn.experimental, "all_gather_async", "ttnn.experimental.all_gather_async"),
+        (ttnn.experimental, "conv3d", "ttnn.experimental.conv3d"),
     ],
 )
 def test_a_missing_name(where, name, says):

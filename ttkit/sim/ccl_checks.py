@@ -41,6 +41,7 @@ class Call:
     output: Tensor | None = None
     mesh: Any = None
     axes: list[int] = field(default_factory=list)  # the mesh axes that it runs along, in the end
+    others: tuple[Any, ...] = ()  # what only this collective has
 
     @property
     def asked(self) -> describe:

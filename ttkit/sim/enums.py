@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
+
+from ttkit.errors import fail
 
 
 class _Enum(enum.Enum):
@@ -25,6 +28,7 @@ class DataType(_Enum):
     UINT16 = 6
     INT32 = 7
     INT8 = 9
+    INVALID = 10
 
 
 class Layout(_Enum):
@@ -128,11 +132,12 @@ class MathFidelity(_Enum):
     HiFi2 = 2
     HiFi3 = 3
     HiFi4 = 4
+    Invalid = 255
 
 
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout
-bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, int8 = DataType
+bfloat16, float32, uint32, bfloat8_b, bfloat4_b, uint8, uint16, int32, int8, _ = DataType
 
 
 class GeluVariant(_Enum):
@@ -176,7 +181,21 @@ class UnaryOpType(_Enum):
 
 
 class UnaryWithParam:
-    """An activation with its parameter."""
+    """An activation with its parameters.
 
-    def __init__(self, op_type: UnaryOpType, param: float | None = None):
-        self.op_type, self.param = op_type, param
+    Example:
+        >>> UnaryWithParam((UnaryOpType.GELU, True))
+        UnaryWithParam(op_type=UnaryOpType::GELU, params=[1])
+    """
+
+    def __init__(self, op_type: Any, *params: float):
+        if isinstance(op_type, tuple):
+            op_type, params = op_type[0], op_type[1:]
+        if not isinstance(op_type, UnaryOpType):
+            rule = f"incompatible function arguments: {op_type!r} is not a UnaryOpType"
+            fail("UnaryWithParam", rule, "UnaryWithParam(ttnn.UnaryOpType.GELU)", TypeError)
+        self.op_type, self.params = op_type, [float(p) for p in params]
+
+    def __repr__(self) -> str:
+        params = f", params=[{', '.join(f'{p:g}' for p in self.params)}]" if self.params else ""
+        return f"UnaryWithParam(op_type=UnaryOpType::{self.op_type.name}{params})"

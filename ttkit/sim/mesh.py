@@ -15,13 +15,14 @@ from ttkit.sim.cores import CoreCoord, CoreGrid
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
 from ttkit.sim.operation import checked
+from ttkit.sim.sub_devices import SubDevices
 from ttkit.sim.types import MeshCoordinate, MeshShape
 
 opened_meshes: list[MeshDevice] = []
 fabric_setting = [FabricConfig.DISABLED]
 
 
-class MeshDevice:
+class MeshDevice(SubDevices):
     """Chips opened together as a mesh.
 
     Get one from `open_mesh_device`, close it with `close_mesh_device` or a `with`.

@@ -18,6 +18,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import dtypes as rounding
+from ttkit.sim import hints as hardware
 from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import TensorTopology, restricted
@@ -103,7 +104,7 @@ def operation(
     def enter(function: F) -> F:
         # products write to DRAM when no memory is named; so does dot-product attention
         inherits = kind not in ("product", "write", "read") and "dot_product" not in name
-        call = _guarded(name, function, watchers, frozenset(hints.split()), inherits)
+        call = _guarded(name, function, watchers, frozenset(hints.split()), inherits, True)
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -152,25 +153,37 @@ UNEXPECTED = (MemoryError, ValueError, ArithmeticError, TypeError, AttributeErro
 
 
 def _guarded(
-    name: str, function: F, seen_by: list[Watcher], hints: frozenset[str], inherits: bool
+    name: str,
+    function: F,
+    seen_by: list[Watcher],
+    hints: frozenset[str],
+    inherits: bool,
+    takes_hints: bool = False,
 ) -> F:
-    """Return `function` behind checks of its arguments' classes.
+    """Return `function` behind checks of its arguments' classes, and of hints.
 
     NumPy is silent about what a card does without a message, such as dividing by zero. Unexpected
     errors become the kit's own. With `inherits`, results of operands in L1 lie there, too.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
-    inherits = inherits and "memory_config" not in inspect.signature(function).parameters
+    code: Any = function.__code__  # type: ignore[attr-defined]
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    every = (hints | hardware.EVERY if takes_hints else hints) - set(names)
+    inherits = inherits and "memory_config" not in names
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if seen_by and not _inside[0]:
             return _watched(seen_by, name, call, args, kwargs)
         config = None
-        if kwargs and not hints.isdisjoint(kwargs):
-            config = kwargs.get("memory_config") if placed else None
-            kwargs = {key: value for key, value in kwargs.items() if key not in hints}
+        if kwargs and not every.isdisjoint(kwargs):
+            given = {key: value for key, value in kwargs.items() if key in every}
+            config = given.get("memory_config") if placed else None
+            kwargs = {key: value for key, value in kwargs.items() if key not in every}
+            operands = dict(zip(names, args, strict=False)) | kwargs
+            asked = describe(name, args, kwargs)
+            kwargs |= hardware.check(name, hints, asked, given, operands)
         if not classes:
             classes.append(classes_of(function))
         expected = classes[0]

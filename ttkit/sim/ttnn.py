@@ -14,6 +14,7 @@ from ttkit.sim import attention as _attention
 from ttkit.sim import binary as _binary
 from ttkit.sim import cache as _cache
 from ttkit.sim import ccl as _ccl
+from ttkit.sim import ccl_async as _ccl_async
 from ttkit.sim import choices as _choices
 from ttkit.sim import decode as _decode
 from ttkit.sim import filling as _filling
@@ -21,6 +22,7 @@ from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
+from ttkit.sim import values as _values
 from ttkit.sim.cores import (
     CoreCoord,
     CoreGrid,
@@ -140,6 +142,20 @@ from ttkit.sim.sockets import (
     SocketMemoryConfig,
     create_socket_pair,
 )
+from ttkit.sim.sub_devices import (
+    GetDefaultDevice,
+    MeshEvent,
+    ReadDeviceProfiler,
+    SetDefaultDevice,
+    SubDevice,
+    SubDeviceManagerId,
+    apply_device_delay,
+    create_global_semaphore,
+    event_synchronize,
+    record_event,
+    reset_global_semaphore_value,
+    wait_for_event,
+)
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import (
     MeshTraceId,
@@ -158,8 +174,15 @@ from ttkit.sim.types import (
     PlacementShard,
     Shape,
 )
+from ttkit.sim.values import (
+    DispatchCoreConfig,
+    get_arch_name,
+    init_device_compute_kernel_config,
+)
 
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
+globals().update(_values.CLASSES)
+Device = MeshDevice
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
@@ -208,7 +231,7 @@ _ttnn = _SimpleNamespace(
         load_tensor_flatbuffer=load_tensor,
     ),
 )
-device = _SimpleNamespace(Arch=Arch)
+device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 model_preprocessing = _SimpleNamespace(

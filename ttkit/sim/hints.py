@@ -1,0 +1,179 @@
+"""Keywords that tell the hardware how to work and change no value: one rule for all operations.
+
+A call that gives one comes here; others do not. In the strict dialect an operation takes the hints
+that ttnn 0.81.1 has in its signature, which its `@operation` names, and a queue; in the default
+dialect also those that releases before it had. Each is checked: its class, and a program
+configuration against the shapes and the chip's grid of cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ttkit.dialect import older_form
+from ttkit.errors import fail
+from ttkit.sim.arguments import by_word, describe, taken
+
+# class: hints of that class, or None
+TABLE = """
+MemoryConfig: memory_config intermediate_memory_config
+WormholeComputeKernelConfig: compute_kernel_config
+CoreGrid: core_grid
+CoreRangeSet: sub_core_grids
+SubDeviceId: sub_device_id subdevice_id
+int | QueueId: queue_id cq_id
+global_semaphore: barrier_semaphore
+bool: use_multicore use_low_perf use_noc1_only use_optimal_ccl_for_llama use_broadcast use_legacy
+bool: use_pack_untilize
+int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
+"""
+CLASSES = by_word(TABLE)
+EVERY = frozenset(CLASSES) | {"program_config"}
+# class of program configurations: operations
+PROGRAMS = by_word(
+    "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
+    "MatmulMultiCoreReuseMultiCast1DProgramConfig | "
+    "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig: matmul linear\n"
+    "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: layer_norm rms_norm\n"
+    "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax"
+    " scale_mask_softmax_in_place transformer.attention_softmax_\n"
+)
+Rules = Iterable[tuple[object, str]]  # whether a rule is broken, and the rule
+
+
+def check(
+    name: str, own: frozenset[str], asked: describe, given: Mapping[str, Any], operands: Any
+) -> dict[str, Any]:
+    """Check the hints of a call; return keywords of the operation that follow from them.
+
+    Args:
+        own: those of the operation.
+        given: the hints.
+        operands: the call's arguments by name.
+    """
+    for hint, value in given.items():
+        if hint not in own and not hint.endswith(("queue_id", "cq_id")):
+            if not older_form(f"{name}({hint}=)", "the call without it"):
+                rule = f"incompatible function arguments: {hint}={describe.show(value)}"
+                fail(asked, rule, f"help(ttnn.{name})", TypeError)
+        classes = CLASSES.get(hint)
+        if hint == "program_config":
+            classes = PROGRAMS.get(name, "SDPAProgramConfig")
+        if classes:
+            taken(asked, hint, value, f"{classes} | None")
+    queue(asked, given.get("queue_id") or given.get("cq_id"))
+    mesh = next((o.mesh for o in operands.values() if getattr(o, "mesh", None)), None)
+    config = given.get("program_config")
+    if mesh is None:
+        return {}
+    within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
+    if config is None:
+        return {}
+    product = "input_tensor_b" in operands
+    if product and given.get("core_grid") is not None:
+        rule = "Cannot use both user core grid/coordinates and a program config"
+        fail(asked, rule, "one of them")
+    rules = _attention if hasattr(config, "q_chunk_size") else _product if product else None
+    for broken, rule in rules(config, given, mesh, operands) if rules else ():
+        if broken:
+            about = f"{type(config).__name__}: " if product else ""
+            fail(asked, about + rule, "other blocks, or no program_config")
+    fused = getattr(config, "fused_activation", None)
+    return {} if fused is None or operands.get("activation") else {"activation": fused}
+
+
+def queue(asked: object, given: Any) -> int:
+    """Return the number of a command queue, 0 for None."""
+    taken(asked, "cq_id", given, "int | QueueId | None")
+    if int(given or 0) > 1:
+        fail(asked, f"cq_id {given} is out of range", "0, or 1 of two command queues")
+    return int(given or 0)
+
+
+def within(asked: object, mesh: Any, *ids: Any) -> None:
+    """Check that sub-devices are among those of the mesh."""
+    have = len(mesh.sub_devices)
+    for each in ids:
+        taken(asked, "sub_device_id", each, "SubDeviceId | None")
+        if int(each or 0) >= have:
+            rule = f"SubDevice index {int(each)} out of bounds {have}"
+            fail(asked, rule, "mesh.load_sub_device_manager first")
+
+
+def _attention(config: Any, given: Any, mesh: Any, operands: Any) -> Rules:
+    """What chunks and cores of an attention must fulfil."""
+    grid, most = config.compute_with_storage_grid_size, math.prod(mesh.system.chip.core_grid)
+    for field in ("q_chunk_size", "k_chunk_size"):
+        size = getattr(config, field)
+        rule = f"{field} must be a positive multiple of TILE_SIZE. Got {field}: {size}"
+        yield size % 32 or size == 0, rule
+    cores = grid.x * grid.y
+    yield cores == 0, "SDPA requires a non-empty core grid; got num_cores=0"
+    rule = f"Provided grid must not contain more cores than the device. Got {cores} cores"
+    yield cores > most, f"{rule}, expected at most {most} cores"
+
+
+def _product(c: Any, given: Any, mesh: Any, operands: Any) -> Rules:
+    """What the blocks of a product must fulfil, in ttnn's order; sizes in tiles."""
+    have, shapes = mesh.system.chip.core_grid, []
+    for letter in "ab":
+        shape = (1, 1, *operands[f"input_tensor_{letter}"].shard_shape)
+        turned = operands.get(f"transpose_{letter}")
+        shapes.append((*shape[:-2], shape[-1], shape[-2]) if turned else shape)
+    a, b = shapes
+    rows, inner, columns = (-(-size // 32) for size in (a[-2], a[-1], b[-1]))
+    batch, batches = math.prod(a[:-2]), math.prod(b[:-2]) > 1
+    for field in sorted(c.fields, reverse=True):  # per_core_M before its blocks
+        if field.startswith(("in0_b", "out_", "per_")):
+            yield getattr(c, field) == 0, f"{field} is 0, which is not valid"
+    grid = getattr(c, "compute_with_storage_grid_size", None)
+    if grid is None or getattr(c, "gather_in0", False):
+        return  # the shards of the operands set the blocks
+    rule = "compute_with_storage_grid_size"
+    yield not grid.x * grid.y, f"{rule} must be non-zero, got ({grid.x}, {grid.y})"
+    fits = grid.x <= have[0] and grid.y <= have[1]
+    yield not fits, f"{rule} ({grid.x}, {grid.y}) must fit within device grid {have}"
+    chains = [("in0_block_w",), ("per_core_M", "out_block_h", "out_subblock_h")]
+    chains += [("per_core_N", "out_block_w", "out_subblock_w")]
+    for chain in chains:
+        sizes = {f: getattr(c, f) for f in chain if hasattr(c, f)}
+        sizes = {"Kt": inner} | sizes if len(sizes) == 1 else sizes
+        for (what, size), (by, part) in itertools.pairwise(sizes.items()):
+            yield size % part, f"{what} ({size}) must be divisible by {by} ({part})"
+    m, n, h, w = c.per_core_M, c.per_core_N, c.out_subblock_h, c.out_subblock_w
+    most = 4 if getattr(given.get("compute_kernel_config"), "fp32_dest_acc_en", False) else 8
+    rule = f"out_subblock_w {w} times out_subblock_h {h} needs to be at most {most}"
+    yield h * w > most, f"{rule} to fit in hardware"
+    if not hasattr(c, "fuse_batch"):
+        rule = "Batch broadcasting is not supported for the chosen program config"
+        yield batch > 1 and not batches, rule
+        yield columns != n, f"N ({columns}) must equal per_core_N ({n})"
+        rule = f"per_core_M, {m}, must be a multiple of M, {rows} if per_core_M > M!"
+        yield m > rows and m % rows, rule
+        total = rows * batch
+        yield total % m, f"input a total height, {total}, must be divisible by per_core_M, {m}!"
+        return
+    rows *= batch if c.fuse_batch else 1
+    down, across = -(-rows // m), -(-columns // n)
+    line = hasattr(c, "mcast_in0")
+    shared = line and c.mcast_in0
+    rule = f"mcast_in0 requires M ({rows}) to fit within a single per_core_M block ({m})"
+    yield shared and down > 1, f"{rule}, got num_blocks_y={down}"
+    rule = f"per_core_M ({m}) exceeds Mt ({rows}). Reduce per_core_M to at most Mt"
+    yield m > rows and not shared, rule
+    rule = f"mcast_in1 requires N ({columns}) to fit within a single per_core_N block ({n})"
+    yield line and not shared and across > 1, f"{rule}, got num_blocks_x={across}"
+    rule = "Matmul with fused batch requires input tensors of shapes BCMK*11KN=BCMN or equivalent"
+    yield c.fuse_batch and batches, rule
+    rule = f"Number of blocks exceeds number of cores: {down * across} blocks >"
+    yield line and down * across > grid.x * grid.y, f"{rule} {grid.x * grid.y} cores"
+    if not line:
+        across, down = (down, across) if c.transpose_mcast else (across, down)
+        rule = "must be smaller than or equal to the number of"
+        text = f"Num output blocks along x ({across}) {rule} columns in compute grid ({grid.x})"
+        yield across > grid.x, text
+        text = f"Num output blocks along y ({down}) {rule} rows in compute grid ({grid.y})"
+        yield down > grid.y, text

@@ -1,0 +1,201 @@
+"""Sub-devices, semaphores, events and delays: checked and counted.
+
+Every operation of the simulator has ended when it returns, so nothing waits here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ttkit.errors import fail
+from ttkit.sim.arguments import taken
+from ttkit.sim.enums import BufferType
+from ttkit.sim.hints import queue, within
+from ttkit.sim.types import MeshCoordinateRange
+
+
+class SubDevice:
+    """Cores that take part together: a set of ranges for each type of core."""
+
+    def __init__(self, cores: Sequence[Any]):
+        for each in cores if isinstance(cores, (list, tuple)) else [None]:
+            taken("SubDevice", "cores", each, "CoreRangeSet")
+        self.cores = list(cores)
+
+
+class SubDeviceManagerId:
+    """A division of chips into sub-devices; None when it has been removed."""
+
+    def __init__(self, division: Sequence[SubDevice] | None):
+        self.division = division
+
+
+def _outside(cores: Any, mesh: Any) -> bool:
+    """True where the chip has not all of these cores."""
+    end, (x, y) = cores.bounding_box().end, mesh.system.chip.core_grid
+    return bool(end.x >= x or end.y >= y)
+
+
+class SubDevices:
+    """What a mesh knows of its sub-devices: one, of all cores, until a manager is loaded."""
+
+    sub_devices: Sequence[Any] = (None,)
+
+    def create_sub_device_manager(
+        self, sub_devices: Sequence[SubDevice], local_l1_size: int
+    ) -> SubDeviceManagerId:
+        """Return a division, which `load_sub_device_manager` takes.
+
+        Raises:
+            TTKitError: no sub-devices, cores that the chip has not or that two of them have.
+        """
+        asked = "create_sub_device_manager"
+        for each in sub_devices:
+            taken(asked, "sub_devices", each, "SubDevice")
+        if not sub_devices:
+            fail(asked, "sub_device_ids to stall must not be empty", "[ttnn.SubDevice([cores])]")
+        sets = [cores for each in sub_devices for cores in each.cores]
+        for cores in sets:
+            if _outside(cores, self):
+                rule = f"Tensix cores {cores} specified in sub device must be within device grid"
+                fail(asked, rule, "mesh.compute_with_storage_grid_size()")
+        for a, b in itertools.combinations(sets, 2):
+            if a.subtract(b).num_cores() != a.num_cores():
+                rule = f"SubDevices specified for SubDeviceManager intersect: {a} and {b}"
+                fail(asked, rule, "each core in one of them")
+        return SubDeviceManagerId(tuple(sub_devices))
+
+    def load_sub_device_manager(self, sub_device_manager_id: SubDeviceManagerId) -> None:
+        """Divide the chips in this way."""
+        self.sub_devices = self._division(sub_device_manager_id)
+
+    def remove_sub_device_manager(self, sub_device_manager_id: SubDeviceManagerId) -> None:
+        """Forget a division, which must not be the one in use."""
+        if self._division(sub_device_manager_id) is self.sub_devices:
+            rule = "Cannot remove active sub device manager"
+            fail("remove_sub_device_manager", rule, "clear_loaded_sub_device_manager first")
+        sub_device_manager_id.division = None
+
+    def _division(self, given: SubDeviceManagerId) -> Sequence[SubDevice]:
+        taken("sub device manager", "id", given, "SubDeviceManagerId")
+        if given.division is None:
+            fail("sub device manager", "Sub device manager does not exist", "create it again")
+        return given.division
+
+    def clear_loaded_sub_device_manager(self) -> None:
+        """Let each chip be one sub-device again."""
+        self.sub_devices = (None,)
+
+    def set_sub_device_stall_group(self, sub_device_ids: Sequence[Any]) -> None:
+        """Let the host wait for these only."""
+        asked = "set_sub_device_stall_group"
+        if not sub_device_ids:
+            fail(asked, "sub_device_ids to stall must not be empty", "[ttnn.SubDeviceId(0)]")
+        within(asked, self, *sub_device_ids)
+
+    def reset_sub_device_stall_group(self) -> None:
+        """Let the host wait for all sub-devices."""
+
+
+class global_semaphore:
+    """A counter in the L1 of cores, at one address on every chip."""
+
+    def __init__(self, cores: Any, value: int):
+        self.cores, self.value = cores, value
+
+
+def create_global_semaphore(
+    mesh_device: Any, cores: Any, initial_value: int, buffer_type: BufferType = BufferType.L1
+) -> global_semaphore:
+    """Return a semaphore for the async collectives.
+
+    Raises:
+        TTKitError: cores that the chip has not; a buffer that is not in L1.
+    """
+    asked = "create_global_semaphore"
+    taken(asked, "mesh_device", mesh_device, "MeshDevice")
+    taken(asked, "cores", cores, "CoreRangeSet")
+    taken(asked, "initial_value", initial_value, "int")
+    if buffer_type is BufferType.DRAM:
+        fail(asked, "Global semaphore can only be created for L1 buffer types", "BufferType.L1")
+    if _outside(cores, mesh_device):
+        x, y = mesh_device.system.chip.core_grid
+        rule = f"a core of {cores} has no L1 bank on this device, which has {x * y} of them"
+        fail(asked, rule, "mesh.compute_with_storage_grid_size()")
+    return global_semaphore(cores, initial_value)
+
+
+def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value: int) -> None:
+    """Set the counter."""
+    asked = "reset_global_semaphore_value"
+    taken(asked, "global_semaphore", global_semaphore, "global_semaphore")
+    taken(asked, "reset_value", reset_value, "int")
+    global_semaphore.value = reset_value
+
+
+class MeshEvent(NamedTuple):
+    """A point of a command queue."""
+
+    id: int
+    device_id: int
+    mesh_cq_id: int
+    device_range: MeshCoordinateRange
+
+
+def record_event(
+    mesh_device: Any,
+    cq_id: Any = None,
+    sub_device_ids: Sequence[Any] = (),
+    device_range: MeshCoordinateRange | None = None,
+) -> MeshEvent:
+    """Return an event that has happened when all that was queued so far has ended."""
+    taken("record_event", "mesh_device", mesh_device, "MeshDevice")
+    within("record_event", mesh_device, *sub_device_ids)
+    whole = device_range or MeshCoordinateRange(mesh_device.shape)
+    return MeshEvent(0, 0, queue("record_event", cq_id), whole)
+
+
+def wait_for_event(cq_id: Any = None, mesh_event: Any = None) -> None:
+    """Let a command queue wait for an event of another one."""
+    queue("wait_for_event", cq_id)
+    event_synchronize(mesh_event)
+
+
+def event_synchronize(mesh_event: Any) -> None:
+    """Let the host wait for an event."""
+    taken("event_synchronize", "mesh_event", mesh_event, "MeshEvent")
+
+
+def apply_device_delay(
+    mesh_device: Any, delays: Sequence[Sequence[int]], *, subdevice_id: Any = None
+) -> None:
+    """Let each chip wait for so many cycles, a number for each chip."""
+    asked, (rows, columns) = "apply_device_delay", mesh_device.shape
+    within(asked, mesh_device, subdevice_id)
+    if len(delays) != rows:
+        fail(asked, f"delays rows ({len(delays)}) must match mesh rows ({rows})")
+    for i, row in enumerate(delays):
+        if len(row) != columns:
+            rule = f"delays cols for row {i} ({len(row)}) must match mesh cols ({columns})"
+            fail(asked, rule)
+
+
+_default: list[Any] = [None]
+
+
+def SetDefaultDevice(device: Any = None) -> None:
+    """Keep a mesh for programs that ask for it."""
+    taken("SetDefaultDevice", "device", device, "MeshDevice | None")
+    _default[0] = device
+
+
+def GetDefaultDevice() -> Any:
+    """Return the mesh that `SetDefaultDevice` was given."""
+    return _default[0]
+
+
+def ReadDeviceProfiler(device: Any) -> None:
+    """Read nothing: `ttkit.profile` has the calls with their modelled times."""
+    taken("ReadDeviceProfiler", "device", device, "MeshDevice")
