@@ -10,9 +10,10 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.attention import of_rank_four
 from ttkit.sim.cache import looked_up
 from ttkit.sim.dtypes import BLOCK_FLOATS
-from ttkit.sim.enums import BufferType, DataType, Layout, MemoryConfig, TensorMemoryLayout
+from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.matmul import product
 from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
+from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray

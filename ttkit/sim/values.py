@@ -17,8 +17,6 @@ from ttkit.sim.ranks import visible
 
 # name: members, which count from 0
 ENUMERATIONS = {
-    "BcastOpDim": "H W HW",
-    "BcastOpMath": "ADD SUB MUL",
     "DispatchCoreAxis": "ROW COL",
     "DispatchCoreType": "WORKER ETH",
     "ReduceType": "Sum Mean Max Min Std Var Prod",
@@ -101,7 +99,7 @@ class Value:
     def __setattr__(self, field: str, value: Any) -> None:
         is_bool = isinstance(self.fields.get(field), bool)
         wanted = WANTED.get(field, "bool" if is_bool else "int")
-        if wanted == "CoreCoord" and isinstance(value, (tuple, list)) and len(value) == 2:
+        if wanted == "CoreCoord" and type(value) in (tuple, list) and len(value) == 2:
             value = CoreCoord(*value)
         if "Unary" in wanted and isinstance(value, (tuple, UnaryOpType)):
             value = UnaryWithParam(value)
