@@ -12,7 +12,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.files import write_whole
-from ttkit.sim import ccl_mpi, dtypes
+from ttkit.sim import ccl_mpi, dtypes, fabric
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.distribution import (
     CppMeshToTensor,
@@ -263,13 +263,16 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     one writes.
     """
     path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
+    owners = host.grid.owners
     values, grid = ccl_mpi.everywhere(host, "dump_tensor")
     label = host.topology
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     about = [host.dtype.name, host.layout.name, grid.mesh_shape, grid.covers]
     np.savez(buffer, values=values, about=json.dumps([*about, label._shape, dims, label._coords]))
-    if host.grid.owners is None or host.grid.owners.me == 0:
+    if owners is None or owners.me == 0:
         write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
+    if owners is not None:  # the file is there when the call returns
+        fabric.compare("dump_tensor", fabric.world().ranks(range(owners.hosts)))
 
 
 @checked("load_tensor")

@@ -3,11 +3,12 @@
 python conformance.py EVERY   takes each EVERY-th case; prints what passed on this rank, what cannot be asked here, and what failed.
 
 The cases were recorded with one process that drives all chips. Where ranks share them, the real
-library says other things in three kinds of cases, and only these may come out differently;
+library says other things in four kinds of cases, and only these may come out differently;
 everything else must be the same on every rank:
 
 - a case that asks for ids of devices, how many a process has, or which are local: ids are a host's
   own, other ranks' chips have none;
+- a tensor in a file: the first rank writes it, and here each rank has a folder of its own;
 - a printed table: it shows Local and Remote chips;
 - a tensor read without a composer: a rank reads its own shards, and one that has a single one of
   them may.
@@ -30,14 +31,16 @@ OF_DEVICES = (
     "get_device_id",
     "get_num_devices()",
     "get_num_pcie_devices()",
+    "get_pcie_device_ids()",
     "is_local(",
     "physical_device_ids",
+    "dump_tensor(",
 )
 READ_ELSEWHERE = ("has these values: read them there", "expected RuntimeError('mesh to row-major")
 
 
 def differs_by_right(case, why: str) -> bool:
-    """Whether this case is one of the three kinds above."""
+    """Whether this case is one of the four kinds above."""
     if case["kind"] == "visualize":
         return True
     if case["cat"] == "compose-default":

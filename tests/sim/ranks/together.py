@@ -415,6 +415,11 @@ def seen():
     assert set(ttkit.memory(shared).used) == set(shared.get_device_ids())
     ttnn.all_gather(t, 0, cluster_axis=int(SHAPE[1] > 1))
     assert ttkit.last_plan().total_bytes > 0
+    path = f"{os.environ['TT_MESH_GRAPH_DESC_PATH']}.tensorbin"  # one for all ranks
+    ttnn.dump_tensor(path, t)
+    with alone():
+        kept = put(whole, [4, 4], (0, 1))
+    same(ttnn.load_tensor(path, device=shared), kept)
     whole.close()
     shared.close()
 
