@@ -22,13 +22,19 @@ autograd                  autograd     Tensor
 autograd                  context      AutoContext GradMode
 autograd                  parallel     DistributedConfig ParallelismContext
 autograd                  bindings     DataType
-core                      bindings     clip_grad_norm ones_like zeros_like
-core.distributed          context      DistributedContext
+core                      bindings     clip_grad_norm empty_like ones_like zeros_like
+core.distributed          context      DistributedContext SocketManager SocketType
 core.distributed          distributed  synchronize_gradients
 core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings     shard_tensor_to_mesh_mapper
 core.utils                bindings     MemoryUsageTracker
+models                    bindings     RunnerType WeightTyingType
+models.distributed        bindings     RunnerType
+models.distributed.gpt2   bindings     create_gpt2_model
+models.distributed.llama  bindings     create_llama_model
+models.gpt2               bindings     GPT2TransformerConfig create_gpt2_model
 models.linear_regression  bindings     create_linear_regression_model
+models.llama              bindings     LlamaConfig create_llama_model
 modules                   modules      ColumnParallelLinear Dropout LayerNorm Parameter RMSNorm
 modules                   modules      RowParallelLinear
 modules                   bindings     LinearLayer ModuleBase
@@ -60,7 +66,7 @@ class _Sources:
         return iter([os.path.join(path, *self.parts) for path in (*sys.path, home)])
 
 
-_held: dict[str, dict[str, str]] = {"": {"bindings": "Layout"}, "models": {}}
+_held: dict[str, dict[str, str]] = {"": {"bindings": "Layout"}}
 for _line in _NAMES.split("\n")[1:-1]:
     _space, _module, *_words = _line.split()
     _names = _held.setdefault(_space, {})

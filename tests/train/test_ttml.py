@@ -1,9 +1,13 @@
 """ttml by name: small programs as tt-train writes them, and names with another form than ours."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from started import MPIEXEC, OPEN_MPI
 
 import ttkit
 from ttkit import TTKitError, ttml, ttnn
@@ -38,6 +42,74 @@ def test_linear_regression_learns():
     found = {name: p.to_numpy(FLOAT32).ravel() for name, p in model.parameters().items()}
     np.testing.assert_allclose(found["weight"], [2, -3], atol=1e-4)
     np.testing.assert_allclose(found["bias"], [0.5], atol=1e-4)
+
+
+def small(config, **more):
+    config.num_heads, config.embedding_dim, config.num_blocks = 4, 64, 1
+    config.vocab_size, config.max_sequence_length, config.dropout_prob = 64, 32, 0.0
+    config.runner_type = ttml.models.RunnerType.MemoryEfficient
+    config.weight_tying = ttml.models.WeightTyingType.Enabled
+    for name, value in more.items():
+        setattr(config, name, value)
+    return config
+
+
+def gpt2():
+    return ttml.models.gpt2.create_gpt2_model(small(ttml.models.gpt2.GPT2TransformerConfig()))
+
+
+def llama():
+    config = small(ttml.models.llama.LlamaConfig(), num_groups=2, theta=5e5)
+    return ttml.models.llama.create_llama_model(config)
+
+
+MASK = np.tril(np.ones((1, 1, 32, 32), np.float32))
+
+
+@pytest.mark.parametrize("create", [gpt2, llama])
+def test_a_transformer_learns(create):
+    model = create()
+    config = ttml.optimizers.AdamWConfig.make(3e-3, 0.9, 0.999, 1e-8, 0.01)
+    optimizer = ttml.optimizers.AdamW(model.parameters(), config)
+    ids = np.random.default_rng(0).integers(0, 64, (2, 1, 1, 32), np.uint32)
+    targets = np.roll(ids, -1, -1).reshape(2, 32)
+    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
+    mask, losses = place(MASK, ttml.Layout.TILE, ttml.autograd.DataType.BFLOAT16), []
+    for _ in range(12):
+        optimizer.zero_grad()
+        logits = model(place(ids, *kinds), mask)
+        assert logits.shape() == [2, 1, 32, 64]
+        loss = ttml.ops.loss.cross_entropy_loss(logits, place(targets, *kinds))
+        values = logits.to_numpy(FLOAT32)[:, 0].astype(float)
+        logs = values - np.log(np.exp(values).sum(-1, keepdims=True))
+        wanted = -np.take_along_axis(logs, targets[..., None].astype(int), -1).mean()
+        np.testing.assert_allclose(loss.to_numpy().item(), wanted, rtol=1e-4)
+        losses.append(wanted)
+        loss.backward(False)
+        ttml.autograd.AutoContext.get_instance().reset_graph()
+        ttml.core.clip_grad_norm(model.parameters(), 1.0, 2.0, False)
+        optimizer.step()
+    assert losses[-1] < losses[0] - 1
+
+
+def test_the_same_on_a_mesh():
+    """Tensor-parallel over four chips as on one: the same logits.
+
+    The vocabulary is whole tiles on each chip, as tt-train rounds it.
+    """
+    ids = np.random.default_rng(0).integers(0, 64, (1, 1, 1, 32), np.uint32)
+    kinds = ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32
+    config = small(ttml.models.gpt2.GPT2TransformerConfig(), vocab_size=128)
+    one = ttml.models.gpt2.create_gpt2_model(config)(place(ids, *kinds)).to_numpy(FLOAT32)
+    context = ttml.autograd.AutoContext.get_instance()
+    context.close_device()
+    context.open_device([1, 4])
+    context.initialize_parallelism_context(ttkit.train.DistributedConfig(enable_tp=True))
+    model = ttml.models.distributed.gpt2.create_gpt2_model(config)
+    composer = ttml.core.distributed.concat_mesh_to_tensor_composer(context.get_device(), 0)
+    four = model(place(ids, *kinds)).to_numpy(FLOAT32, composer)
+    for values in four:
+        np.testing.assert_allclose(values[None], one, atol=1e-4)
 
 
 def test_cross_entropy():
@@ -83,7 +155,55 @@ def test_refused():
         ttml.ops.loss.mse_loss(x, x, ttml.ops.ReduceType.SUM)
     with pytest.raises(TTKitError, match="p_norm_type=1 is not 2"):
         ttml.core.clip_grad_norm({}, 1.0, 1)
+    model, ids = gpt2(), np.zeros((1, 1, 1, 32), np.uint32)
+    tokens = place(ids, ttml.Layout.ROW_MAJOR, ttml.autograd.DataType.UINT32)
+    with pytest.raises(TTKitError, match="attention is causal here"):
+        model(tokens, place(np.ones_like(MASK)))
+    with pytest.raises(TTKitError, match="num_head"):
+        ttml.models.gpt2.create_gpt2_model(ttml.models.gpt2.GPT2TransformerConfig(num_head=2))
     with pytest.raises(AttributeError, match="allocations are not traced here"):
         ttml.core.utils.MemoryUsageTracker.begin_capture()
     with pytest.raises(AttributeError, match=r"ttkit\.ttml\.ops\.loss.*nll_loss"):
         ttml.ops.loss.nll_loss  # noqa: B018
+
+
+PROGRAM = """
+import sys
+
+import numpy as np
+import ttml
+
+context = ttml.autograd.AutoContext.get_instance()
+context.initialize_distributed_context(*sys.argv)
+ranks = context.get_distributed_context()
+context.initialize_socket_manager(ttml.core.distributed.SocketType.MPI)
+sockets, rank = context.get_socket_manager(), ranks.rank()
+values = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
+kinds = ttml.Layout.TILE, ttml.autograd.DataType.BFLOAT16
+if rank == 0:
+    tensor = ttml.autograd.Tensor.from_numpy(values, *kinds)
+    tensor.set_grad((tensor * 3.0).get_value())
+    for other in range(1, ranks.size()):
+        sockets.send(tensor, ranks, other)
+        sockets.send(tensor, ranks, other, use_grad=True)
+else:
+    like = ttml.autograd.Tensor.from_numpy(np.zeros_like(values), *kinds)
+    sockets.recv(ttml.core.empty_like(like), ranks, 0)
+    got = sockets.recv(like, ranks, 0, use_grad=True)
+    assert got is like and not like.to_numpy().any()
+    print("rank", rank, ttml.autograd.Tensor(like.get_grad()).to_numpy().ravel().tolist())
+ranks.barrier()
+context.close_device()
+"""
+
+
+def test_tensors_between_ranks(tmp_path):
+    pytest.importorskip("mpi4py")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [MPIEXEC, "-n", "2", sys.executable, "-m", "ttkit", program]
+    done = subprocess.run(
+        command, env=os.environ | OPEN_MPI, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "rank 1 [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0]" in done.stdout

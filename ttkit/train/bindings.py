@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from enum import Enum
 from operator import add, mul, sub  # noqa: F401
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ttkit import ttnn
+from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train import distributed, ops, optimizers
 from ttkit.train.autograd import Tensor
-from ttkit.train.context import AutoContext
+from ttkit.train.config import TransformerConfig
+from ttkit.train.context import AutoContext, GradMode, SocketManager, SocketType  # noqa: F401
+from ttkit.train.models import create_model
 from ttkit.train.modules import Linear, Module
 from ttkit.train.optimizers import Optimizer
 
-DataType, Layout = ttnn.DataType, ttnn.Layout
-ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
+DataType, Layout, ones_like, zeros_like = (
+    ttnn.DataType,
+    ttnn.Layout,
+    ttnn.ones_like,
+    ttnn.zeros_like,
+)
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 LinearLayer, ModuleBase, OptimizerBase = Linear, Module, Optimizer
 ReduceType = Enum("ReduceType", "NONE MEAN SUM")
+RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
+WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
 
 def enable_fabric(num_devices: int) -> None:
     """Do nothing: `AutoContext.open_device` chooses the fabric."""
+
+
+def empty_like(tensor: Tensor) -> Tensor:
+    """Return a tensor of that shape and type, of zeros here."""
+    return Tensor(ttnn.zeros_like(tensor.get_value()))
 
 
 def clip_grad_norm(
@@ -70,13 +85,59 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: Any = ReduceT
     _check_mean(reduce)
     batch, _, length, width = prediction.shape()
     numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)
-    tokens = Tensor.from_numpy(numbers).get_value()
+    mesh = prediction.get_value().device()
+    tokens = from_numpy(numbers, layout=ttnn.TILE_LAYOUT, device=mesh)
     targets = ttnn.reshape(target.get_value(), (batch, 1, 1, length))
     return distributed.cross_entropy_loss(prediction, targets, tokens)
 
 
-def create_linear_regression_model(input_size: int, output_size: int) -> Linear:
-    """Return a linear layer with initial values."""
-    model = Linear(input_size, output_size)
+# ---------------------------------------------------------------- models
+def _with_values(model: Any) -> Any:
+    model.parameters()  # which names them
     model.init_weights(AutoContext.get_instance().get_seed())
     return model
+
+
+def create_linear_regression_model(input_size: int, output_size: int) -> Linear:
+    """Return a linear layer with initial values."""
+    return _with_values(Linear(input_size, output_size))  # type: ignore[no-any-return]
+
+
+class GPT2TransformerConfig(SimpleNamespace):
+    """The settings of a model, set one by one; see `TransformerConfig` for names and defaults."""
+
+    model_type = "gpt2"
+
+
+class LlamaConfig(GPT2TransformerConfig):
+    """The settings of a Llama."""
+
+    model_type = "llama"
+
+
+class Model(Module):
+    """A transformer that is called as in ttml, with tokens [B, 1, 1, S] and a causal mask."""
+
+    def __init__(self, config: GPT2TransformerConfig):
+        given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
+        settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
+        self.model, self.mask = create_model(settings), None
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the logits [B, 1, S, V]."""
+        if mask is not self.mask and mask is not None:
+            values = distributed.one_copy(mask.get_value())
+            if not np.array_equal(values, np.tril(np.ones_like(values))):
+                fail(
+                    f"a mask {mask.shape()}", "attention is causal here", "ones up to the diagonal"
+                )
+        self.mask = mask  # type: ignore[assignment]
+        return self.model.whole(self.model(ids.get_value()))
+
+
+def create_gpt2_model(config: GPT2TransformerConfig) -> Model:
+    """Return the model of a configuration with initial values."""
+    return _with_values(Model(config))  # type: ignore[no-any-return]
+
+
+create_llama_model = create_gpt2_model
