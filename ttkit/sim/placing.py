@@ -69,7 +69,10 @@ def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
         ),
     ]
     if not config.made_nd and 0 not in sizes:
-        rules += _rules(config.memory_layout, spec, plane(tensor))
+        whole = plane(tensor)
+        if not tiles:  # rows are stored as wide as shards are
+            whole = whole[0], -(-whole[1] // sizes[1]) * sizes[1]
+        rules += _rules(config.memory_layout, spec, whole)
     for right, rule in rules:
         if not right:
             fail(asked, rule, "ttnn.create_sharded_memory_config(...), or more cores")
@@ -116,11 +119,17 @@ def counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
 # ---------------------------------------------------------------- banks
 def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
     mesh, dram = tensor.mesh, config.buffer_type is BufferType.DRAM
-    nd = config.nd_shard_spec if config.is_sharded() else None
+    nd: Any = config.nd_shard_spec if config.is_sharded() else None
     size = mesh.dram_grid_size() if dram else mesh.compute_with_storage_grid_size()
     banks = size.x * size.y
     asked = f"place {list(tensor.shard_shape)} in {config.buffer_type.name}"
-    for x, y in cores_of(nd.grid) if nd else ():
+    used, by_row = [], nd and nd.orientation is ROW_MAJOR
+    if nd:
+        used = cores_of(nd.grid, by_row)
+    if config.memory_layout is BLOCK:  # cores of the rectangle beyond the last shards are idle
+        down, across = counts(plane(tensor), nd.shard_shape)[:: 1 if by_row else -1]
+        used = [(x, y) for x, y in used if x - used[0][0] < across and y - used[0][1] < down]
+    for x, y in used:
         if x >= size.x or y >= size.y:
             kind = "DRAM" if dram else "L1"
             rule = f"Invalid shard grid: shard core ({x}, {y}) has no {kind} bank on this device,"
@@ -155,19 +164,20 @@ def settle(result: Any, hint: Any, operands: Iterable[Any]) -> None:
         rule = f"incompatible function arguments: memory_config={hint!r}"
         fail("memory_config", rule, "ttnn.L1_MEMORY_CONFIG", TypeError)
     given = [t for t in operands if hasattr(t, "plain_memory_config")]
-    in_l1 = [c for t in given if (c := t.plain_memory_config).buffer_type is BufferType.L1]
+    found = [t.plain_memory_config for t in given]
+    in_l1 = [c for c in found if c.buffer_type is BufferType.L1]
     sharded = next((c for c in in_l1 if c.is_sharded()), None)
-    config, like = hint, sharded
-    if hint is None:
-        config = like = in_l1[0] if in_l1 and in_l1[0] is given[0].plain_memory_config else sharded
+    like = in_l1[0] if in_l1 and in_l1[0] is found[0] else sharded
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
         own = getattr(tensor, "plain_memory_config", None)
-        if config is None or own is None or own is config or tensor.mesh is None:
+        if own is None or tensor.mesh is None:
             continue
-        if hint is None and (own is not DRAM_MEMORY_CONFIG or any(tensor is t for t in given)):
-            continue  # the operation has placed it itself, or works in place
-        bare = hint is None or not (hint.interleaved or hint.shard_spec or hint.nd_shard_spec)
-        place(tensor, _adapted(like or config, tensor) if bare else config)
+        if hint is None:  # but where the operation has placed it itself, or works in place
+            if like and own is DRAM_MEMORY_CONFIG and all(tensor is not t for t in given):
+                place(tensor, _adapted(like, tensor))
+        elif hint is not own:
+            whole = hint.interleaved or hint.shard_spec or hint.nd_shard_spec
+            place(tensor, hint if whole else _adapted(sharded or hint, tensor))
 
 
 def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
