@@ -45,11 +45,8 @@ class CoreGrid:
     """
 
     def __init__(self, *, x: int, y: int):
-        self._size = integer(x, "CoreGrid", 0), integer(y, "CoreGrid", 0)
-
-    x = property(lambda self: self._size[0], doc="Columns.")
-    y = property(lambda self: self._size[1], doc="Rows.")
-    num_cores = property(lambda self: self.x * self.y, doc="How many cores.")
+        self.x, self.y = integer(x, "CoreGrid", 0), integer(y, "CoreGrid", 0)
+        self.num_cores = self.x * self.y
 
     def __repr__(self) -> str:
         return f"ttnn.CoreGrid(x={self.x}, y={self.y})"
@@ -102,7 +99,7 @@ class CoreRangeSet:
             rule = f"incompatible function arguments: {given!r}"
             fail("CoreRangeSet", rule, "CoreRangeSet([CoreRange(start, end)])", TypeError)
         if isinstance(given, set):
-            given = sorted(given, key=repr)  # an order that is always the same
+            given = sorted(given)  # an order that is always the same
         object.__setattr__(self, "core_ranges", tuple(given))
         for a, b in itertools.combinations(self.core_ranges, 2):
             if not set(cores_of(a)).isdisjoint(cores_of(b)):
@@ -174,7 +171,8 @@ def _joined(cores: Iterable[Any], row_wise: bool = True) -> CoreRangeSet:
         if above:
             above[3] = run[3]
             boxes.remove(run)
-    return CoreRangeSet([CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes])
+    ranges = [CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes]
+    return CoreRangeSet(set(ranges) if isinstance(cores, set) else ranges)
 
 
 def num_cores_to_corerangeset(

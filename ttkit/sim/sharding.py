@@ -264,19 +264,18 @@ def create_sharded_memory_config(
     given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
     grids = list(core_grid) if isinstance(core_grid, (tuple, list)) else [core_grid]
     of_grids = all(isinstance(g, CoreGrid) for g in grids)
-    for right, problem in (
-        (isinstance(shape, (list, tuple, Shape)), "Invalid input shape"),
-        (len(grids) < 3, "Invalid core_grid"),
-        (of_grids or isinstance(cores, CoreRangeSet), "Invalid core_grid type"),
-        (isinstance(strategy, ShardStrategy), "Invalid sharding strategy"),
-        (isinstance(way, ShardOrientation), "Invalid shard orientation"),
-        (
-            given or (grids == [core_grid] and of_grids),
-            "height and width must be shard shape with CoreRangeSet",
-        ),
-    ):
+
+    def check(right: bool, rule: str) -> None:
         if not right:
-            fail(asked, problem, "help(ttnn.create_sharded_memory_config)")
+            fail(asked, rule, "help(ttnn.create_sharded_memory_config)")
+
+    check(isinstance(shape, (list, tuple, Shape)), "Invalid input shape")
+    check(len(grids) < 3, "Invalid core_grid")
+    check(of_grids or isinstance(cores, CoreRangeSet), "Invalid core_grid type")
+    check(isinstance(strategy, ShardStrategy), "Invalid sharding strategy")
+    check(isinstance(way, ShardOrientation), "Invalid shard orientation")
+    rule = "height and width must be shard shape with CoreRangeSet"
+    check(given or isinstance(core_grid, CoreGrid), rule)
     *batch, height, width = shape
     if of_grids:
         top = grids[0].y
@@ -288,8 +287,6 @@ def create_sharded_memory_config(
         sizes, x, y = (math.prod(batch) * height, width), core_grid.x, core_grid.y
         even = {"HEIGHT": (x * y, 1), "WIDTH": (1, x * y), "BLOCK": (y, x)[order]}[strategy.name]
         cut, rest = zip(*map(divmod, sizes, even), strict=True)
-        if any(rest):
-            rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
-            fail(asked, rule, "a grid that divides rows and columns")
+        check(not any(rest), f"Invalid sharding core_grid: {sizes} does not divide into {even}")
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))
