@@ -31,7 +31,7 @@ bool: use_pack_untilize
 int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
 """
 CLASSES = by_word(TABLE)
-EVERY = frozenset(CLASSES) | {"program_config"}
+EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore"})
 # class of program configurations: operations
 PROGRAMS = by_word(
     "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "

@@ -14,6 +14,7 @@ from ttkit.sim import attention as _attention
 from ttkit.sim import binary as _binary
 from ttkit.sim import ccl as _ccl
 from ttkit.sim import ccl_async as _ccl_async
+from ttkit.sim import ccl_parts as _ccl_parts
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn

@@ -89,7 +89,7 @@ class Value:
         if name == "MinimalMatmulConfig" and not given:  # as in ttnn
             given = dict.fromkeys(fields, 0) | {"compute_with_storage_grid_size": (0, 0)}
         values = fields | given
-        if args or len(values) > len(fields) or ... in values.values():
+        if args or len(values) > len(fields) or any(v is ... for v in values.values()):
             rule = f"incompatible function arguments: {', '.join(given)}, {len(args)} by place"
             fail(name, rule, f"by name: {', '.join(fields)}", TypeError)
         for field, value in values.items():
@@ -101,7 +101,7 @@ class Value:
     def __setattr__(self, field: str, value: Any) -> None:
         is_bool = isinstance(self.fields.get(field), bool)
         wanted = WANTED.get(field, "bool" if is_bool else "int")
-        if wanted == "CoreCoord" and isinstance(value, (tuple, list)) and len(value) == 2:
+        if wanted == "CoreCoord" and type(value) in (tuple, list) and len(value) == 2:
             value = CoreCoord(*value)
         if "Unary" in wanted and isinstance(value, (tuple, UnaryOpType)):
             value = UnaryWithParam(value)
