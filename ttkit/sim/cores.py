@@ -45,11 +45,8 @@ class CoreGrid:
     """
 
     def __init__(self, *, x: int, y: int):
-        self._size = integer(x, "CoreGrid", 0), integer(y, "CoreGrid", 0)
-
-    x = property(lambda self: self._size[0], doc="Columns.")
-    y = property(lambda self: self._size[1], doc="Rows.")
-    num_cores = property(lambda self: self.x * self.y, doc="How many cores.")
+        self.x, self.y = integer(x, "CoreGrid", 0), integer(y, "CoreGrid", 0)
+        self.num_cores = self.x * self.y
 
     def __repr__(self) -> str:
         return f"ttnn.CoreGrid(x={self.x}, y={self.y})"
@@ -98,12 +95,11 @@ class CoreRangeSet:
 
     def __post_init__(self) -> None:
         given = self.core_ranges
-        several = isinstance(given, (list, tuple, set)) and not isinstance(given, CoreRange)
-        if not several or not all(isinstance(r, CoreRange) for r in given):
+        if not all(isinstance(r, CoreRange) for r in given):
             rule = f"incompatible function arguments: {given!r}"
             fail("CoreRangeSet", rule, "CoreRangeSet([CoreRange(start, end)])", TypeError)
         if isinstance(given, set):
-            given = sorted(given, key=repr)  # an order that is always the same
+            given = sorted(given)  # an order that is always the same
         object.__setattr__(self, "core_ranges", tuple(given))
         for a, b in itertools.combinations(self.core_ranges, 2):
             if not set(cores_of(a)).isdisjoint(cores_of(b)):
@@ -157,25 +153,26 @@ def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
     return [(x, y) for y in ys for x in xs] if row_wise else list(itertools.product(xs, ys))
 
 
-def _joined(cores: Iterable[tuple[int, int]], row_wise: bool | None = None) -> CoreRangeSet:
-    """Rectangles of cores: runs along rows (or columns), equal ones that follow each other joined.
+def _joined(cores: Iterable[Any], row_wise: bool = True) -> CoreRangeSet:
+    """Join cores that follow each other in rows (or columns), and then rows of equal length.
 
-    Without `row_wise` cores are sorted by rows first.
+    A set of cores is sorted by rows first.
     """
-    runs: list[list[int]] = []  # first and last along the run, first and last run
-    turn = slice(None, None, -1 if row_wise is False else None)
-    for core in cores if row_wise is not None else sorted(cores, key=lambda c: c[::-1]):
-        along, across = core if row_wise is not False else (core[1], core[0])
-        if runs and runs[-1][1:] == [along - 1, across, across]:
-            runs[-1][1] = along
+    boxes: list[list[int]] = []  # first and last along the run, first and last run
+    turn = slice(None, None, 1 if row_wise else -1)
+    for core in sorted(cores, key=lambda c: c[::-1]) if isinstance(cores, set) else cores:
+        along, across = core[turn]
+        if boxes and boxes[-1][1:] == [along - 1, across, across]:
+            boxes[-1][1] = along
         else:
-            runs.append([along, along, across, across])
-    boxes: list[list[int]] = []
-    for run in runs:
-        same = next((b for b in boxes if b[:2] == run[:2] and b[3] + 1 == run[2]), run)
-        same[3] = run[3]
-        boxes += [run] * (same is run)
-    return CoreRangeSet([CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes])
+            boxes.append([along, along, across, across])
+    for run in list(boxes):
+        above = next((b for b in boxes if b[:2] == run[:2] and b[3] + 1 == run[2]), None)
+        if above:
+            above[3] = run[3]
+            boxes.remove(run)
+    ranges = [CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes]
+    return CoreRangeSet(set(ranges) if isinstance(cores, set) else ranges)
 
 
 def num_cores_to_corerangeset(

@@ -82,14 +82,11 @@ class Allocation:
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int, cores: int = 0):
         self.nbytes = 0
+        self.bound, self.used, total = _bound, mesh.used, mesh.dram_bytes
         if cores:
-            self.bound, self.used = in_l1, mesh.used_l1
-            if in_l1[0] + nbytes > mesh.l1_bytes:
-                _check_l1(mesh, grid, nbytes, cores)
-        else:
-            self.bound, self.used = _bound, mesh.used
-            if _bound[0] + nbytes > mesh.dram_bytes:
-                _check(mesh, grid, nbytes)
+            self.bound, self.used, total = in_l1, mesh.used_l1, mesh.l1_bytes
+        if self.bound[0] + nbytes > total:
+            _check(mesh, grid, nbytes, cores)
         self.grid, self.nbytes = grid, nbytes
         self.bound[0] += nbytes
         self.used[grid] += nbytes
@@ -104,30 +101,23 @@ class Allocation:
     __del__ = free
 
 
-def _check(mesh: MeshDevice, grid: Grid, nbytes: int) -> None:
-    total, used = mesh.dram_bytes, bytes_in_use()
+def _check(mesh: MeshDevice, grid: Grid, nbytes: int, cores: int = 0) -> None:
+    total, counted = (mesh.l1_bytes, "used_l1") if cores else (mesh.dram_bytes, "used")
+    in_use = bytes_in_use(counted)
     for coordinate in grid.coords:
         device = mesh.id_at(coordinate, grid.mesh_shape)
-        free = total - used[device]
+        used, free = in_use[device], total - in_use[device]
         if nbytes > free:
             rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
-            rule += f"{used[device]:,} of {total:,} are in use, {free:,} are free"
+            rule += f"{used:,} of {total:,} are in use, {free:,} are free"
             cure = "shard the tensor over more chips, deallocate what is no longer needed, or use a"
+            if cores:
+                rule = f"Out of Memory: Not enough space to allocate {nbytes * cores} B L1 buffer"
+                rule += f" across {cores} banks, where each bank needs to store {nbytes} B, but"
+                rule += f" bank size is {total} B (allocated: {used} B, free: {free} B); a bank is"
+                rule += f" the L1 of a core of chip {device}"
+                cure = "more cores, DRAM, deallocate what is no longer needed, or use a"
             fail(f"allocate on {mesh!r}", rule, f"{cure} narrower dtype", OutOfMemoryError)
-
-
-def _check_l1(mesh: MeshDevice, grid: Grid, nbytes: int, cores: int) -> None:
-    total, used = mesh.l1_bytes, bytes_in_use("used_l1")
-    for coordinate in grid.coords:
-        device = mesh.id_at(coordinate, grid.mesh_shape)
-        free = total - used[device]
-        if nbytes > free:
-            rule = f"Out of Memory: Not enough space to allocate {nbytes * cores} B L1 buffer"
-            rule += f" across {cores} banks, where each bank needs to store {nbytes} B, but bank"
-            rule += f" size is {total} B (allocated: {used[device]} B, free: {free} B);"
-            rule += f" a bank is the L1 of a core of chip {device}"
-            cure = "more cores, DRAM, a narrower dtype, or deallocate what is no longer needed"
-            fail(f"allocate on {mesh!r}", rule, cure, OutOfMemoryError)
 
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:

@@ -49,6 +49,7 @@ class MeshDevice(SubDevices):
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # of one chip
         self.l1_bytes: int = parent.l1_bytes if parent else system.chip.l1_bytes  # of one core
+        self.cores: CoreCoord = CoreCoord(parent.cores if parent else system.chip.core_grid)
         memory.register(self)
 
     def __repr__(self) -> str:
@@ -248,12 +249,11 @@ class MeshDevice(SubDevices):
     @property
     def core_grid(self) -> CoreGrid:
         """The cores of a chip that programs may use."""
-        columns, rows = self.system.chip.core_grid
-        return CoreGrid(x=columns, y=rows)
+        return CoreGrid(x=self.cores.x, y=self.cores.y)
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """How many columns and rows of cores programs may use; each has a bank of L1."""
-        return CoreCoord(self.system.chip.core_grid)
+        return self.cores
 
     def dram_grid_size(self) -> CoreCoord:
         """How many banks of DRAM a chip has, in one row."""

@@ -14,6 +14,7 @@ from ttkit.sim.sharding import (
     BLOCK,
     DRAM_MEMORY_CONFIG,
     HEIGHT,
+    L1_MEMORY_CONFIG,
     ROW_MAJOR,
     WIDTH,
     MemoryConfig,
@@ -48,33 +49,45 @@ def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     """Return the configuration as the tensor keeps it: with both kinds of shard specification."""
     if config.interleaved:
         return config
-    spec: Any = config.shard_spec or config.nd_shard_spec
-    asked = f"place {list(tensor.shard_shape)} {tensor.layout.name} as {config.memory_layout.name}"
-    if spec is None:
-        rule = "Shard spec must not be None for sharded tensors (bad optional access)"
-        fail(asked, rule, "ttnn.create_sharded_memory_config(...)")
-    sizes = list(spec.shard_shape if config.made_nd else spec.shape)
-    shown = repr(spec.shard_shape) if config.made_nd else tuple(sizes)
-    rank, tiles = len(tensor.padded), tensor.layout is Layout.TILE
-    rules = [
-        (0 not in sizes, f"Shard shape must be greater than 0 in each sharded dim, got {sizes}"),
-        (
-            not tiles or (len(sizes) > 1 and not (sizes[-1] % 32 or sizes[-2] % 32)),
-            f"Physical shard shape {shown} must be tile {{32, 32}} sized!",
-        ),
-        (
-            rank >= len(sizes) or not config.made_nd,
-            f"Tensor shape rank ({rank}) can't be less than shard shape rank ({len(sizes)})!",
-        ),
-    ]
-    if not config.made_nd and 0 not in sizes:
-        rules += _rules(config.memory_layout, spec, plane(tensor))
-    for right, rule in rules:
+    scheme, nd, tiles = config.memory_layout, config.made_nd, tensor.layout is Layout.TILE
+    asked = f"place {list(tensor.shard_shape)} {tensor.layout.name} as {scheme.name}"
+
+    def check(right: object, rule: str) -> None:
         if not right:
             fail(asked, rule, "ttnn.create_sharded_memory_config(...), or more cores")
-    strategy = ShardDistributionStrategy(int(config.memory_layout is BLOCK))
-    if config.made_nd:
+
+    spec: Any = config.shard_spec or config.nd_shard_spec
+    check(spec, "Shard spec must not be None for sharded tensors (bad optional access)")
+    shape, rank = spec.shard_shape if nd else tuple(spec.shape), len(tensor.padded)
+    sizes = list(shape)
+    check(0 not in sizes, f"Shard shape must be greater than 0 in each sharded dim, got {sizes}")
+    whole = len(sizes) > 1 and not (sizes[-1] % 32 or sizes[-2] % 32)
+    check(whole or not tiles, f"Physical shard shape {shape} must be tile {{32, 32}} sized!")
+    if nd:
+        rule = f"Tensor shape rank ({rank}) can't be less than shard shape rank ({len(sizes)})!"
+        check(rank >= len(sizes), rule)
         return config
+    height, width = plane(tensor)
+    if not tiles:  # rows are stored as wide as shards are
+        width = -(-width // sizes[1]) * sizes[1]
+    cores, by_row = (spec.num_cores(), "cores {}"), spec.orientation is ROW_MAJOR
+    limits: Any = {HEIGHT: (cores, None), WIDTH: (None, cores)}.get(scheme, (cores, cores))
+    if scheme is BLOCK:
+        rule = "Shard grid must be one full rectangular grid for block sharded!"
+        check(spec.grid.size() == 1, rule)
+        box, way = spec.grid.bounding_box().grid_size(), "row" if by_row else "column"
+        words = f"{{}} {{{{}}}} for {way} major orientation!".format
+        limits = [(box.y, words("rows")), (box.x, words("columns"))][:: 1 if by_row else -1]
+    rows = zip(("height", "width"), sizes, (height, width), limits, strict=True)
+    for side, have, need, limit in sorted(rows, key=lambda row: row[3] is not None):
+        if limit is None:
+            rule = f"Shard {side} {have} must match physical {side} {need} for "
+            check(have == need, rule + scheme.name.lower().replace("_", " "))
+        else:
+            count = -(-need // have)
+            rule = f"Number of shards along {side} {count} must not exceed number of "
+            check(count <= limit[0], rule + limit[1].format(limit[0]))
+    strategy = ShardDistributionStrategy(int(scheme is BLOCK))
     return config.with_nd(NdShardSpec(sizes, spec.grid, spec.orientation, strategy))
 
 
@@ -84,32 +97,7 @@ def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
     return math.prod(tensor.padded[:start]), *tensor.padded[start:]
 
 
-def _rules(scheme: Any, spec: ShardSpec, sizes: tuple[int, ...]) -> list[tuple[bool, str]]:
-    """What must hold of shards of two dimensions, in ttnn's order and words."""
-    sides, cores = ("height", "width"), spec.num_cores()
-    counts = _counts(sizes, spec.shape)
-    along = "Number of shards along {} {} must not exceed number of {}"
-    if scheme is BLOCK:
-        box = spec.grid.bounding_box().grid_size()
-        whole = spec.grid.size() == 1
-        rules = [(whole, "Shard grid must be one full rectangular grid for block sharded!")]
-        limits, way = [("rows", box.y), ("columns", box.x)], "row"
-        if spec.orientation is not ROW_MAJOR:
-            limits, way = limits[::-1], "column"
-        for side, count, (word, most) in zip(sides, counts, limits, strict=True):
-            rule = along.format(side, count, f"{word} {most} for {way} major orientation!")
-            rules.append((count <= most, rule))
-        return rules
-    if scheme not in (HEIGHT, WIDTH):
-        return []
-    cut = int(scheme is WIDTH)
-    other, have, need = sides[1 - cut], spec.shape[1 - cut], sizes[1 - cut]
-    rule = f"Shard {other} {have} must match physical {other} {need} for {sides[cut]} sharded"
-    limit = along.format(sides[cut], counts[cut], f"cores {cores}")
-    return [(have == need, rule), (counts[cut] <= cores, limit)]
-
-
-def _counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
+def counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
     """How many shards along each dimension."""
     return [-(-n // s) for n, s in zip(sizes, shard, strict=True)]
 
@@ -117,11 +105,17 @@ def _counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
 # ---------------------------------------------------------------- banks
 def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
     mesh, dram = tensor.mesh, config.buffer_type is BufferType.DRAM
-    nd = config.nd_shard_spec if config.is_sharded() else None
+    nd: Any = config.nd_shard_spec if config.is_sharded() else None
     size = mesh.dram_grid_size() if dram else mesh.compute_with_storage_grid_size()
     banks = size.x * size.y
     asked = f"place {list(tensor.shard_shape)} in {config.buffer_type.name}"
-    for x, y in cores_of(nd.grid) if nd else ():
+    used, by_row = [], nd and nd.orientation is ROW_MAJOR
+    if nd:
+        used = cores_of(nd.grid, by_row)
+    if config.memory_layout is BLOCK:  # cores of the rectangle beyond the last shards are idle
+        down, across = counts(plane(tensor), nd.shard_shape)[:: 1 if by_row else -1]
+        used = [(x, y) for x, y in used if x - used[0][0] < across and y - used[0][1] < down]
+    for x, y in used:
         if x >= size.x or y >= size.y:
             kind = "DRAM" if dram else "L1"
             rule = f"Invalid shard grid: shard core ({x}, {y}) has no {kind} bank on this device,"
@@ -141,13 +135,13 @@ def _allocated(config: MemoryConfig, tensor: Tensor) -> Allocation:
     each = -(-pages // banks)
     if nd:
         banks = nd.num_cores()
-        each = pages * -(-math.prod(_counts(plane(tensor, len(shape)), shape)) // banks)
+        each = pages * -(-math.prod(counts(plane(tensor, len(shape)), shape)) // banks)
     nbytes = -(-bytes_of(page, tensor.dtype) // BYTES_APART) * BYTES_APART
     return Allocation(mesh, tensor.grid, each * nbytes, banks)
 
 
 # ---------------------------------------------------------------- results of operations
-def settle(result: Any, hint: MemoryConfig | None, operands: Iterable[Any]) -> None:
+def settle(result: Any, hint: Any, operands: Iterable[Any]) -> None:
     """Place results as the hint says; without one where operands in L1 lie.
 
     Where the hint has no shard specification, that of a sharded operand is taken, or one made.
@@ -156,31 +150,30 @@ def settle(result: Any, hint: MemoryConfig | None, operands: Iterable[Any]) -> N
         rule = f"incompatible function arguments: memory_config={hint!r}"
         fail("memory_config", rule, "ttnn.L1_MEMORY_CONFIG", TypeError)
     given = [t for t in operands if hasattr(t, "plain_memory_config")]
-    in_l1 = [c for t in given if (c := t.plain_memory_config).buffer_type is BufferType.L1]
+    found = [t.plain_memory_config for t in given]
+    in_l1 = [c for c in found if c.buffer_type is BufferType.L1]
     sharded = next((c for c in in_l1 if c.is_sharded()), None)
-    config, like = hint, sharded
-    if hint is None:
-        config = like = in_l1[0] if in_l1 and in_l1[0] is given[0].plain_memory_config else sharded
+    like = in_l1[0] if in_l1 and in_l1[0] is found[0] else sharded
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
         own = getattr(tensor, "plain_memory_config", None)
-        if config is None or own is None or own is config or tensor.mesh is None:
+        if own is None or tensor.mesh is None:
             continue
-        if hint is None and (own is not DRAM_MEMORY_CONFIG or any(tensor is t for t in given)):
-            continue  # the operation has placed it itself, or works in place
-        bare = hint is None or not (hint.interleaved or hint.shard_spec or hint.nd_shard_spec)
-        place(tensor, _adapted(like or config, tensor) if bare else config)
+        if hint is None:  # but where the operation has placed it itself, or works in place
+            if like and own is DRAM_MEMORY_CONFIG and all(tensor is not t for t in given):
+                place(tensor, _adapted(like, tensor))
+        elif hint is not own:
+            whole = hint.interleaved or hint.shard_spec or hint.nd_shard_spec
+            place(tensor, hint if whole else _adapted(sharded or hint, tensor))
 
 
 def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     """An operand's configuration for a result of perhaps another shape, or equal shards."""
-    bare = config.shard_spec is None
-    if config.interleaved or (config.made_nd and bare):
-        return config
+    unit, scheme = 32 if tensor.layout is Layout.TILE else 1, config.memory_layout
     try:
         return fitted(config, tensor)
     except TTKitError:
-        pass
-    unit, scheme = 32 if tensor.layout is Layout.TILE else 1, config.memory_layout
+        if scheme not in (HEIGHT, WIDTH, BLOCK):
+            return L1_MEMORY_CONFIG
     size, cores, way = tensor.mesh.compute_with_storage_grid_size(), None, ROW_MAJOR
     if config.shard_spec is not None:
         cores, way = config.shard_spec.grid, config.shard_spec.orientation
@@ -189,7 +182,7 @@ def _adapted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     over = {HEIGHT: (count, 1), WIDTH: (1, count)}.get(scheme)
     over = over or ((size.y, size.x) if way is ROW_MAJOR else (size.x, size.y))
     shard = [-(-n // unit // k) * unit for n, k in zip(plane(tensor), over, strict=True)]
-    down, across = _counts(plane(tensor), shard)
+    down, across = counts(plane(tensor), shard)
     if cores is None:
         cores = num_cores_to_corerangeset(down * across, size, True)
         if scheme is BLOCK:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
-from ttkit.sim.cores import CoreCoord, CoreRangeSet, num_cores_to_corerangeset
+from ttkit.sim.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.filling import full
 from ttkit.sim.grid import TensorTopology
 from ttkit.sim.memory import TILE_BYTES
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation, result
-from ttkit.sim.placing import place, plane
+from ttkit.sim.placing import counts, place, plane
+from ttkit.sim.shaping import reshape
 from ttkit.sim.sharding import (
     DRAM_MEMORY_CONFIG,
     ROW_MAJOR,
@@ -61,40 +61,26 @@ def to_memory_config(
     return _copied("to_memory_config", tensor, memory_config, dtype, output_tensor)
 
 
-def _moved(name: str, tensor: Tensor, memory_config: MemoryConfig | None) -> Tensor:
-    made = _copied(name, tensor, memory_config)
-    tensor.deallocate()
-    return made
-
-
 @operation("reallocate", "store")
 def reallocate(tensor: Tensor, memory_config: MemoryConfig | None = None) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
-    return _moved("reallocate", tensor, memory_config)
+    made = _copied("reallocate", tensor, memory_config)
+    tensor.deallocate()
+    return made
 
 
 @operation("move", "store")
 def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> Tensor:
     """Return the same values in a buffer of its own, and free the old one."""
-    return _moved("move", input_tensor, memory_config)
+    return reallocate(input_tensor, memory_config)
 
 
 # ---------------------------------------------------------------- interleaved and sharded
-def _over(sizes: Any, grid: Any, shard: Any, scheme: TensorMemoryLayout, way: Any) -> MemoryConfig:
-    """Return the configuration of a shard's shape over a set of cores, or a grid's first ones."""
-    if scheme is TensorMemoryLayout.INTERLEAVED:
-        fail("interleaved_to_sharded", "Unsupported sharding scheme", "HEIGHT_SHARDED")
-    if not isinstance(grid, CoreRangeSet):
-        count = math.prod(-(-n // s) for n, s in zip(sizes, shard, strict=True))
-        grid = num_cores_to_corerangeset(count, grid, way is ROW_MAJOR)
-    return MemoryConfig(scheme, BufferType.L1, ShardSpec(grid, shard, way))
-
-
 @operation("interleaved_to_sharded", "store")
 def interleaved_to_sharded(
     input_tensor: Tensor,
-    grid: CoreCoord | CoreRangeSet | MemoryConfig | None = None,
-    shard_shape: Sequence[int] | DataType | None = None,
+    grid: Any = None,
+    shard_shape: Any = None,
     shard_scheme: TensorMemoryLayout | None = None,
     shard_orientation: ShardOrientation | None = None,
     output_dtype: DataType | None = None,
@@ -107,21 +93,27 @@ def interleaved_to_sharded(
 
     Either `(tensor, grid, shard_shape, shard_scheme, shard_orientation, output_dtype)`, or
     `(tensor, sharded_memory_config, output_dtype)`.
+
+    Args:
+        grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
     name, config = "interleaved_to_sharded", sharded_memory_config or grid
     on_mesh(name, input_tensor)
-    asked = describe(name, (input_tensor, config))
+    asked, own = describe(name, (input_tensor, config)), input_tensor.plain_memory_config
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
-    if input_tensor.is_sharded():
+    if own.is_sharded():
         rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-        fail(asked, rule + input_tensor.plain_memory_config.memory_layout.name, "ttnn.reshard")
+        fail(asked, rule + own.memory_layout.name, "ttnn.reshard")
     if not isinstance(config, MemoryConfig):
-        if None in (grid, shard_shape, shard_scheme, shard_orientation):
-            rule = "incompatible function arguments: grid, shape, scheme and orientation are needed"
-            fail(asked, rule, "or a memory configuration", TypeError)
-        sizes = plane(input_tensor)
-        config = _over(sizes, grid, shard_shape, shard_scheme, shard_orientation)  # type: ignore[arg-type]
+        if shard_scheme is TensorMemoryLayout.INTERLEAVED:
+            fail(asked, "Unsupported sharding scheme", "HEIGHT_SHARDED")
+        spec = ShardSpec(CoreRangeSet([]), shard_shape, shard_orientation)
+        if not isinstance(config, CoreRangeSet):
+            cores = math.prod(counts(plane(input_tensor), spec.shape))
+            config = num_cores_to_corerangeset(cores, config, shard_orientation is ROW_MAJOR)
+        spec.grid = config
+        config = MemoryConfig(shard_scheme, BufferType.L1, spec)
     if not config.is_sharded():
         fail(asked, "Output memory config must be sharded", "ttnn.to_memory_config")
     return _copied(name, input_tensor, config, output_dtype, preallocated_output)
@@ -159,24 +151,24 @@ def reshard(
     return _copied("reshard", input_tensor, output_memory_config, output=output_tensor)
 
 
-def _slice_rows(tensor: Tensor, num_slices: int, slice_index: int, asked: object) -> slice:
-    """The rows, of all leading dimensions, that slice `slice_index` of `num_slices` has."""
+def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
+    """The rows, of all leading dimensions, that one of several slices has."""
+    asked, height = f"slice {slice_index} of {num_slices} of {tensor.shape}", plane(tensor)[0]
     if not 0 <= slice_index < num_slices:
         rule = "Slice index and num_slices don't match! Index ="
         fail(asked, f"{rule} {slice_index} num_slices = {num_slices}")
-    height = math.prod(tensor.padded[:-1])
     rows, odd = divmod(height, num_slices)
     if odd or tensor.padded != tensor.shard_shape:
         rule = "Total height of a tensor must be divisible by num_slices!"
-        fail(asked, f"{rule} {height} rows in whole tiles, {num_slices} slices")
+        fail(asked, f"{rule} {height} rows in whole tiles")
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 
 @operation("interleaved_to_sharded_partial", "store", moves="part")
 def interleaved_to_sharded_partial(
     input_tensor: Tensor,
-    grid: CoreCoord | CoreRangeSet,
-    shard_shape: Sequence[int],
+    grid: Any,
+    shard_shape: Any,
     num_slices: int,
     slice_index: int,
     shard_scheme: TensorMemoryLayout,
@@ -186,15 +178,10 @@ def interleaved_to_sharded_partial(
 ) -> Tensor:
     """Return one of several slices of the rows, [1, 1, rows, columns], one shard to each core."""
     on_mesh("interleaved_to_sharded_partial", input_tensor)
-    asked = describe("interleaved_to_sharded_partial", (input_tensor, num_slices, slice_index))
-    rows = _slice_rows(input_tensor, num_slices, slice_index, asked)
-    lead, width, array = len(input_tensor.grid.shape), input_tensor.padded[-1], input_tensor.array
-    array = array.reshape(*array.shape[:lead], 1, 1, -1, width)[..., rows, :]
-    sizes = (rows.stop - rows.start, width)
-    config = _over(sizes, grid, shard_shape, shard_scheme, shard_orientation)
-    made = result(input_tensor, array, dtype=output_dtype, owned=False)
-    place(made, config)
-    return made
+    rows = _rows(input_tensor, num_slices, slice_index)
+    whole = reshape(input_tensor, [1, 1, *plane(input_tensor)])
+    how = (grid, shard_shape, shard_scheme, shard_orientation, output_dtype)
+    return interleaved_to_sharded(whole[:, :, rows], *how)
 
 
 @operation("sharded_to_interleaved_partial", "store", moves="part")
@@ -212,15 +199,14 @@ def sharded_to_interleaved_partial(
     asked = describe("sharded_to_interleaved_partial", (input_tensor, cache_tensor, num_slices))
     if not input_tensor.is_sharded():
         fail(asked, "Input tensor must have a shard spec", "ttnn.interleaved_to_sharded_partial")
-    rows = _slice_rows(cache_tensor, num_slices, slice_index, asked)
-    sizes, slot = plane(input_tensor), (rows.stop - rows.start, cache_tensor.padded[-1])
+    rows, sizes = _rows(cache_tensor, num_slices, slice_index), plane(input_tensor)
+    slot = (rows.stop - rows.start, plane(cache_tensor)[1])
     if sizes != slot:
         rule = f"a slice has {slot[0]} rows of {slot[1]}, the input {sizes[0]} of {sizes[1]}"
         fail(asked, rule, "the num_slices that the input was made with")
-    lead, given, whole = len(cache_tensor.grid.shape), input_tensor.array, cache_tensor.array
-    ends = np.broadcast_shapes(given.shape[:lead], whole.shape[:lead])
-    whole = np.array(np.broadcast_to(whole, ends + cache_tensor.shard_shape))
-    whole.reshape(*ends, -1, slot[1])[..., rows, :] = given.reshape(*given.shape[:lead], *sizes)
+    whole, given = np.array(cache_tensor.full_array()), input_tensor.full_array()
+    ends = cache_tensor.grid.shape
+    whole.reshape(*ends, -1, slot[1])[..., rows, :] = given.reshape(*ends, *sizes)
     return result(cache_tensor, whole, output=cache_tensor)
 
 

@@ -261,33 +261,32 @@ def create_sharded_memory_config(
         [32, 32]
     """
     asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
-    given, way = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR
-    cores, pair = core_grid, isinstance(core_grid, (tuple, list))
-    grids = list(core_grid) if pair else [core_grid]
+    given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
+    grids = list(core_grid) if isinstance(core_grid, (tuple, list)) else [core_grid]
     of_grids = all(isinstance(g, CoreGrid) for g in grids)
-    for right, problem in (
-        (isinstance(shape, (list, tuple, Shape)), "Invalid input shape"),
-        (not pair or len(grids) == 2, "Invalid core_grid"),
-        (of_grids or isinstance(cores, CoreRangeSet), "Invalid core_grid type"),
-        (isinstance(strategy, ShardStrategy), "Invalid sharding strategy"),
-        (isinstance(way, ShardOrientation), "Invalid shard orientation"),
-        (given or of_grids, "height and width must be shard shape with CoreRangeSet"),
-    ):
+
+    def check(right: bool, rule: str) -> None:
         if not right:
-            fail(asked, problem, "help(ttnn.create_sharded_memory_config)")
+            fail(asked, rule, "help(ttnn.create_sharded_memory_config)")
+
+    check(isinstance(shape, (list, tuple, Shape)), "Invalid input shape")
+    check(len(grids) < 3, "Invalid core_grid")
+    check(of_grids or isinstance(cores, CoreRangeSet), "Invalid core_grid type")
+    check(isinstance(strategy, ShardStrategy), "Invalid sharding strategy")
+    check(isinstance(way, ShardOrientation), "Invalid shard orientation")
+    rule = "height and width must be shard shape with CoreRangeSet"
+    check(given or isinstance(core_grid, CoreGrid), rule)
     *batch, height, width = shape
     if of_grids:
-        parts = [CoreRange((0, 0), (grids[0].x - 1, grids[0].y - 1))]
-        parts += [CoreRange((0, grids[0].y), (g.x - 1, grids[0].y)) for g in grids[1:]]
-        cores = CoreRangeSet(parts)
-    cut = (height, width) if way is ROW_MAJOR else (width, height)
+        top = grids[0].y
+        parts = [CoreRange((0, 0), (grids[0].x - 1, top - 1))]
+        cores = CoreRangeSet(parts + [CoreRange((0, top), (g.x - 1, top)) for g in grids[1:]])
+    order = slice(None, None, 1 if way is ROW_MAJOR else -1)
+    cut = (height, width)[order]
     if not given:
         sizes, x, y = (math.prod(batch) * height, width), core_grid.x, core_grid.y
-        over = {"HEIGHT": (x * y, 1), "WIDTH": (1, x * y)}.get(strategy.name)
-        over = over or ((y, x) if way is ROW_MAJOR else (x, y))
-        cut = sizes[0] // over[0], sizes[1] // over[1]
-        if sizes != (cut[0] * over[0], cut[1] * over[1]):
-            rule = f"Invalid sharding core_grid: {sizes[0]} rows and {sizes[1]} columns do not"
-            fail(asked, f"{rule} divide into {over[0]} x {over[1]}", "a grid that divides them")
+        even = {"HEIGHT": (x * y, 1), "WIDTH": (1, x * y), "BLOCK": (y, x)[order]}[strategy.name]
+        cut, rest = zip(*map(divmod, sizes, even), strict=True)
+        check(not any(rest), f"Invalid sharding core_grid: {sizes} does not divide into {even}")
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))

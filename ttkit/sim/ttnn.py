@@ -176,6 +176,7 @@ from ttkit.sim.values import (
 
 globals().update(_values.CLASSES)
 Device = MeshDevice
+get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}

@@ -1,0 +1,111 @@
+"""Tensors moved between interleaved and sharded memory: values stay, slices come together."""
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+
+L1, ML = ttnn.L1_MEMORY_CONFIG, ttnn.TensorMemoryLayout
+ROWS, GRID = ttnn.ShardOrientation.ROW_MAJOR, ttnn.CoreCoord(4, 1)
+
+
+@pytest.fixture
+def mesh():
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as opened:
+        yield opened
+
+
+def put(mesh, shape, **how):
+    """Other values on each chip."""
+    values = np.random.default_rng(5).standard_normal((8 * shape[0], *shape[1:]))
+    mapper = ttnn.ShardTensorToMesh(mesh, dim=0)
+    how = {"dtype": ttnn.float32, "layout": ttnn.TILE_LAYOUT} | how
+    return ttkit.from_numpy(values.astype(np.float32), device=mesh, mesh_mapper=mapper, **how)
+
+
+def back(mesh, tensor):
+    return ttkit.to_numpy(tensor, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=0))
+
+
+def config(mesh, scheme, x, y):
+    strategy, grid = ttnn.ShardStrategy[scheme], ttnn.CoreGrid(x=x, y=y)
+    return ttnn.create_sharded_memory_config((1, 1, 128, 128), grid, strategy)
+
+
+def test_there_and_back(mesh):
+    tensor = put(mesh, (1, 1, 128, 128))
+    values, height = back(mesh, tensor), config(mesh, "HEIGHT", 4, 1)
+    cut = ttnn.interleaved_to_sharded(tensor, height)
+    again = ttnn.interleaved_to_sharded(tensor, GRID, [32, 128], ML.HEIGHT_SHARDED, ROWS)
+    assert cut.memory_config() == height == again.memory_config()
+    block = ttnn.reshard(cut, config(mesh, "BLOCK", 2, 2))
+    whole = ttnn.sharded_to_interleaved(block, L1)
+    narrow = ttnn.sharded_to_interleaved(block, output_dtype=ttnn.bfloat16)
+    assert block.memory_config().shard_spec.shape == [64, 64] and whole.memory_config() == L1
+    assert narrow.dtype is ttnn.bfloat16 and not narrow.is_sharded()
+    for moved in (cut, again, block, whole, ttnn.to_memory_config(block, height)):
+        np.testing.assert_array_equal(back(mesh, moved), values)
+    assert ttnn.to_memory_config(whole, L1) is whole
+    into = put(mesh, (1, 1, 128, 128), memory_config=height)
+    assert ttnn.reshard(block, height, into) is into
+    np.testing.assert_array_equal(back(mesh, into), values)
+
+
+def test_a_moved_tensor_leaves_its_memory(mesh):
+    tensor = put(mesh, (1, 1, 64, 64))
+    values, before = back(mesh, tensor), ttkit.memory(mesh).used
+    moved = ttnn.move(tensor, memory_config=L1)
+    assert not tensor.is_allocated() and moved.memory_config() == L1
+    assert all(n == before[d] - 64 * 64 * 4 for d, n in ttkit.memory(mesh).used.items())
+    np.testing.assert_array_equal(back(mesh, moved), values)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 512, 64), (1, 2, 256, 64)])
+@pytest.mark.parametrize("slices", [2, 4])
+def test_slices_of_rows_computed_one_by_one_come_together(mesh, shape, slices):
+    tensor, cache = put(mesh, shape), put(mesh, shape, dtype=ttnn.float32)
+    rows = 512 // slices
+    for i in range(slices):
+        shard = [rows // 4, 64]
+        how = (GRID, shard, slices, i, ML.HEIGHT_SHARDED, ROWS)
+        part = ttnn.interleaved_to_sharded_partial(tensor, *how)
+        assert part.shape == [1, 1, rows, 64] and part.memory_config().shard_spec.shape == shard
+        done = ttnn.sharded_to_interleaved_partial(ttnn.neg(part), cache, slices, i)
+        assert done is cache and not done.is_sharded()
+    np.testing.assert_array_equal(back(mesh, cache), -back(mesh, tensor))
+
+
+def test_what_is_not_sharded_so_is_refused(mesh):
+    tensor, height = put(mesh, (1, 1, 128, 128)), config(mesh, "HEIGHT", 4, 1)
+    cut = ttnn.interleaved_to_sharded(tensor, height)
+    rows = put(mesh, (1, 1, 128, 128), layout=ttnn.ROW_MAJOR_LAYOUT)
+    part, slices = ttnn.interleaved_to_sharded_partial, ttnn.sharded_to_interleaved_partial
+    for call, phrase in (
+        (lambda: ttnn.interleaved_to_sharded(cut, height), "memory layout must be INTERLEAVED"),
+        (lambda: ttnn.interleaved_to_sharded(tensor, L1), "Output memory config must be sharded"),
+        (lambda: ttnn.interleaved_to_sharded(rows, height, ttnn.bfloat16), "layout must be TILE"),
+        (lambda: ttnn.interleaved_to_sharded(tensor, GRID), "incompatible function arguments"),
+        (lambda: ttnn.sharded_to_interleaved(cut, height), "memory config must be Interleaved"),
+        (lambda: ttnn.reshard(tensor, height), "input must be sharded"),
+        (lambda: ttnn.reshard(cut, L1), "output must be sharded"),
+        (lambda: part(tensor, GRID, [32, 128], 3, 0, ML.HEIGHT_SHARDED, ROWS), "divisible by"),
+        (lambda: part(tensor, GRID, [32, 128], 4, 4, ML.HEIGHT_SHARDED, ROWS), "Slice index"),
+        (lambda: slices(tensor, tensor, 4, 0), "Input tensor must have a shard spec"),
+        (lambda: slices(cut, tensor, 2, 0), "a slice has 64 rows of 128, the input 128 of 128"),
+        (lambda: ttnn.move(ttnn.from_device(cut)), "StorageType::HOST"),
+    ):
+        with pytest.raises((ttkit.TTKitError, TypeError)) as error:
+            call()
+        assert phrase in str(error.value), phrase
+
+
+def test_allocated_memory_is_counted_on_every_chip(mesh):
+    before = ttkit.memory(mesh).used
+    made = ttnn.allocate_tensor_on_device(
+        ttnn.Shape([1, 1, 32, 64]), ttnn.bfloat16, ttnn.TILE_LAYOUT, mesh
+    )
+    assert all(n == before[d] + 4096 for d, n in ttkit.memory(mesh).used.items())
+    assert list(made.tensor_topology().distribution_shape()) == [2, 4]
+    with pytest.raises(ttkit.TTKitError, match="Only TILE layout is supported"):
+        ttnn.allocate_tensor_on_device([32, 32], ttnn.bfloat8_b, ttnn.ROW_MAJOR_LAYOUT, mesh)

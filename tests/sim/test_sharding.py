@@ -1,0 +1,68 @@
+"""Shard specifications and memory configurations: arithmetic, equality, refusals."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ttkit
+from ttkit import ttnn
+
+STRATEGIES = list(ttnn.ShardStrategy)
+WAYS = list(ttnn.ShardOrientation)
+
+
+@given(
+    st.lists(st.integers(1, 6), max_size=2),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.integers(1, 8),
+    st.integers(1, 9),
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(WAYS),
+)
+def test_shards_of_an_even_cut_cover_the_shape_exactly(batch, rows, columns, x, y, strategy, way):
+    height, width = rows * x * y * 32, columns * x * y * 32
+    shape, grid = [*batch, height, width], ttnn.CoreGrid(x=x, y=y)
+    config = ttnn.create_sharded_memory_config(shape, grid, strategy, way)
+    spec, total = config.shard_spec, math.prod(shape)
+    assert config.memory_layout.name == f"{strategy.name}_SHARDED" and config.is_sharded()
+    assert config.buffer_type is ttnn.BufferType.L1 and spec.orientation is way
+    assert spec.num_cores() == x * y and math.prod(spec.shape) * x * y == total
+    full = (math.prod(batch) * height, width)
+    assert (spec.shape[0] == full[0] or strategy is not ttnn.ShardStrategy.WIDTH) and (
+        spec.shape[1] == full[1] or strategy is not ttnn.ShardStrategy.HEIGHT
+    )
+    if x * y > 1 and strategy is not ttnn.ShardStrategy.BLOCK:
+        uneven = [height + 1, width + 1]  # one more than a multiple of the cores
+        with pytest.raises(ttkit.TTKitError, match="Invalid sharding core_grid"):
+            ttnn.create_sharded_memory_config(uneven, grid, strategy, way)
+
+
+def test_configurations_compare_by_what_they_say():
+    cores = ttnn.CoreRangeSet([ttnn.CoreRange((0, 0), (7, 0))])
+    made = [
+        ttnn.MemoryConfig(
+            ttnn.TensorMemoryLayout.HEIGHT_SHARDED,
+            ttnn.BufferType.L1,
+            ttnn.ShardSpec(cores, [32, 64], way),
+        )
+        for way in (WAYS[0], WAYS[0], WAYS[1])
+    ]
+    assert made[0] == made[1] != made[2] and hash(made[0]) == hash(made[1])
+    nd = ttnn.MemoryConfig(ttnn.BufferType.L1, ttnn.NdShardSpec([32, 64], cores))
+    assert nd != made[0] and nd.memory_layout is ttnn.TensorMemoryLayout.ND_SHARDED
+    assert ttnn.MemoryConfig() == ttnn.DRAM_MEMORY_CONFIG != ttnn.L1_MEMORY_CONFIG
+    with pytest.raises(AttributeError):
+        made[0].buffer_type = ttnn.BufferType.DRAM
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (16, 32), (8, 16), (1, 32)])
+def test_a_tile_has_the_bytes_of_its_numbers_and_exponents(shape):
+    tile, elements = ttnn.Tile(shape), math.prod(shape)
+    assert tile.get_tile_size(ttnn.float32) == 4 * elements
+    assert tile.num_faces * math.prod(tile.face_shape) == elements
+    exponents = tile.get_tile_size(ttnn.bfloat8_b) - elements
+    assert exponents % 16 == 0 and 16 * exponents >= elements
+    assert tile.get_tile_size(ttnn.bfloat4_b) == elements // 2 + exponents
