@@ -45,6 +45,16 @@ def wide():
     ttnn.close_mesh_device(mesh)
 
 
+@pytest.fixture(params=[("t3000", (2, 4)), ("t3000", (1, 8)), ("galaxy", (8, 4))], ids=str)
+def chips(request):
+    """Meshes of two rows, of one row, and of a Galaxy."""
+    system, shape = request.param
+    ttkit.use_system(system)
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    with ttnn.open_mesh_device(ttnn.MeshShape(shape)) as mesh:
+        yield mesh
+
+
 @pytest.fixture
 def put():
     """put(mesh, shape, "S0R", ...) gives a tensor of random values, every shard of which has

@@ -6,6 +6,7 @@ from ttkit.plans.actions import Action
 from ttkit.plans.collectives import (
     all_gather,
     all_reduce,
+    all_to_all,
     broadcast,
     point_to_point,
     reduce_scatter,
@@ -30,6 +31,7 @@ __all__ = [
     "Transfer",
     "all_gather",
     "all_reduce",
+    "all_to_all",
     "broadcast",
     "cost",
     "crossover",

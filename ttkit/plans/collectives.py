@@ -58,6 +58,27 @@ def all_gather(
     return _finished(draft, *_spread(draft, algorithm))
 
 
+def all_to_all(
+    topology: Topology,
+    shard_bytes: int,
+    axis: int | None = None,
+    *,
+    algorithm: str | None = None,
+    links: int | None = None,
+) -> Plan:
+    """Plan an all-to-all: every chip gets its part of the shard of every chip along `axis`.
+
+    It is an all-gather of which each message has only the parts for chips farther on.
+
+    Example:
+        >>> from ttkit.plans import topology
+        >>> all_to_all(topology("n300"), 1024).bytes_per_link
+        {(0, 1): 512, (1, 0): 512}
+    """
+    draft = _draft("all_to_all", topology, shard_bytes, axis, links)
+    return _finished(draft, *_spread(draft, algorithm))
+
+
 def reduce_scatter(
     topology: Topology,
     shard_bytes: int,
@@ -209,7 +230,12 @@ def _hops(draft: Plan, line: Line, loads: list[Bundle], reach: list[tuple[int, i
         for hops, towards in zip(far if load else (), (1, -1)):
             way = [line[(i + towards * hop) % len(line)] for hop in range(hops + 1)]
             for hop, (a, b) in enumerate(itertools.pairwise(way)):
-                steps[hop].append(_message(draft, a, b, load))
+                message = _message(draft, a, b, load)
+                if draft.collective == "all_to_all":  # of each chunk a part for each chip to come
+                    parts = len(line) * len(load)
+                    size = -(-(message.bytes or 0) * (hops - hop) // parts)
+                    message = replace(message, bytes=size)
+                steps[hop].append(message)
     return [step for step in steps if step]  # a broadcast from the middle ends early
 
 

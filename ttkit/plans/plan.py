@@ -24,7 +24,8 @@ from ttkit.plans.validate import validate
 Array = np.ndarray
 Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
 
-GATHERS = ("all_gather", "broadcast", "point_to_point")
+GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point")
+ALL = ("all_gather", "all_to_all")  # every chip sends to every other one of its group
 REDUCES = ("reduce_scatter", "all_reduce")
 
 
@@ -74,7 +75,8 @@ class Plan:
     chips at once, an equal part over each.
 
     Args:
-        collective: all_gather, broadcast, point_to_point, reduce_scatter or all_reduce.
+        collective: all_gather, all_to_all, broadcast, point_to_point, reduce_scatter or
+            all_reduce. Of an all_to_all a message has only the parts for chips farther on.
         topology: chips and cables.
         steps: the transfers; lists of lists will do.
         shard_bytes: the size of the shard of each chip.
@@ -192,7 +194,7 @@ class Plan:
             for number, (chip, own) in enumerate(zip(group, self._chunks[group], strict=True)):
                 if self.adds:
                     yield chip, self._chunks[group]
-                elif self.collective == "all_gather":
+                elif self.collective in ALL:
                     yield chip, [own]
                 else:
                     sender = number if self.collective == "broadcast" else chip
@@ -201,7 +203,7 @@ class Plan:
     def goal(self, chip: int) -> list[int]:
         """Return the chunks that a chip must hold, whole, after the last step."""
         group, number = self.group_of[chip]
-        if self.collective in ("all_gather", "all_reduce"):
+        if self.collective in (*ALL, "all_reduce"):
             return self._chunks[group]
         if self.collective == "reduce_scatter":
             return self._chunks[group][number : number + 1]
@@ -243,7 +245,8 @@ class Plan:
             dim: the dimension along which shards are joined or cut.
 
         Returns:
-            One array for each chip: joined along `dim` (all_gather), its part of the sum
+            One array for each chip: joined along `dim` (all_gather), its part of each shard
+            (all_to_all), its part of the sum
             (reduce_scatter), the sum (all_reduce), the root's shard (broadcast), or the source's
             shard at the destination and its own elsewhere (point_to_point).
 
@@ -277,7 +280,7 @@ class Plan:
             rule = f"shards of shape {shapes[0]} have no dimension {dim}"
             fail(asked, rule, f"a dim from {-ndim} to {ndim - 1}")
         n, size = self.group_size, shapes[0][dim]
-        if self.collective == "reduce_scatter" and size % n:
+        if self.collective in ("reduce_scatter", "all_to_all") and size % n:
             rule = f"{n} chips do not divide {size}, the size of dimension {dim}"
             fail(asked, rule, "another dim, or pad first")
 
@@ -292,8 +295,12 @@ class Plan:
         goal = self.goal(chip)
         if not goal:
             return own.copy()
-        if self.collective == "all_gather":
-            return np.concatenate([held[c].reshape(own.shape) for c in goal], dim)
+        if self.collective in ALL:
+            shards = [held[c].reshape(own.shape) for c in goal]
+            if self.collective == "all_to_all":
+                n, number = self.group_size, self.group_of[chip][1]
+                shards = [np.split(shard, n, dim)[number] for shard in shards]
+            return np.concatenate(shards, dim)
         shape = list(own.shape)
         if self.collective == "reduce_scatter":
             shape[dim] //= self.group_size

@@ -30,7 +30,8 @@ def validate(plan: Plan) -> None:
                 pair not in pairs
                 or not chunks
                 or not held[t.source].issuperset(chunks)
-                or t.bytes != sum(map(size_of, chunks))
+                or (t.bytes or 0) > sum(map(size_of, chunks))
+                or (t.bytes != sum(map(size_of, chunks)) and plan.collective != "all_to_all")
                 or (t.reduce and not adds)
             ):
                 _refuse(plan, number, t, held)

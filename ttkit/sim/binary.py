@@ -154,6 +154,7 @@ def _binary(
 
 
 HINTS = "memory_config sub_core_grids sub_device_id fast_and_approximate_mode"
+BY_PARTS = ("maximum", "minimum", "hypot", "rsub", "pow", "atan2")  # of several operations in ttnn
 
 
 def _enter(name: str, function: Function) -> None:
@@ -184,8 +185,9 @@ def _enter(name: str, function: Function) -> None:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
         in_place.__name__ = in_place.__qualname__ = f"{name}_"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
-        operation(f"{name}_", dtypes=takes, hints=HINTS)(in_place)
-    operation(name, dtypes=takes, hints=HINTS)(call)
+        operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
+    hints = "memory_config" if name in BY_PARTS else HINTS
+    operation(name, dtypes=takes, hints=hints)(call)
 
 
 for _name, _function in FUNCTIONS.items():

@@ -53,7 +53,7 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
         wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
-        nbytes = bytes_of(tensor.padded, tensor.dtype)
+        nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
         how = (call.axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
         if not grid.local:
@@ -162,11 +162,12 @@ COLLECTIVES = {
     ),
 }
 
-TUNING = "memory_config subdevice_id sub_core_grids chunks_per_sync num_workers_per_link"
-TUNING += " num_buffers_per_channel use_l1_small_for_semaphores"
+SHORT = "memory_config subdevice_id"
+TUNING = f"{SHORT} chunks_per_sync num_workers_per_link num_buffers_per_channel"
+TUNING += " use_l1_small_for_semaphores"
 
 
-@operation("all_gather", "collective", hints=TUNING)
+@operation("all_gather", "collective", hints=f"{TUNING} sub_core_grids")
 def all_gather(
     input_tensor: Tensor,
     dim: int,
@@ -221,7 +222,7 @@ def reduce_scatter(
     return _run(call, older)  # type: ignore[no-any-return]
 
 
-@operation("all_reduce", "collective", hints="memory_config subdevice_id")
+@operation("all_reduce", "collective", hints=SHORT)
 def all_reduce(
     input_tensor: Tensor,
     *,
@@ -239,7 +240,7 @@ def all_reduce(
     return _run(call, older)  # type: ignore[no-any-return]
 
 
-@operation("all_broadcast", "collective", hints=TUNING)
+@operation("all_broadcast", "collective", hints=f"{SHORT} use_l1_small_for_semaphores")
 def all_broadcast(
     input_tensor: Tensor,
     *,
@@ -256,7 +257,7 @@ def all_broadcast(
     return _run(call, older)  # type: ignore[no-any-return]
 
 
-@operation("broadcast", "collective", hints=TUNING)
+@operation("broadcast", "collective", hints=SHORT)
 def broadcast(
     input_tensor: Tensor,
     sender_coord: MeshCoordinate,

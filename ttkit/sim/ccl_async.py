@@ -33,7 +33,9 @@ GATHER = """input_tensor persistent_output_buffer= dim= multi_device_global_sema
 SIGNATURES = {
     "all_gather_async": GATHER,
     "all_gather_async_reversed": GATHER,
-    "strided_all_gather_async": f"{GATHER} mm_cores_y= mm_block_ht= mm_block_wt=",
+    "strided_all_gather_async": """input_tensor persistent_output_buffer dim
+        multi_device_global_semaphore * num_links= memory_config= topology= cluster_axis=
+        num_workers_per_link= num_buffers_per_channel= mm_cores_y= mm_block_ht= mm_block_wt=""",
     "ring_attention_all_gather_async": """input_tensor persistent_output_buffer dim *
         multi_device_global_semaphore cluster_axis mesh_device topology num_links= memory_config=
         subdevice_id=""",
@@ -64,11 +66,12 @@ SIGNATURES = {
         num_workers_per_link= num_buffers_per_channel= read_local_slice_from_input=""",
 }
 ARGUMENTS = CLASSES | by_word(
-    "int: dim num_devices\nTopology: topology\nint | None: cluster_axis num_links\n"
+    "int: num_devices\nint | list: cluster_axis num_links\nTopology: topology\n"
     "Tensor: intermediate_packet_buffer weight_tensor persistent_output_tensor buffer_tensor bias"
     " bias_tensor\nDataType: dtype\nMeshDevice: mesh_device\nReduceType: math_op\n"
     "MinimalMatmulConfig: config\nMemoryConfig: output_memory_config\n"
 )
+del ARGUMENTS["barrier_semaphore"]  # a list, where it is no hint
 Given = Any  # the arguments of a call by name; `asked` names the operation
 
 
@@ -166,7 +169,7 @@ def _alike(call: Call) -> Any:
 def _wide(call: Call) -> Any:
     width = call.tensor.padded[-1] * (call.chips if call.dim == call.rank - 1 else 1)
     rule = f"When reverse_order=true, tensor width ({width}) must be divisible by"
-    yield width % (32 * call.chips), f"{rule} 32*num_devices ({32 * call.chips})"
+    yield width % (32 * call.chips), f"{rule} 32*num_devices (32*{call.chips})"
 
 
 # ---------------------------------------------------------------- what they are
@@ -204,7 +207,8 @@ COLLECTIVES |= {
 def _gather(g: Given) -> Any:
     """Return `all_gather` along `cluster_axis`, in a persistent buffer where one is given."""
     semaphores(g, g.multi_device_global_semaphore, 2)
-    return run(g, output=g.persistent_output_buffer or g.persistent_output_tensor)
+    given = g.persistent_output_buffer or getattr(g, "persistent_output_tensor", None)
+    return run(g, output=given)
 
 
 def _ring_attention(g: Given) -> Any:

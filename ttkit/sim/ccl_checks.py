@@ -42,6 +42,7 @@ class Call:
     mesh: Any = None
     axes: list[int] = field(default_factory=list)  # the mesh axes that it runs along, in the end
     others: tuple[Any, ...] = ()  # what only this collective has
+    nbytes: int = 0  # that a chip sends, where it is not its whole shard
 
     @property
     def asked(self) -> describe:
@@ -196,7 +197,7 @@ def some_links(call: Call) -> None:
         links = call.num_links
         rule = f"num_links must be greater than 0, got {links}"
         other = f"Error, num_links should be more than 0 but has {links}"
-        fail(call.asked, other if call.name == "all_reduce" else rule, "num_links=1")
+        fail(call.asked, other if call.name.startswith("all_") else rule, "num_links=1")
 
 
 def enough_links(call: Call) -> None:

@@ -31,15 +31,14 @@ bool: use_pack_untilize
 int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
 """
 CLASSES = by_word(TABLE)
-EVERY = frozenset(CLASSES) | {"program_config"}
-# class of program configurations: operations
+EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore"})
+# classes of program configurations: words in the names of operations; others take SDPA's
 PROGRAMS = by_word(
     "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
     "MatmulMultiCoreReuseMultiCast1DProgramConfig | "
     "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig: matmul linear\n"
-    "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: layer_norm rms_norm\n"
-    "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax"
-    " scale_mask_softmax_in_place transformer.attention_softmax_\n"
+    "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: norm\n"
+    "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax\n"
 )
 Rules = Iterable[tuple[object, str]]  # whether a rule is broken, and the rule
 
@@ -61,7 +60,8 @@ def check(
                 fail(asked, rule, f"help(ttnn.{name})", TypeError)
         classes = CLASSES.get(hint)
         if hint == "program_config":
-            classes = PROGRAMS.get(name, "SDPAProgramConfig")
+            fitting = (c for word, c in PROGRAMS.items() if word in name)
+            classes = next(fitting, "SDPAProgramConfig")
         if classes:
             taken(asked, hint, value, f"{classes} | None")
     queue(asked, given.get("queue_id") or given.get("cq_id"))
@@ -72,7 +72,7 @@ def check(
     within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
     if config is None:
         return {}
-    product = "input_tensor_b" in operands
+    product = name in ("matmul", "linear")
     if product and given.get("core_grid") is not None:
         rule = "Cannot use both user core grid/coordinates and a program config"
         fail(asked, rule, "one of them")

@@ -167,8 +167,7 @@ def _guarded(
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
     placed = "memory_config" in hints
-    code: Any = function.__code__  # type: ignore[attr-defined]
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = tuple(inspect.signature(function).parameters)
     every = (hints | hardware.EVERY if takes_hints else hints) - set(names)
     inherits = inherits and "memory_config" not in names
 

@@ -93,7 +93,8 @@ def _enter(name: str) -> None:
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.
     """
-    operation(name, dtypes=takes, flops=each_element(flops), hints=HINTS)(call)
+    hints = "memory_config" if name == "prod" else HINTS
+    operation(name, dtypes=takes, flops=each_element(flops), hints=hints)(call)
 
 
 for _name in FOLDS:

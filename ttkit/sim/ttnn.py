@@ -15,6 +15,7 @@ from ttkit.sim import binary as _binary
 from ttkit.sim import cache as _cache
 from ttkit.sim import ccl as _ccl
 from ttkit.sim import ccl_async as _ccl_async
+from ttkit.sim import ccl_parts as _ccl_parts
 from ttkit.sim import choices as _choices
 from ttkit.sim import decode as _decode
 from ttkit.sim import filling as _filling

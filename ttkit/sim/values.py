@@ -87,7 +87,7 @@ class Value:
         if name == "MinimalMatmulConfig" and not given:  # as in ttnn
             given = dict.fromkeys(fields, 0) | {"compute_with_storage_grid_size": (0, 0)}
         values = fields | given
-        if args or len(values) > len(fields) or ... in values.values():
+        if args or len(values) > len(fields) or any(v is ... for v in values.values()):
             rule = f"incompatible function arguments: {', '.join(given)}, {len(args)} by place"
             fail(name, rule, f"by name: {', '.join(fields)}", TypeError)
         for field, value in values.items():
