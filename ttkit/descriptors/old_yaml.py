@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ TYPES = {
     "TORUS_Y": ("RING", "LINE"),
 }
 
-MOST_BRACKETS = 20_000  # the parser's time grows with the square of the depth
+DEEPEST = 50  # brackets in brackets; a scan takes the square of their depth
 
 Upper = BeforeValidator(lambda text: str(text).upper())
 Count = Annotated[int, Field(ge=0, lt=10**8)]
@@ -94,8 +95,10 @@ def _tree(text: str) -> tuple[Any, Any]:
 
     The base loader makes lists, mappings and text only, so nothing in a file is executed.
     """
-    if text.count("[") + text.count("{") > MOST_BRACKETS:
-        raise ValueError(f"more than {MOST_BRACKETS} opening brackets")
+    steps = ((c in "[{") - (c in "]}") for c in text)
+    depths = itertools.accumulate(steps, lambda depth, step: max(0, depth + step))
+    if max(depths, default=0) > DEEPEST:
+        raise ValueError(f"brackets nest more than {DEEPEST} deep")
     loader = yaml.BaseLoader(text)
     root = loader.get_single_node()
     return root, None if root is None else loader.construct_document(root)
