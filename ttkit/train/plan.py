@@ -116,8 +116,8 @@ class TrainingPlan:
     @functools.cached_property
     def topology(self) -> Topology:
         """The chips of the mesh and their cables."""
-        rows, columns = self.settings.device_config.mesh_shape
-        return topology(self.system, (rows, columns))
+        shape: Any = self.settings.device_config.mesh_shape
+        return topology(self.system, shape)
 
     @property
     def passes(self) -> int:
