@@ -11,8 +11,8 @@ from started import passed
 
 # recorded of the real library, see ranks/conformance.py for those that ask for what ranks have each
 # of their own
-RECORDED = pathlib.Path(__file__).parent.parent.glob("conformance/*.json")
-CASES = sum(len(json.loads(path.read_text())["cases"]) for path in RECORDED)
+RECORDED = pathlib.Path(__file__).resolve().parent.parent / "conformance"
+CASES = sum(len(json.loads(path.read_text())["cases"]) for path in RECORDED.glob("*.json"))
 # of a 2x4 mesh, rows x columns of ranks; 4x1 does not divide it
 SPLITS = [(1, 2), (2, 1), (1, 4), (2, 2)]
 whole = pytest.mark.long

@@ -272,6 +272,7 @@ REFUSED = [
         "num_heads must be divisible by the number of devices. num_heads = 4, devices = 8",
     ),
     ({"device": DeviceConfig((1, 8), enable_tp=True, enable_ddp=True)}, "For line mesh topology"),
+    ({"device": DeviceConfig((8,), enable_ddp=True)}, r"MeshShape\(\[8\]\) must have 2 dimensions"),
     ({"device": DeviceConfig(enable_pp=True)}, "the stages of a pipeline have one each"),
 ]
 
@@ -279,7 +280,7 @@ REFUSED = [
 @pytest.mark.parametrize("run, message", REFUSED)
 def test_refused(run, message):
     with pytest.raises(TTKitError, match=message):
-        training_plan(run_of(**run), "t3000")
+        str(training_plan(run_of(**run), "t3000"))
 
 
 def test_the_command(capsys, monkeypatch):

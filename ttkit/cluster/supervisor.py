@@ -124,8 +124,10 @@ class Supervisor:
 
     def give_input(self, name: str, text: str) -> None:
         """Write a line to the standard input of a command."""
-        with contextlib.suppress(OSError, KeyError), self.commands[name].stdin as pipe:  # type: ignore[union-attr]
-            pipe.write(text.encode() + b"\n")
+        with contextlib.suppress(OSError, KeyError):
+            pipe: Any = self.commands[name].stdin
+            with pipe:
+                pipe.write(text.encode() + b"\n")
 
     def report(self, name: str, code: int, rank: int | None = None) -> None:
         """Report to the owner, once, that a command has ended."""

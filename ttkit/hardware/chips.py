@@ -160,19 +160,26 @@ _BLACKHOLE_LINK = Link(
 _P300_LINK = replace(_BLACKHOLE_LINK, rates=(Rate("line", 23.55), Rate("line", 15.66, links=2)))
 
 
+def _published(page: str, cores: int, clock: float, dram: int, bandwidth: int) -> dict[str, Fact]:
+    """Return the facts of a chip's page, in Hz, GB and GB/s; all have the same SRAM in a core."""
+    return {
+        "cores": Fact(cores, "cores", page),
+        "clock": Fact(clock, "Hz", page),
+        "sram_per_core": Fact(1536 * 1024, "bytes", page),
+        "dram": Fact(dram, "GB", page),
+        "dram_bandwidth": Fact(bandwidth, "GB/s", page),
+    }
+
+
 WORMHOLE = Chip(
     name="n300 chip",
     arch="WORMHOLE_B0",
-    cores=Fact(64, "cores", WORMHOLE_PAGE),
-    clock=Fact(1.0e9, "Hz", WORMHOLE_PAGE),
     flop_per_cycle=_ENGINE,
-    sram_per_core=Fact(1536 * 1024, "bytes", WORMHOLE_PAGE),
     sram_reserved=_RESERVED,
-    dram=Fact(12, "GB", WORMHOLE_PAGE),
     dram_banks=Fact(12, "banks", MOCK_CLUSTER),
-    dram_bandwidth=Fact(288, "GB/s", WORMHOLE_PAGE),
     core_grid=(8, 8),
     link=_T3000_LINK,
+    **_published(WORMHOLE_PAGE, cores=64, clock=1.0e9, dram=12, bandwidth=288),
 )
 WORMHOLE_N150 = replace(
     WORMHOLE, name="n150 chip", cores=Fact(72, "cores", WORMHOLE_PAGE), core_grid=(8, 9)
@@ -181,15 +188,11 @@ WORMHOLE_GALAXY = replace(WORMHOLE_N150, name="Galaxy chip", link=_GALAXY_LINK)
 BLACKHOLE = Chip(
     name="p150 chip",
     arch="BLACKHOLE",
-    cores=Fact(140, "cores", BLACKHOLE_PAGE),
-    clock=Fact(1.35e9, "Hz", BLACKHOLE_PAGE),
     flop_per_cycle=_ENGINE,
-    sram_per_core=Fact(1536 * 1024, "bytes", BLACKHOLE_PAGE),
     sram_reserved=_RESERVED,
-    dram=Fact(32, "GB", BLACKHOLE_PAGE),
     dram_banks=Fact(8, "banks", DRAM_VIEWS),
-    dram_bandwidth=Fact(512, "GB/s", BLACKHOLE_PAGE),
     core_grid=(13, 10),
     link=_BLACKHOLE_LINK,
+    **_published(BLACKHOLE_PAGE, cores=140, clock=1.35e9, dram=32, bandwidth=512),
 )
 BLACKHOLE_P300 = replace(BLACKHOLE, name="p300 chip", link=_P300_LINK)

@@ -74,10 +74,10 @@ class Communicator(NamedTuple):
 def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
     here, key = fabric.world(), (tensor.grid, tuple(axes))
     if key not in here.communicators:
-        found = group_along(*key)
-        ranks = here.ranks(found.hosts)  # type: ignore[union-attr]
+        found: Any = group_along(*key)  # this rank is in one
+        ranks = here.ranks(found.hosts)
         comm = here.group(ranks)
-        here.communicators[key] = Communicator(found, ranks, comm, blocks.shared_sum(comm))  # type: ignore[arg-type]
+        here.communicators[key] = Communicator(found, ranks, comm, blocks.shared_sum(comm))
     return here.communicators[key]  # type: ignore[no-any-return]
 
 
@@ -267,7 +267,8 @@ def sent(tensor: Tensor, base: Tensor, sender: Coordinate, receiver: Coordinate)
     """Do `ccl_numpy.sent`."""
     grid, here = tensor.grid, fabric.world()
     values = np.array(base.full_array()).reshape((grid.size, *tensor.shard_shape))
-    source, target = here.ranks([grid.owner_of(sender), grid.owner_of(receiver)])  # type: ignore[list-item]
+    ends: Any = [grid.owner_of(sender), grid.owner_of(receiver)]
+    source, target = here.ranks(ends)
     if here.rank == source:
         mine = tensor.full_array().reshape(values.shape)[grid.coords.index(sender)]
         if here.rank == target:

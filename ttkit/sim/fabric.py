@@ -266,7 +266,8 @@ def agree(grid: Grid, call: object, *, all_hosts: bool = False) -> None:
     if not settings.checks:
         return
     here = world()
-    ranks = here.ranks(range(grid.owners.hosts)) if all_hosts else members(grid)  # type: ignore[union-attr]
+    owners: Any = grid.owners
+    ranks = here.ranks(range(owners.hosts)) if all_hosts else members(grid)
     if here.rank in ranks:
         compare(str(call), ranks)
 

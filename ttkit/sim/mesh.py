@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System
@@ -82,8 +83,9 @@ class MeshDevice(SubDevices):
         # the host rank of each chip, where ranks share the machine
         self.owners: Owners | None = None
         if hosts is not None:
-            ranks, me = tuple(hosts[i] for i in self._ids), self.system.host_rank  # type: ignore[attr-defined]
-            self.owners = Owners(me, max(hosts.values()) + 1, ranks)
+            shared: Any = self.system  # it has hosts, so it is a SharedSystem
+            ranks = tuple(hosts[i] for i in self._ids)
+            self.owners = Owners(shared.host_rank, max(hosts.values()) + 1, ranks)
         self._ids_of[self._shape] = self._ids
         self.grid = grid_over(self._shape, None, self.owners)  # all chips, as tensors refer to them
 

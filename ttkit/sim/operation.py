@@ -197,7 +197,8 @@ def _guarded(
                 result = function(*args, **kwargs)
         except UNEXPECTED as error:
             # `fail`'s own errors, and Python's about the names of the arguments, stay as they are.
-            if getattr(error, "ours", False) or error.__traceback__.tb_next is None:  # type: ignore[union-attr]
+            trace: Any = error.__traceback__
+            if getattr(error, "ours", False) or trace.tb_next is None:
                 raise
             translate(error, describe(name, args, kwargs))
         if config is not None or (inherits and in_l1[0]):
@@ -205,7 +206,8 @@ def _guarded(
         return result
 
     if hints:
-        call.__signature__ = with_hints(inspect.signature(function), hints)  # type: ignore[attr-defined]
+        signature = with_hints(inspect.signature(function), hints)
+        call.__signature__ = signature  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 

@@ -216,6 +216,7 @@ def shared(system: System, block: Block) -> SharedSystem:
         else block.wraps
     )
     links = block.links or system.links_per_pair
-    plain = replace(system, ids=ids, cards=cards, links_per_pair=links, wraps=wraps)  # type: ignore[arg-type]
+    changed: Any = {"ids": ids, "cards": cards, "links_per_pair": links, "wraps": wraps}
+    plain = replace(system, **changed)
     values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
     return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)

@@ -103,8 +103,8 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     pairs = [(0, 0)] * (len(have) - len(pairs)) + pairs
     would_fit(input_tensor, tuple(n + sum(p) for n, p in zip(have, pairs, strict=True)))
     border = dtypes.convert(np.array([value]), input_tensor.dtype)[0]
-    padded = np.pad(array, [(0, 0)] * lead + pairs, constant_values=border)  # type: ignore[arg-type]
-    return moved(input_tensor, padded)
+    widths: Any = [(0, 0)] * lead + pairs
+    return moved(input_tensor, np.pad(array, widths, constant_values=border))
 
 
 @operation("repeat", "arrange", hints="memory_config optional_output_tensor")

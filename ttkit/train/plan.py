@@ -116,7 +116,8 @@ class TrainingPlan:
     @functools.cached_property
     def topology(self) -> Topology:
         """The chips of the mesh and their cables."""
-        return topology(self.system, tuple(self.settings.device_config.mesh_shape))  # type: ignore[arg-type]
+        shape: Any = self.settings.device_config.mesh_shape
+        return topology(self.system, shape)
 
     @property
     def passes(self) -> int:

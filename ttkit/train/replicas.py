@@ -4,6 +4,7 @@ messages while backward goes on; and waits for MPI that can be interrupted.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -78,7 +79,7 @@ class Replicas:
         }
         self._active = False
         for name, parameter in self.parameters.items():
-            parameter.register_hook(lambda grad, name=name: self._ready(name, grad))  # type: ignore[misc]
+            parameter.register_hook(functools.partial(self._ready, name))
 
     def _check(self) -> None:
         mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]

@@ -74,6 +74,7 @@ def _nothing(path: Any) -> Any:
 Environment = dict[
     Annotated[StrictStr, AfterValidator(_variable)], Annotated[StrictStr, AfterValidator(_value)]
 ]
+Descriptor = Annotated[Path, _file("Mesh graph descriptor")]
 OwnDescriptor = Annotated[Path, _file("Per-rank mesh graph descriptor")]
 
 
@@ -102,7 +103,7 @@ class Bindings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     rank_bindings: tuple[RankBinding, ...]
-    mesh_graph_desc_path: Annotated[Path, _file("Mesh graph descriptor")] | None = None
+    mesh_graph_desc_path: Descriptor | None = None
     global_env: Environment = Field(default_factory=dict)
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
@@ -112,7 +113,7 @@ class TTRunConfig(Bindings):
     """What tt-run demands of a file beyond what Python code may leave out."""
 
     rank_bindings: list[RankBinding] = Field(min_length=1)  # type: ignore[assignment]
-    mesh_graph_desc_path: Annotated[Path, _file("Mesh graph descriptor")]  # type: ignore[assignment]
+    mesh_graph_desc_path: Descriptor  # type: ignore[assignment]
 
     @field_validator("rank_bindings")
     @classmethod
