@@ -63,3 +63,8 @@ def test_findings_in_mgd_1(written, old, new, line, message, cure):
 def test_the_smallest_number_of_ports_is_taken(written):
     text = OLD.replace("N: 2", "N: 1", 1)
     assert read_descriptor(written(text, "mgd.yaml")).meshes[0].channels == 1
+
+
+def test_brackets_in_a_comment_do_not_nest(written):
+    comment = "# ranks [0, 8)\n" * 60
+    assert not check_descriptor(written(comment + OLD, "mgd.yaml"))

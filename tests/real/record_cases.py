@@ -8,7 +8,6 @@ no `expect` yet gets the one that the library gives; with --again, every case do
 whole first line is recorded as its phrase: shorten it by hand to the words that matter."""
 
 import argparse
-import contextlib
 import hashlib
 import json
 import pathlib
@@ -56,8 +55,7 @@ def main():
         file.write_text(
             f'{{"meta": {json.dumps(whole.get("meta", {}))}, "cases": [\n{lines}\n]}}\n'
         )
-    with contextlib.suppress(Exception):
-        env.close()
+    env.close()
 
 
 if __name__ == "__main__":

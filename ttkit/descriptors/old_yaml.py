@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,7 @@ TYPES = {
     "TORUS_Y": ("RING", "LINE"),
 }
 
-DEEPEST = 50  # brackets in brackets; a scan takes the square of their depth
+DEEPEST = 50  # lists and mappings in one another; a scan takes the square of their depth
 
 Upper = BeforeValidator(lambda text: str(text).upper())
 Count = Annotated[int, Field(ge=0, lt=10**8)]
@@ -90,16 +89,26 @@ def old_descriptor(text: str, path: str) -> tuple[MeshGraphDescriptor | None, li
     return None, [Finding("error", path, line, f"not YAML: {what}"[:300], cure)]
 
 
+class _Loader(yaml.BaseLoader):
+    """A loader of lists, mappings and text that refuses deep nesting before it is scanned."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"brackets nest more than {DEEPEST} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
 def _tree(text: str) -> tuple[Any, Any]:
     """The root node of a YAML text, which has the lines, and its value, where scalars are text.
 
     The base loader makes lists, mappings and text only, so nothing in a file is executed.
     """
-    steps = ((c in "[{") - (c in "]}") for c in text)
-    depths = itertools.accumulate(steps, lambda depth, step: max(0, depth + step))
-    if max(depths, default=0) > DEEPEST:
-        raise ValueError(f"brackets nest more than {DEEPEST} deep")
-    loader = yaml.BaseLoader(text)
+    loader = _Loader(text)
     root = loader.get_single_node()
     return root, None if root is None else loader.construct_document(root)
 
