@@ -53,7 +53,8 @@ def install_as_ttnn() -> None:
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)
     for name, space in [*vars(ttnn).items(), *sys.modules.items()]:
         if isinstance(space, SimpleNamespace) or name.startswith("ttkit.ttml."):
-            sys.modules[f"ttnn.{name}".removeprefix("ttnn.ttkit.")] = space  # type: ignore[assignment]
+            full = f"ttnn.{name}".removeprefix("ttnn.ttkit.")
+            sys.modules[full] = space  # type: ignore[assignment]
     print(
         f"ttkit: ttnn and ttml are the simulator's, on a {current_system().name}", file=sys.stderr
     )

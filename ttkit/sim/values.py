@@ -147,7 +147,7 @@ class _Number(int):
         return f"{type(self).__name__}({int(self)})"
 
 
-CLASSES |= {name: type(name, (_Number,), {}) for name in ("SubDeviceId", "QueueId", "Size")}
+CLASSES |= {name: type(name, (_Number,), {}) for name in ("SubDeviceId", "QueueId")}
 TYPES, AXES = CLASSES["DispatchCoreType"], CLASSES["DispatchCoreAxis"]
 
 
