@@ -29,9 +29,11 @@ global_semaphore: barrier_semaphore
 bool: use_multicore use_low_perf use_noc1_only use_optimal_ccl_for_llama use_broadcast use_legacy
 bool: use_pack_untilize
 int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
+int: num_devices
+MeshDevice: mesh_device
 """
 CLASSES = by_word(TABLE)
-EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore"})
+EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore", "mesh_device"})
 # classes of program configurations: words in the names of operations; others take SDPA's
 PROGRAMS = by_word(
     "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
