@@ -6,6 +6,7 @@ is what all collectives take: `cluster_axis`, `topology` and `num_links`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import ccl_checks as checks
-from ttkit.sim import matmul, movement, shaping
+from ttkit.sim import hints, matmul, movement, shaping
 from ttkit.sim.arguments import taken
 from ttkit.sim.ccl import COLLECTIVES, TUNING, _run
 from ttkit.sim.ccl_checks import Call
@@ -54,9 +55,7 @@ def ruled(rules: Callable[[Call], Any]) -> checks.Check:
     """A check that yields rules, each after what breaks it."""
 
     def check(call: Call) -> None:
-        for broken, rule in rules(call):
-            if broken:
-                fail(call.asked, rule, "other arguments")
+        hints.refuse(call.asked, rules(call))
 
     return check
 
@@ -285,30 +284,21 @@ def minimal_matmul(
     dtype: DataType | None = None,
 ) -> Tensor:
     """Return `linear` of [..., M, K] and [K, N]; a list of two tensors is joined along K."""
-    a, b, c = input_tensor, weight_tensor, config
+    a, b = input_tensor, weight_tensor
     a = shaping.concat(a, -1) if isinstance(a, list) else a
     inner, rows = a.shard_shape[-1], b.shard_shape[-2]
-    tiles = a.layout is b.layout is Layout.TILE
+    tiled = a.layout is b.layout is Layout.TILE
     rules = [
-        (not tiles, "requires TILE layout for activation and weight"),
-        (max((1, *b.shard_shape[:-2])) > 1, "weight must have 1 in all dims < -2"),
-        (inner != rows, f"inner dimensions must match, got K={inner} and K_w={rows}"),
+        (not tiled, "minimal_matmul requires TILE layout for activation and weight"),
+        (math.prod(b.shard_shape[:-2]) > 1, "minimal_matmul weight must have 1 in all dims < -2"),
+        (
+            inner != rows,
+            f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}",
+        ),
     ]
-    if c is not None:
-        grid, have = c.compute_with_storage_grid_size, b.mesh.system.chip.core_grid
-        rule = "compute_with_storage_grid_size must be"
-        m, n, h, w = c.M_block_size, c.N_block_size, c.subblock_h, c.subblock_w
-        rules += [
-            (0 in (m, n, c.K_block_size, h, w), "Block sizes must be > 0"),
-            (h and m % h, f"M_block_size ({m}) must be divisible by subblock_h ({h})"),
-            (w and n % w, f"N_block_size ({n}) must be divisible by subblock_w ({w})"),
-            (h * w > 8, "subblock_h * subblock_w must be <= max_dest_volume"),
-            (grid.x < 2 or grid.y < 2, f"{rule} >= 2x2"),
-            (grid.x > have[0] or grid.y > have[1], f"{rule} <= device grid size"),
-        ]
-    for broken, rule in rules:
-        if broken:
-            fail("minimal_matmul", f"minimal_matmul {rule}", "ttnn.matmul, or other blocks")
+    hints.refuse("minimal_matmul", rules)
+    if config is not None:
+        hints.refuse("minimal_matmul", hints.blocks(config, b.mesh))
     act = UnaryWithParam(fused_activation) if fused_activation else None
     return matmul.linear(a, b, bias=bias_tensor, activation=act, dtype=dtype)
 
@@ -316,7 +306,8 @@ def minimal_matmul(
 @operation(
     "experimental.strided_all_gather_minimal_matmul_async",
     "collective",
-    hints=f"{TUNING} memory_config_ag memory_config_mm compute_kernel_config",
+    hints=f"{TUNING} memory_config_ag memory_config_mm compute_kernel_config"
+    " read_local_slice_from_input",
 )
 def strided_all_gather_minimal_matmul_async(
     input_tensor: Tensor,
@@ -329,7 +320,6 @@ def strided_all_gather_minimal_matmul_async(
     bias: Any = None,
     fused_activation: Any = None,
     config: Any = None,
-    read_local_slice_from_input: Any = None,
     **how: Any,
 ) -> list[Tensor]:
     """Return the gathered tensor and its product with the weight."""

@@ -66,7 +66,6 @@ bool | None: exp_approx_mode
 bool: transpose_mcast fuse_batch mcast_in0 inplace
 """
 WANTED = by_word(FIELDS)
-PLAIN = ("WormholeComputeKernelConfig", "SoftmaxDefaultProgramConfig")  # printed as any object
 SPACED = ("SoftmaxShardedMultiCoreProgramConfig", "SDPAProgramConfig")
 CLASSES: dict[str, Any] = {
     name: _Enum(name, members.split(), start=0, module=__name__)  # type: ignore[call-arg]
@@ -103,14 +102,11 @@ class Value:
             value = CoreCoord(*value)
         if "Unary" in wanted and isinstance(value, (tuple, UnaryOpType)):
             value = UnaryWithParam(value)
-        if field in self.fields:
-            taken(type(self).__name__, field, value, wanted)
+        taken(type(self).__name__, field, value, wanted)
         object.__setattr__(self, field, value)
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if name in PLAIN:
-            return object.__repr__(self)
         shown = [f"{f}={self._shown(f)}" for f in self.fields if f != "legacy_rsqrt"]
         return f"{name}({(', ' if name in SPACED else ',').join(shown)})"
 
