@@ -45,12 +45,6 @@ def semaphores(given: Any, *counts: int) -> None:
         fail("a collective", rule, "ttnn.create_global_semaphore(mesh, cores, 0) for each")
 
 
-def around(tensor: Tensor, how: Any) -> bool:
-    """Whether chips send around a ring."""
-    fabric = getattr(tensor.mesh, "fabric", None)
-    return fabric is FabricConfig.FABRIC_1D_RING and how.get("topology") is not Topology.Linear
-
-
 def ruled(rules: Callable[[Call], Any]) -> checks.Check:
     """A check that yields rules, each after what breaks it."""
 
@@ -63,10 +57,9 @@ def ruled(rules: Callable[[Call], Any]) -> checks.Check:
 @ruled
 def _joined(call: Call) -> Any:
     """There are several chips, which links join in a line."""
-    shape, axis = call.mesh._shape, call.cluster_axis
-    call.axes = list(range(len(shape))) if axis is None else [axis]
+    shape = call.mesh._shape
     yield call.chips == 1, f"{call.name} op will only work for num_devices > 1, but has 1"
-    if axis is None and min(shape) > 1:
+    if call.cluster_axis is None and min(shape) > 1:
         ends = f"src (M0, D{shape[1] - 1}) to dst (M0, D{shape[1]})"
         rule = f"Could not find any forwarding direction from {ends}: name a cluster_axis"
         yield "1D" in call.mesh.fabric.name, rule
@@ -157,9 +150,6 @@ def ring_attention_all_gather_async(
     """Return `all_gather` of each tensor of a list, as of the keys and of the values."""
     semaphores(multi_device_global_semaphore, 2)
     buffers = persistent_output_buffer or [None] * len(input_tensor)
-    if len(input_tensor) != len(buffers):
-        rule = f"Number of output tensors ({len(buffers)}) must match number of input tensors"
-        fail("ring attention", f"{rule} ({len(input_tensor)})", "a buffer for each")
     pairs = zip(input_tensor, buffers, strict=True)
     return [run("all_gather_async", tensor, dim, buffer, **how) for tensor, buffer in pairs]
 
@@ -177,7 +167,7 @@ def reduce_scatter_minimal_async(
     **how: Any,
 ) -> Any:
     """Return `reduce_scatter`; the second persistent buffer gets the result."""
-    semaphores(multi_device_global_semaphore, 3, 3 if around(input_tensor, how) else 2)
+    semaphores(multi_device_global_semaphore, 3, 2)
     *_, output = persistent_output_buffers or [None]
     return run("reduce_scatter_minimal_async", input_tensor, dim, output, **how)
 
@@ -204,7 +194,7 @@ def deepseek_moe_reduce_scatter(
 ) -> Any:
     """Return `reduce_scatter` of eight tensors, which are parts of one along `dim`."""
     name = "deepseek_moe_reduce_scatter"
-    if not around(input_tensors[0], how):
+    if input_tensors[0].mesh.fabric is not FabricConfig.FABRIC_1D_RING:
         rule = f"{name} is hardcoded for tt::tt_fabric::Topology::Ring"
         fail(name, rule, "ttnn.FabricConfig.FABRIC_1D_RING")
     if len(input_tensors) != 8:
@@ -267,8 +257,10 @@ def all_gather_matmul_async(
         rule = "bad optional access: a program_config is needed"
         fail("all_gather_matmul_async", rule, "its grid and blocks")
     semaphores(multi_device_global_semaphore, 2)
-    how: Any = {"num_links": num_links, "topology": topology}
-    whole = run("all_gather_async", input_tensor, dim, persistent_output_buffer, **how)
+    buffer = persistent_output_buffer
+    whole = run(
+        "all_gather_async", input_tensor, dim, buffer, num_links=num_links, topology=topology
+    )
     product["program_config"] = program_config
     return [whole, matmul.linear(whole, weight_tensor, **product)]
 
@@ -325,5 +317,7 @@ def strided_all_gather_minimal_matmul_async(
     """Return the gathered tensor and its product with the weight."""
     semaphores(multi_device_global_semaphore, 2)
     whole = run("all_gather_async", input_tensor, dim, persistent_output_buffer, **how)
-    product: Any = {"bias_tensor": bias, "fused_activation": fused_activation, "config": config}
-    return [whole, minimal_matmul(whole, weight_tensor, **product)]
+    product = minimal_matmul(
+        whole, weight_tensor, bias_tensor=bias, fused_activation=fused_activation, config=config
+    )
+    return [whole, product]

@@ -71,9 +71,6 @@ def check(call: Call, checks: Sequence[Check], older: dict[str, Any]) -> None:
     for each in checks:
         each(call)
     covers_mesh(call)
-    if not call.axes:
-        shape = call.mesh._shape
-        call.axes = list(range(len(shape))) if call.cluster_axis is None else [call.cluster_axis]
 
 
 def place(call: Call, older: dict[str, Any]) -> None:
@@ -94,9 +91,11 @@ def place(call: Call, older: dict[str, Any]) -> None:
             rule = f"incompatible function arguments: {', '.join(sorted(older))}"
             fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
     if axis is None:
+        call.axes = list(range(len(mesh._shape)))
         return
     if type(axis) is not int:
         axis = call.cluster_axis = integer(axis, call.asked)
+    call.axes = [axis]
     if axis < 0:
         rule = f"incompatible function arguments: cluster_axis={axis} is negative"
         fail(call.asked, rule, "cluster_axis=0 or 1", TypeError)
@@ -136,6 +135,7 @@ def neighbours(call: Call) -> None:
         if not older_form(f"{form} along an axis of one chip", cure):
             fail(f"{form} on {call.mesh!r}", alone, cure)
         call.cluster_axis = 1 - axis
+        call.axes = [1 - axis]
 
 
 def one_line(call: Call) -> None:
@@ -176,8 +176,6 @@ def divides(rule: str) -> Callable[[Call], None]:
     """The chips divide the dimension."""
 
     def check(call: Call) -> None:
-        shape = call.mesh._shape
-        call.axes = list(range(len(shape))) if call.cluster_axis is None else [call.cluster_axis]
         size, tensor = call.tensor.shard_shape[call.dim], call.tensor
         if size % call.chips:
             text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=tensor.shape)
@@ -211,8 +209,7 @@ def enough_links(call: Call) -> None:
 
 def result_fits(call: Call) -> None:
     shape = list(call.tensor.shard_shape)
-    axes = range(len(call.mesh._shape)) if call.cluster_axis is None else [call.cluster_axis]
-    shape[call.dim] *= math.prod(call.mesh._shape[a] for a in axes)
+    shape[call.dim] *= call.chips
     would_fit(call.tensor, tuple(shape))
 
 

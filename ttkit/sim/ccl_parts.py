@@ -98,14 +98,14 @@ def _windows(call: Call) -> Array:
     and `right` rows of their neighbours. Beyond the ends there are zeros, or the last row again.
     """
     into, cut, first, many, left, right, mode = call.others
-    at, rows = len(call.mesh._shape) + cut, _gathered(call, call.tensor, into)
+    shape, rows = call.mesh._shape, _gathered(call, call.tensor, into)
+    at = len(shape) + cut
     size = (many or rows.shape[at]) // call.chips
     starts = first + size * np.arange(call.chips)
     wanted = np.add.outer(starts, np.arange(-left, size + right)).ravel()
     found = rows.take(wanted, at, mode="clip")
     if mode == "zeros":
         np.moveaxis(found, at, 0)[(wanted < 0) | (wanted >= rows.shape[at])] = 0
-    shape = call.mesh._shape
     return scattered(found, len(shape), call.axes, [shape[a] for a in call.axes], cut)
 
 
@@ -204,7 +204,7 @@ def slice_reshard_async(
     return run("slice_reshard_async", input_tensor, dim, None, *window, **how)
 
 
-@operation("experimental.neighbor_pad_async", "collective", hints="memory_config topology")
+@operation("experimental.neighbor_pad_async", "collective", hints="memory_config")
 def neighbor_pad_async(
     input_tensor: Tensor,
     dim: Any,
@@ -217,6 +217,7 @@ def neighbor_pad_async(
     *,
     num_links: Any = None,
     persistent_output_buffer: Any = None,
+    **how: Any,
 ) -> Any:
     """Put rows of a chip's neighbours around its shard, along one or two dims.
 
@@ -231,7 +232,7 @@ def neighbor_pad_async(
     for i, (at, left, right, axis, count) in enumerate(rows, 1):
         output = persistent_output_buffer if i == len(dim) else None
         window = (at, at, 0, None, left, right, padding_mode)
-        how: Any = {"cluster_axis": axis, "num_links": count}
+        how |= {"cluster_axis": axis, "num_links": count}
         input_tensor = run("neighbor_pad_async", input_tensor, at, output, *window, **how)
     return input_tensor
 
@@ -259,11 +260,11 @@ def all_to_all_dispatch(
     """
     dim, (first, second) = output_concat_dim or 1, output_tensors or (None, None)
     tokens, indices = (
-        shaping.reshape(t, [1, t.shape[0], t.shape[2], t.shape[3]])
+        shaping.reshape(t, [1, t.shape[0], t.shape[2], -1])
         for t in (input_tensor, expert_indices_tensor)
     )
-    others = (indices, expert_mapping_tensor)
-    sent = run("all_to_all_dispatch", tokens, dim, first, *others, **how)
+    mapping = expert_mapping_tensor
+    sent = run("all_to_all_dispatch", tokens, dim, first, indices, mapping, **how)
     chosen = run("all_gather_async", indices, dim, second, **how)
     sent.topology = chosen.topology = input_tensor.topology
     return [sent, chosen]
