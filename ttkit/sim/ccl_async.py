@@ -17,16 +17,17 @@ from ttkit.errors import fail
 from ttkit.sim import ccl_checks as checks
 from ttkit.sim import hints, matmul, movement, shaping
 from ttkit.sim.arguments import taken
-from ttkit.sim.ccl import COLLECTIVES, TUNING, _run
+from ttkit.sim.ccl import COLLECTIVES, SHORT, _run
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.ccl_numpy import gathered
 from ttkit.sim.enums import DataType, FabricConfig, Layout, Topology, UnaryWithParam
 from ttkit.sim.operation import operation
-from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.sub_devices import global_semaphore
 from ttkit.sim.tensor import Tensor
 
-ASYNC = f"{TUNING} mesh_device barrier_semaphore"  # hints
+# hints
+WORKERS = "num_workers_per_link num_buffers_per_channel"
+ASYNC = f"subdevice_id barrier_semaphore chunks_per_sync {WORKERS}"
 
 
 def run(name: str, tensor: Tensor, dim: Any, output: Any = None, *others: Any, **how: Any) -> Any:
@@ -75,9 +76,9 @@ def _alike(call: Call) -> Any:
 
 @ruled
 def _wide(call: Call) -> Any:
-    width = call.tensor.padded[-1] * (call.chips if call.dim == call.rank - 1 else 1)
+    width, chips, last = call.tensor.padded[-1], call.chips, call.dim == call.rank - 1
     rule = f"When reverse_order=true, tensor width ({width}) must be divisible by"
-    yield width % (32 * call.chips), f"{rule} 32*num_devices (32*{call.chips})"
+    yield not last and width % (32 * chips), f"{rule} 32*num_devices (32*{chips})"
 
 
 # ---------------------------------------------------------------- what they are
@@ -132,13 +133,17 @@ def _enter_gather(name: str, hints: str) -> None:
         return run(name, input_tensor, dim, buffer or persistent_output_tensor, **how)
 
 
-_more = f"{ASYNC} sub_core_grids use_optimal_ccl_for_llama use_broadcast"
+_more = f"{ASYNC} memory_config mesh_device sub_core_grids use_optimal_ccl_for_llama use_broadcast"
 _enter_gather("all_gather_async", _more)
 _enter_gather("all_gather_async_reversed", _more)
-_enter_gather("strided_all_gather_async", f"{TUNING} mm_cores_y mm_block_ht mm_block_wt")
+_enter_gather(
+    "strided_all_gather_async", f"memory_config {WORKERS} mm_cores_y mm_block_ht mm_block_wt"
+)
 
 
-@operation("experimental.ring_attention_all_gather_async", "collective", hints=ASYNC)
+@operation(
+    "experimental.ring_attention_all_gather_async", "collective", hints=f"{SHORT} mesh_device"
+)
 def ring_attention_all_gather_async(
     input_tensor: Any,
     persistent_output_buffer: Any,
@@ -157,7 +162,7 @@ def ring_attention_all_gather_async(
 @operation(
     "experimental.reduce_scatter_minimal_async",
     "collective",
-    hints=f"{ASYNC} intermediate_memory_config compute_kernel_config",
+    hints=f"{ASYNC} memory_config intermediate_memory_config compute_kernel_config",
 )
 def reduce_scatter_minimal_async(
     input_tensor: Tensor,
@@ -190,7 +195,7 @@ def llama_reduce_scatter(
 
 @operation("experimental.deepseek_moe_reduce_scatter", "collective")
 def deepseek_moe_reduce_scatter(
-    input_tensors: list[Tensor], output_memory_config: MemoryConfig, dim: int, **how: Any
+    input_tensors: list[Tensor], output_memory_config: Any, dim: int, **how: Any
 ) -> Any:
     """Return `reduce_scatter` of eight tensors, which are parts of one along `dim`."""
     name = "deepseek_moe_reduce_scatter"
@@ -203,7 +208,11 @@ def deepseek_moe_reduce_scatter(
     return run("reduce_scatter_minimal_async", shaping.concat(input_tensors, dim), dim, **how)
 
 
-@operation("experimental.all_reduce_async", "collective", hints=f"{TUNING} num_devices")
+@operation(
+    "experimental.all_reduce_async",
+    "collective",
+    hints=f"{SHORT} num_devices use_noc1_only use_optimal_ccl_for_llama fp32_dest_acc",
+)
 def all_reduce_async(
     input_tensor: Tensor,
     buffer_tensor: Tensor | None = None,
@@ -226,9 +235,9 @@ def all_reduce_async(
         if math_op.name != "Sum":
             rule = f"chips add, and do not take {math_op}"
             fail("all_reduce_async", rule, "ttnn.ReduceType.Sum")
-        lists = (barrier_semaphores, rs_global_semaphores, ag_global_semaphores)
-        for given, count in zip(lists, (2, 3, 2), strict=True):
-            semaphores(given or [], count, 2, 0)
+        semaphores(barrier_semaphores or [], 2, 0)
+        semaphores(rs_global_semaphores or [], 3, 2, 0)
+        semaphores(ag_global_semaphores or [], 2, 0)
     total = run("all_reduce_async", input_tensor, None, cluster_axis=cluster_axis, **how)
     return total if dtype is None else movement.typecast(total, dtype)
 
@@ -252,7 +261,11 @@ def all_gather_matmul_async(
     program_config: Any = None,
     **product: Any,
 ) -> list[Tensor]:
-    """Return the gathered tensor and its product with the weight, as `linear` makes it."""
+    """Return the gathered tensor and its product with the weight.
+
+    Args:
+        product: bias, transpose_a, transpose_b, dtype and activation, as `linear` takes them.
+    """
     if program_config is None:
         rule = "bad optional access: a program_config is needed"
         fail("all_gather_matmul_async", rule, "its grid and blocks")
@@ -298,7 +311,7 @@ def minimal_matmul(
 @operation(
     "experimental.strided_all_gather_minimal_matmul_async",
     "collective",
-    hints=f"{TUNING} memory_config_ag memory_config_mm compute_kernel_config"
+    hints=f"{WORKERS} memory_config_ag memory_config_mm compute_kernel_config"
     " read_local_slice_from_input",
 )
 def strided_all_gather_minimal_matmul_async(

@@ -33,7 +33,9 @@ int: num_devices
 MeshDevice: mesh_device
 """
 CLASSES = by_word(TABLE)
-EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore", "mesh_device"})
+EVERY = frozenset(
+    {*CLASSES, "program_config"} - {"barrier_semaphore", "mesh_device", "num_devices"}
+)
 # classes of program configurations: words in the names of operations; others take SDPA's
 PROGRAMS = by_word(
     "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
