@@ -293,13 +293,11 @@ def minimal_matmul(
     a = shaping.concat(a, -1) if isinstance(a, list) else a
     inner, rows = a.shard_shape[-1], b.shard_shape[-2]
     tiled = a.layout is b.layout is Layout.TILE
+    rule = f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}"
     rules = [
         (not tiled, "minimal_matmul requires TILE layout for activation and weight"),
         (math.prod(b.shard_shape[:-2]) > 1, "minimal_matmul weight must have 1 in all dims < -2"),
-        (
-            inner != rows,
-            f"minimal_matmul inner dimensions must match, got K={inner} and K_w={rows}",
-        ),
+        (inner != rows, rule),
     ]
     hints.refuse("minimal_matmul", rules)
     if config is not None:

@@ -80,17 +80,12 @@ def check(
     queue(asked, given.get("queue_id") or given.get("cq_id"))
     mesh = next((o.mesh for o in operands.values() if getattr(o, "mesh", None)), None)
     config = given.get("program_config")
-    if mesh is None:
-        return {}
-    within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
-    if config is None:
-        return {}
-    rules: Rules = ()
-    if hasattr(config, "q_chunk_size"):
-        rules = _attention(config, mesh, operands)
-    elif name in ("matmul", "linear"):
-        rules = _product(config, given, mesh, operands)
-    refuse(asked, rules)
+    if mesh is not None:
+        within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
+        if hasattr(config, "q_chunk_size"):
+            refuse(asked, _attention(config, mesh, operands))
+        elif config is not None and name in ("matmul", "linear"):
+            refuse(asked, _product(config, given, mesh, operands))
     fused = getattr(config, "fused_activation", None)
     return {} if fused is None or operands.get("activation") else {"activation": fused}
 
