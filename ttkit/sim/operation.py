@@ -196,9 +196,7 @@ def _guarded(
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
         except UNEXPECTED as error:
-            # `fail`'s own errors, and Python's about the names of the arguments, stay as they are.
-            trace: Any = error.__traceback__
-            if getattr(error, "ours", False) or trace.tb_next is None:
+            if getattr(error, "ours", False):  # `fail`'s own
                 raise
             translate(error, describe(name, args, kwargs))
         if config is not None or (inherits and in_l1[0]):
