@@ -15,7 +15,7 @@ from ttkit.errors import fail
 from ttkit.train import distributed, ops, optimizers
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
-from ttkit.train.context import AutoContext, GradMode, SocketManager, SocketType  # noqa: F401
+from ttkit.train.context import AutoContext
 from ttkit.train.models import create_model
 from ttkit.train.modules import Linear, Module
 from ttkit.train.optimizers import Optimizer

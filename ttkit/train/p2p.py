@@ -7,6 +7,7 @@ two stages may differ in shape."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +19,7 @@ from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
-from ttkit.train.autograd import Value
+from ttkit.train.autograd import Tensor, Value
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import POLL_S, check_timeout
 
@@ -207,6 +208,25 @@ class Sockets:
     def receive(self, like: Any) -> Any:
         """Return what the other rank sends, in a tensor like the given one, which it overwrites."""
         return ttnn.experimental.recv_async(like, self._in)[0]
+
+
+_sockets = functools.cache(Sockets)
+
+
+class SocketManager:
+    """Sends tensors of ttml from rank to rank, between meshes of the same shape."""
+
+    def send(self, tensor: Tensor, distributed_ctx: Any, rank: int, use_grad: bool = False) -> None:
+        """Send the values of a tensor, or its gradient."""
+        value: Any = tensor.get_grad() if use_grad else tensor.get_value()
+        _sockets(value.device(), rank).send(value)
+
+    def recv(self, tensor: Tensor, distributed_ctx: Any, rank: int, use_grad: bool = False) -> Any:
+        """Fill a tensor like the one that is sent with what arrives, and return it."""
+        like = ttnn.zeros_like(tensor.get_value())
+        value = _sockets(like.device(), rank).receive(like)
+        (tensor.set_grad if use_grad else tensor.set_value)(value)
+        return tensor
 
 
 class FabricTransport(MPITransport):
