@@ -33,14 +33,15 @@ def _copied(
     name: str,
     tensor: Tensor,
     config: MemoryConfig | None,
+    *rules: tuple[object, str, str],
     dtype: DataType | None = None,
     output: Tensor | None = None,
 ) -> Tensor:
-    """Return the values in memory of `config`, or in `output`."""
+    """Return the values in memory of `config`, or in `output`, where no rule is broken."""
     on_mesh(name, tensor)
-    if dtype not in (None, tensor.dtype) and tensor.layout is Layout.ROW_MAJOR:
-        rule = "Input tensor layout must be TILE when dtype conversion is needed"
-        fail(describe(name, (tensor,)), rule, "ttnn.to_layout first")
+    converts = dtype not in (None, tensor.dtype) and tensor.layout is Layout.ROW_MAJOR
+    rule = "Input tensor layout must be TILE when dtype conversion is needed"
+    check(describe(name, (tensor, config)), *rules, (converts, rule, "ttnn.to_layout first"))
     made = result(tensor, tensor.array, dtype=dtype, output=output, owned=False)
     if output is None:
         place(made, config or tensor.plain_memory_config)
@@ -58,7 +59,8 @@ def to_memory_config(
     on_mesh("to_memory_config", tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
-    return _copied("to_memory_config", tensor, memory_config, dtype, output_tensor)
+    how: Any = {"dtype": dtype, "output": output_tensor}
+    return _copied("to_memory_config", tensor, memory_config, **how)
 
 
 @operation("reallocate", "store")
@@ -76,7 +78,7 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 
 
 # ---------------------------------------------------------------- interleaved and sharded
-@operation("interleaved_to_sharded", "store")
+@operation("interleaved_to_sharded", "store", hints="keep_l1_aligned")
 def interleaved_to_sharded(
     input_tensor: Tensor,
     grid: Any = None,
@@ -86,8 +88,6 @@ def interleaved_to_sharded(
     output_dtype: DataType | None = None,
     *,
     sharded_memory_config: MemoryConfig | None = None,
-    keep_l1_aligned: bool | None = False,
-    preallocated_output: Tensor | None = None,
 ) -> Tensor:
     """Return an interleaved tensor with one shard to each core.
 
@@ -97,7 +97,7 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
-    name, config = "interleaved_to_sharded", sharded_memory_config or grid
+    config, own = sharded_memory_config or grid, input_tensor.plain_memory_config
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
     if not isinstance(config, MemoryConfig):
@@ -107,14 +107,12 @@ def interleaved_to_sharded(
             grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
         spec.grid = grid
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
-    own = input_tensor.memory_config().memory_layout.name
-    rule = f"Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::{own}"
-    check(
-        describe(name, (input_tensor, config)),
-        (input_tensor.is_sharded(), rule, "ttnn.reshard"),
+    rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
+    rules = (
+        (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
         (not config.is_sharded(), "Output memory config must be sharded", "ttnn.to_memory_config"),
     )
-    return _copied(name, input_tensor, config, output_dtype, preallocated_output)
+    return _copied("interleaved_to_sharded", input_tensor, config, *rules, dtype=output_dtype)
 
 
 @operation("sharded_to_interleaved", "store")
@@ -124,12 +122,11 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
-    name, config = "sharded_to_interleaved", memory_config or DRAM_MEMORY_CONFIG
-    rule = "Output memory config must be Interleaved"
-    check(describe(name, (input_tensor, config)), (config.is_sharded(), rule, "ttnn.reshard"))
+    config = memory_config or DRAM_MEMORY_CONFIG
+    rule = (config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     if not input_tensor.is_sharded():
         return input_tensor  # whatever else is asked for, as in ttnn
-    return _copied(name, input_tensor, config, output_dtype)
+    return _copied("sharded_to_interleaved", input_tensor, config, rule, dtype=output_dtype)
 
 
 @operation("reshard", "store")
@@ -137,12 +134,12 @@ def reshard(
     input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return a sharded tensor with other shards, or on other cores."""
-    check(
-        describe("reshard", (input_tensor, output_memory_config)),
+    config = output_memory_config
+    rules = (
         (not input_tensor.is_sharded(), "input must be sharded", "ttnn.interleaved_to_sharded"),
-        (not output_memory_config.is_sharded(), "output must be sharded", "ttnn.to_memory_config"),
+        (not config.is_sharded(), "output must be sharded", "ttnn.to_memory_config"),
     )
-    return _copied("reshard", input_tensor, output_memory_config, output=output_tensor)
+    return _copied("reshard", input_tensor, config, *rules, output=output_tensor)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
@@ -194,17 +191,13 @@ def sharded_to_interleaved_partial(
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
     name = "sharded_to_interleaved_partial"
     on_mesh(name, input_tensor, cache_tensor)
-    rows, width = _rows(cache_tensor, num_slices, slice_index), cache_tensor.padded[-1]
-    whole = np.array(cache_tensor.full_array()).reshape(*cache_tensor.grid.shape, -1, width)
-    slot, given = whole[..., rows, :], input_tensor.full_array()
-    check(
-        describe(name, (input_tensor, cache_tensor, num_slices)),
-        (not input_tensor.is_sharded(), "Input tensor must have a shard spec"),
-        (given.size != slot.size, f"a slice has {slot.shape[-2]} rows of {width}"),
-    )
-    slot[:] = given.reshape(slot.shape)
-    values = whole.reshape(*cache_tensor.grid.shape, *cache_tensor.shard_shape)
-    return result(cache_tensor, values, output=cache_tensor)
+    rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
+    if not input_tensor.is_sharded():
+        fail(name, "Input tensor must have a shard spec", "ttnn.interleaved_to_sharded_partial")
+    whole, width = np.array(cache_tensor.full_array()), cache_tensor.shard_shape[-1]
+    given = input_tensor.full_array().reshape(*ends, -1, width)
+    whole.reshape(*ends, -1, width)[..., rows, :] = given
+    return result(cache_tensor, whole, output=cache_tensor)
 
 
 @checked("allocate_tensor_on_device")
