@@ -89,10 +89,8 @@ def python(words: Sequence[str]) -> int:
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     try:
-        if asked.m:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
+        run = runpy.run_module if asked.m else runpy.run_path
+        run(sys.argv[0], run_name="__main__")  # type: ignore[operator]
     except Exception as error:
         shown = traceback.TracebackException.from_exception(error)
         shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]

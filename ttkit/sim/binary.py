@@ -16,7 +16,7 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
-from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operands, operation, result
+from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import activation, gelu_erf
@@ -265,17 +265,17 @@ def bcast(
         input_a: [w, z, y, x].
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
-    asked, like, (a, b), topology = operands("bcast", input_a, input_b)
+    on_mesh("bcast", input_a, input_b)
     (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
     tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     check(
-        asked,
-        ({input_a.dtype, input_b.dtype} - {*FLOATS}, "Unsupported data format", "ttnn.typecast"),
+        describe("bcast", (input_a, input_b, math_op, dim)),
+        (input_a.dtype not in FLOATS, "Unsupported data format", "ttnn.typecast"),
         (rows != (32 if down else height), tall),
         (columns != (32 if over else width), f"{wide} for height broadcast"),
     )
-    b = b[..., : 1 if down else None, : 1 if over else None]
-    function = FUNCTIONS[("add", "subtract", "multiply")[math_op.value]]
-    return result(like, function(a, b), topology=topology, output=output_tensor)
+    name = ("add", "subtract", "multiply")[math_op.value]
+    first = input_b[..., : 1 if down else None, : 1 if over else None]
+    return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)

@@ -184,26 +184,22 @@ def num_cores_to_corerangeset(
         >>> num_cores_to_corerangeset(20, CoreCoord(8, 8), row_wise=True)
         {[0-0 - 7-1], [0-2 - 3-2]}
     """
-    asked, grid = "num_cores_to_corerangeset", CoreCoord(grid_size)
-    count, total = integer(target_num_cores, asked, 0), grid.x * grid.y
-    if count > total:
-        rule = f"Target number of cores {count} is greater than total number of available cores"
-        fail(asked, f"{rule} {total}", "fewer cores, or a larger grid")
-    cores = cores_of(corner(grid.x, grid.y), row_wise)
-    return _rectangles(cores[:count], row_wise)
+    grid = CoreCoord(grid_size)
+    cores = corner(grid.x, grid.y)
+    return num_cores_to_corerangeset_in_subcoregrids((0, 0), target_num_cores, cores, row_wise)
 
 
 def num_cores_to_corerangeset_in_subcoregrids(
     start_core: Any, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
 ) -> CoreRangeSet:
     """Return so many cores of a set of rectangles, from `start_core` on."""
-    asked, start = "num_cores_to_corerangeset_in_subcoregrids", CoreCoord(start_core)
-    count, cores = integer(target_num_cores, asked, 1), cores_of(sub_core_grids, row_wise)
+    asked, start = "num_cores_to_corerangeset", CoreCoord(start_core)
+    count, cores = integer(target_num_cores, asked, 0), cores_of(sub_core_grids, row_wise)
     place = cores.index(start) if start in cores else len(cores)
-    rule, total = f"Target number of cores {count} is greater than total available", len(cores)
+    rule, total = f"Target number of cores {count} is greater than total", len(cores)
     check(
         f"{asked}({start}, ...)",
-        (count > total, f"{rule} cores {total}"),
+        (count > total, f"{rule} number of available cores {total}"),
         (place == total, "Start core must be inside sub_core_grids"),
         (place + count > total, f"Failed to assign all {count} requested cores, of {total}"),
     )

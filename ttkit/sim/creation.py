@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import math
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +262,7 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     values, grid = ccl_mpi.everywhere(host, "dump_tensor")
     dims = [getattr(placement, "dim", None) for placement in label._placements]
     about = [host.dtype.name, host.layout.name, grid.mesh_shape, grid.covers]
-    np.savez(buffer, values=values, about=json.dumps([*about, label._shape, dims, label._coords]))
+    np.savez(buffer, values=values, about=repr([*about, label._shape, dims, label._coords]))
     if owners is None or owners.me == 0:
         write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
     if owners:  # the file is there when the call returns
@@ -279,12 +279,12 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
     path = _named(file_name)
     try:
         with np.load(path) as file:
-            values, about = file["values"], json.loads(str(file["about"]))
+            values, about = file["values"], literal_eval(str(file["about"]))
         dtype, layout, mesh, covers, shape, dims, coords = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
-        grid = grid_over(tuple(mesh), tuple(map(tuple, covers)))
         label = TensorTopology(shape, placements, coords)
-        tensor = new_tensor(values, DataType[dtype], Layout[layout], grid, label)
+        kind = DataType[dtype], Layout[layout]
+        tensor = new_tensor(values, *kind, grid_over(mesh, covers), label)
     except Exception as error:  # of another program, or cut short: many kinds
         why = f"It is damaged, or not a file of ttkit: {error}"
         why = why if path.exists() else "The file does not exist."

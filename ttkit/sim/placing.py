@@ -60,13 +60,18 @@ def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
         if not right:
             fail(asked, rule, "ttnn.create_sharded_memory_config(...), or more cores")
 
-    spec: Any = config.shard_spec or config.nd_shard_spec
-    check(spec, "Shard spec must not be None for sharded tensors (bad optional access)")
-    shape = tuple(spec.shape) if config.shard_spec else spec.shard_shape
-    sizes, rank = list(shape), len(tensor.padded)
+    spec = config.shard_spec
+    if spec:
+        kind = ShardDistributionStrategy(int(scheme is BLOCK))
+        derived = NdShardSpec(Shape(spec.shape), spec.grid, spec.orientation, kind)
+        config = replace(config, nd_shard_spec=derived)
+    nd: Any = config.nd_shard_spec
+    check(nd, "Shard spec must not be None for sharded tensors (bad optional access)")
+    sizes, rank = list(nd.shard_shape), len(tensor.padded)
     check(0 not in sizes, f"Shard shape must be greater than 0 in each sharded dim, got {sizes}")
     whole = len(sizes) > 1 and not (sizes[-1] % 32 or sizes[-2] % 32)
-    check(whole or not tiles, f"Physical shard shape {shape} must be tile {{32, 32}} sized!")
+    rule = f"Physical shard shape {tuple(sizes)} must be tile {{32, 32}} sized!"
+    check(whole or not tiles, rule)
     if scheme is ND:
         rule = f"Tensor shape rank ({rank}) can't be less than shard shape rank ({len(sizes)})!"
         check(rank >= len(sizes), rule)
@@ -75,9 +80,9 @@ def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
     if not tiles:  # rows are stored as wide as shards are
         width = -(-width // sizes[1]) * sizes[1]
     rule = "Shard grid must be one full rectangular grid for block sharded!"
-    check(scheme is not BLOCK or spec.grid.size() == 1, rule)
-    most, need = most_shards(scheme, spec.grid, spec.orientation), (height, width)
-    down, kinds = ("row", "column")[spec.orientation.value], ("rows", "columns")
+    check(scheme is not BLOCK or nd.grid.size() == 1, rule)
+    most, need = most_shards(scheme, nd.grid, nd.orientation), (height, width)
+    lines, way = ("row", "column"), nd.orientation.value
     for i, side in enumerate(("height", "width")):
         if scheme is (WIDTH, HEIGHT)[i]:
             rule = f"Shard {side} {sizes[i]} must match physical {side} {need[i]} for "
@@ -85,12 +90,10 @@ def fitted(config: MemoryConfig, tensor: Tensor) -> MemoryConfig:
             continue
         count, limit = -(-need[i] // sizes[i]), f"cores {most[i]}"
         if scheme is BLOCK:
-            limit = f"{kinds[i ^ spec.orientation.value]} {most[i]} for {down} major orientation!"
+            limit = f"{lines[i ^ way]}s {most[i]} for {lines[way]} major orientation!"
         rule = f"Number of shards along {side} {count} must not exceed number of {limit}"
         check(count <= most[i], rule)
-    strategy = ShardDistributionStrategy(int(scheme is BLOCK))
-    derived = NdShardSpec(Shape(sizes), spec.grid, spec.orientation, strategy)
-    return replace(config, nd_shard_spec=derived)
+    return config
 
 
 def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
