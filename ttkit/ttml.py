@@ -24,7 +24,7 @@ autograd                  parallel     DistributedConfig ParallelismContext
 autograd                  bindings     DataType
 core                      bindings     clip_grad_norm empty_like ones_like zeros_like
 core.distributed          context      DistributedContext SocketType
-core.distributed          p2p          SocketManager
+core.distributed          mesh_sockets SocketManager
 core.distributed          distributed  synchronize_gradients
 core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings     shard_tensor_to_mesh_mapper

@@ -3,7 +3,7 @@
 import pytest
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import ttnn
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ class AutoContext:
 
     def get_socket_manager(self) -> Any:
         """Return what sends tensors to other ranks."""
-        from ttkit.train.p2p import SocketManager
+        from ttkit.train.mesh_sockets import SocketManager
 
         return SocketManager()
 
