@@ -21,10 +21,11 @@ from ttkit.sim.trace import tensors_in
 from ttkit.sim.types import PlacementShard
 from ttkit.words import short
 
-# Modules of the real ttnn whose names are, here, those of ttnn itself; operations.NAME too.
-WHOLE = ["core", "decorators", "distributed", "distributed.distributed", "operations", "types"]
-OPERATIONS = "activations binary ccl core data_movement embedding losses matmul normalization"
-OPERATIONS += " reduction transformer unary"
+# Modules of the real ttnn whose names are, here, those of ttnn itself.
+WHOLE = """core decorators distributed distributed.distributed types operations
+operations.activations operations.binary operations.ccl operations.core operations.data_movement
+operations.embedding operations.losses operations.matmul operations.normalization
+operations.reduction operations.transformer operations.unary"""
 OURS = (
     os.path.join(os.path.dirname(__file__), ""),
     "<frozen",
@@ -53,7 +54,7 @@ def install_as_ttnn() -> None:
     from ttkit import ttml
 
     sys.modules.update({"ttnn": ttnn, "ttml": ttml})
-    for name in WHOLE + [f"operations.{name}" for name in OPERATIONS.split()]:
+    for name in WHOLE.split():
         sys.modules[f"ttnn.{name}"] = ttnn
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)
     for name, space in [*vars(ttnn).items(), *sys.modules.items()]:

@@ -41,10 +41,7 @@ def place(tensor: Tensor, config: MemoryConfig) -> None:
     """
     config = fitted(config, tensor)
     if tensor.mesh is not None:
-        new = _allocated(config, tensor)
-        if tensor._allocation is not None:
-            tensor._allocation.free()
-        tensor._allocation = new
+        tensor._allocation = _allocated(config, tensor)
     tensor.plain_memory_config = config
 
 

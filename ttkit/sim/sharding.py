@@ -180,8 +180,8 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         made = self.__dict__
         if isinstance(self.buffer_type, NdShardSpec):
-            made.update(buffer_type=self.memory_layout, nd_shard_spec=self.buffer_type)
-            made["memory_layout"] = ND
+            buffer, spec = self.memory_layout, self.buffer_type
+            made.update(memory_layout=INTERLEAVED, buffer_type=buffer, nd_shard_spec=spec)
         if self.interleaved and self.nd_shard_spec:
             made["memory_layout"] = ND
         _check(self)

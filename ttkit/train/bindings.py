@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train import distributed, optimizers
 from ttkit.train.autograd import Tensor
@@ -63,8 +62,7 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
     """
     batch, _, length, width = prediction.shape()
     numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)
-    mesh = prediction.get_value().device()
-    tokens = from_numpy(numbers, layout=ttnn.TILE_LAYOUT, device=mesh)
+    tokens = Tensor.from_numpy(numbers).get_value()
     targets = ttnn.reshape(target.get_value(), (batch, 1, 1, length))
     return distributed.cross_entropy_loss(prediction, targets, tokens)
 

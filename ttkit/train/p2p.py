@@ -19,9 +19,9 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
+from ttkit.train.mesh_sockets import Sockets
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import POLL_S, check_timeout
-from ttkit.train.mesh_sockets import Sockets
 
 # What messages carry: between stages, between stages that share a token table, and in hierarchical
 # training. A message's tag counts in this order.
