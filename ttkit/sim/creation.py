@@ -239,7 +239,7 @@ def from_buffer(
         fail(f"from_buffer({values.size} values, {list(shape)})", rule)
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
     how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(values, dtype, asked="from_buffer", **how)
+    return tensor_from(values, dtype, **how)
 
 
 # ---------------------------------------------------------------- in files
@@ -261,8 +261,8 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     owners, label = host.grid.owners, host.topology
     values, grid = ccl_mpi.everywhere(host, "dump_tensor")
     dims = [getattr(placement, "dim", None) for placement in label._placements]
-    about = [host.dtype.name, host.layout.name, grid.mesh_shape, grid.covers]
-    np.savez(buffer, values=values, about=repr([*about, label._shape, dims, label._coords]))
+    kind, there = (host.dtype.name, host.layout.name), (grid.mesh_shape, grid.covers)
+    np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
     if owners is None or owners.me == 0:
         write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
     if owners:  # the file is there when the call returns
@@ -280,11 +280,11 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
     try:
         with np.load(path) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
-        dtype, layout, mesh, covers, shape, dims, coords = about
+        (dtype, layout), there, shape, dims, coords = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
         label = TensorTopology(shape, placements, coords)
         kind = DataType[dtype], Layout[layout]
-        tensor = new_tensor(values, *kind, grid_over(mesh, covers), label)
+        tensor = new_tensor(values, *kind, grid_over(*there), label)
     except Exception as error:  # of another program, or cut short: many kinds
         why = f"It is damaged, or not a file of ttkit: {error}"
         why = why if path.exists() else "The file does not exist."

@@ -56,11 +56,10 @@ def to_memory_config(
     output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
-    on_mesh("to_memory_config", tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
-    how: Any = {"dtype": dtype, "output": output_tensor}
-    return _copied("to_memory_config", tensor, memory_config, **how)
+    name = "to_memory_config"
+    return _copied(name, tensor, memory_config, dtype=dtype, output=output_tensor)
 
 
 @operation("reallocate", "store")

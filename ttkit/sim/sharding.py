@@ -65,7 +65,6 @@ class Tile:
     def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
         self.tile_shape = list(integers(tile_shape, "Tile", 0))
         self.transpose_of_faces = self.transpose_within_face = transpose_tile
-        taken("Tile", "transpose_tile", transpose_tile, "bool")
         height, width = self.tile_shape
         if width not in (16, 32) or height not in (1, 2, 4, 8, 16, 32):
             rule = f"Tile size is not valid for our hardware: {height} x {width}"
@@ -94,8 +93,10 @@ class Tile:
 # ---------------------------------------------------------------- shard specifications
 def _text(cores: CoreRangeSet, end: str) -> str:
     """Print ranges of cores as ttnn does, which forgets the last brace in a `ShardSpec`."""
-    one = '{{"start":{{"x":{0.x},"y":{0.y}}},"end":{{"x":{1.x},"y":{1.y}}}' + end
-    return ", ".join(one.format(r.start, r.end) for r in cores.ranges())
+    return ", ".join(
+        f'{{"start":{{"x":{a.x},"y":{a.y}}},"end":{{"x":{b.x},"y":{b.y}}}{end}'
+        for a, b in cores.core_ranges
+    )
 
 
 class _Spec:
@@ -152,10 +153,12 @@ class NdShardSpec(_Spec):
         _check(self)
 
     def __repr__(self) -> str:
-        text = '{{"shard_shape":{},"grid":[{}],"orientation":"ShardOrientation::{}",'
-        text += '"shard_distribution_strategy":"ShardDistributionStrategy::{}"}}'
-        values = [list(self.shard_shape), _text(self.grid, "}}"), self.orientation.name]
-        return text.format(*values, self.shard_distribution_strategy.name)
+        cores, sizes = _text(self.grid, "}"), list(self.shard_shape)
+        way, kind = self.orientation.name, self.shard_distribution_strategy.name
+        return (
+            f'{{"shard_shape":{sizes},"grid":[{cores}],"orientation":"ShardOrientation::{way}",'
+            f'"shard_distribution_strategy":"ShardDistributionStrategy::{kind}"}}'
+        )
 
 
 # ---------------------------------------------------------------- memory configurations
