@@ -264,8 +264,7 @@ class MeshDevice(SubDevices):
     def enable_program_cache(self) -> None:
         """Do nothing: the simulator compiles nothing."""
 
-    def disable_and_clear_program_cache(self) -> None:
-        """Do nothing: the simulator compiles nothing."""
+    disable_and_clear_program_cache = enable_program_cache
 
     def num_program_cache_entries(self) -> int:
         """Return 0: the simulator compiles nothing."""

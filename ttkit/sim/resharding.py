@@ -56,6 +56,7 @@ def to_memory_config(
     output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return the tensor with another memory configuration; itself where it has that already."""
+    on_mesh("to_memory_config", tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
     name = "to_memory_config"
@@ -121,6 +122,7 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
+    on_mesh("sharded_to_interleaved", input_tensor)
     config = memory_config or DRAM_MEMORY_CONFIG
     rule = (config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     if not input_tensor.is_sharded():
@@ -173,8 +175,9 @@ def interleaved_to_sharded_partial(
     """Return one of several slices of the rows, [1, 1, rows, columns], one shard to each core."""
     rows = _rows(input_tensor, num_slices, slice_index)
     part = reshape(input_tensor, [1, 1, *plane(input_tensor)])[:, :, rows]
-    how = (grid, shard_shape, shard_scheme, shard_orientation, output_dtype)
-    return interleaved_to_sharded(part, *how)
+    return interleaved_to_sharded(
+        part, grid, shard_shape, shard_scheme, shard_orientation, output_dtype
+    )
 
 
 @operation("sharded_to_interleaved_partial", "store", moves="part")
