@@ -26,11 +26,8 @@ WHOLE = """core decorators distributed distributed.distributed types operations
 operations.activations operations.binary operations.ccl operations.core operations.data_movement
 operations.embedding operations.losses operations.matmul operations.normalization
 operations.reduction operations.transformer operations.unary"""
-OURS = (
-    os.path.join(os.path.dirname(__file__), ""),
-    "<frozen",
-    runpy.__file__,
-)  # files that are no program's
+# Files that are no program's.
+OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__)
 
 
 def install_as_ttnn() -> None:

@@ -98,9 +98,9 @@ class CoreRangeSet:
         given = self.core_ranges
         for each in given:
             taken("CoreRangeSet", "core_ranges", each, "CoreRange")
-        # the order of a set is always the same
-        ordered = sorted(given) if isinstance(given, set) else given
-        object.__setattr__(self, "core_ranges", tuple(ordered))
+        if isinstance(given, set):
+            given = sorted(given)  # an order that is always the same
+        object.__setattr__(self, "core_ranges", tuple(given))
         for a, b in itertools.combinations(self.core_ranges, 2):
             if not set(cores_of(a)).isdisjoint(cores_of(b)):
                 rule = "Cannot create CoreRangeSet with specified core ranges because core ranges"
