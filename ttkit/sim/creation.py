@@ -238,8 +238,14 @@ def from_buffer(
         rule = f"Buffer size {values.size} differs from shape volume {math.prod(shape)}"
         fail(f"from_buffer({values.size} values, {list(shape)})", rule)
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(values, dtype, **how)
+    return tensor_from(
+        values,
+        dtype,
+        layout=layout,
+        device=device,
+        memory_config=memory_config,
+        asked="from_buffer",
+    )
 
 
 # ---------------------------------------------------------------- in files

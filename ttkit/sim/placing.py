@@ -101,7 +101,7 @@ def plane(tensor: Tensor, dims: int = 2) -> tuple[int, ...]:
 
 def counts(sizes: Iterable[int], shard: Iterable[int]) -> list[int]:
     """How many shards along each dimension."""
-    return [-(-n // s) for n, s in zip(sizes, shard, strict=True)]
+    return [-(-n // s) for n, s in zip(sizes, shard, strict=False)]
 
 
 # ---------------------------------------------------------------- banks
@@ -134,10 +134,10 @@ def settle(result: Any, hint: Any, operands: Iterable[Any]) -> None:
     Where the hint has no shard specification, that of a sharded operand is taken, or one made.
     """
     given = [t for t in operands if hasattr(t, "plain_memory_config")]
-    found = [t.plain_memory_config for t in given]
-    in_l1 = [c for c in found if c.buffer_type is BufferType.L1]
-    sharded = [c for c in in_l1 if c.is_sharded()]
-    near = [c for c in found[:1] if c in in_l1] + sharded
+    # the first operand counts wherever it lies, others where they have shards
+    counted = [t.plain_memory_config for t in given if t is given[0] or t.is_sharded()]
+    near = [c for c in counted if c.buffer_type is BufferType.L1]
+    sharded = [c for c in near if c.is_sharded()]
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
         own = getattr(tensor, "plain_memory_config", None)
         if own is None or tensor.mesh is None or hint is own:

@@ -101,18 +101,20 @@ def interleaved_to_sharded(
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
     if not isinstance(config, MemoryConfig):
-        spec = ShardSpec(CoreRangeSet([]), shard_shape, shard_orientation)
         if not isinstance(grid, CoreRangeSet):
-            cores = math.prod(counts(plane(input_tensor), spec.shape))
+            cores = math.prod(counts(plane(input_tensor), shard_shape))
             grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
-        spec.grid = grid
+        spec = ShardSpec(grid, shard_shape, shard_orientation)  # type: ignore[arg-type]
         config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
     rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-    rules = (
+    return _copied(
+        "interleaved_to_sharded",
+        input_tensor,
+        config,
         (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
         (not config.is_sharded(), "Output memory config must be sharded", "ttnn.to_memory_config"),
+        dtype=output_dtype,
     )
-    return _copied("interleaved_to_sharded", input_tensor, config, *rules, dtype=output_dtype)
 
 
 @operation("sharded_to_interleaved", "store")
@@ -135,12 +137,14 @@ def reshard(
     input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return a sharded tensor with other shards, or on other cores."""
-    config = output_memory_config
-    rules = (
+    return _copied(
+        "reshard",
+        input_tensor,
+        output_memory_config,
         (not input_tensor.is_sharded(), "input must be sharded", "ttnn.interleaved_to_sharded"),
-        (not config.is_sharded(), "output must be sharded", "ttnn.to_memory_config"),
+        (not output_memory_config.is_sharded(), "output must be sharded", "ttnn.to_memory_config"),
+        output=output_tensor,
     )
-    return _copied("reshard", input_tensor, config, *rules, output=output_tensor)
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:

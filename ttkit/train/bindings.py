@@ -69,7 +69,6 @@ def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None
 
 # ---------------------------------------------------------------- models
 def _with_values(model: Any) -> Any:
-    model.parameters()  # which names them
     model.init_weights(AutoContext.get_instance().get_seed())
     return model
 
