@@ -10,14 +10,11 @@ from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.lazy import drawing as _drawing
-from ttkit.sim import nn as _nn
 from ttkit.sim import values as _values
 from ttkit.sim.creation import dump_tensor, load_tensor
 from ttkit.sim.enums import Arch
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.methods import add_to_tensor as _add_to_tensor
-from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
 from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
@@ -35,6 +32,7 @@ choices
 decode
 filling
 heads
+nn
 reductions
 cores         CoreCoord CoreGrid CoreRange CoreRangeSet num_cores_to_corerangeset
 cores         num_cores_to_corerangeset_in_subcoregrids
@@ -74,10 +72,16 @@ types         MeshComposerConfig MeshCoordinate MeshCoordinateRange MeshMapperCo
 types         PlacementReplicate PlacementShard Shape
 values        DispatchCoreConfig get_arch_name init_device_compute_kernel_config
 """
+
+
+def _of(module: str, *names: str) -> dict[str, _Any]:
+    """Names of a module of the simulator."""
+    found = _import_module(f"ttkit.sim.{module}")
+    return {name: getattr(found, name) for name in names}
+
+
 for _line in _NAMES.strip().splitlines():
-    _module, *_words = _line.split()
-    _found = _import_module(f"ttkit.sim.{_module}")
-    globals().update({_word: getattr(_found, _word) for _word in _words})
+    globals().update(_of(*_line.split()))
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 globals().update(_values.CLASSES)
 Device = MeshDevice
@@ -119,9 +123,7 @@ def __getattr__(name: str) -> _Any:
 
 _ttnn = _SimpleNamespace(
     multi_device=_SimpleNamespace(
-        SystemMeshDescriptor=_SystemMeshDescriptor,
-        MeshDeviceView=_MeshDeviceView,
-        MeshDevice=MeshDevice,
+        **_of("opening", "SystemMeshDescriptor"), **_of("mesh", "MeshDevice", "MeshDeviceView")
     ),
     tensor=_SimpleNamespace(
         MemoryConfig=MemoryConfig,
@@ -132,12 +134,9 @@ _ttnn = _SimpleNamespace(
 device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
-model_preprocessing = _SimpleNamespace(
-    ParameterDict=_nn.ParameterDict,
-    preprocess_linear_bias=_nn.preprocess_linear_bias,
-    preprocess_linear_weight=_nn.preprocess_linear_weight,
-    preprocess_model_parameters=_nn.preprocess_model_parameters,
-)
+_PREPROCESSING = """ParameterDict preprocess_linear_bias preprocess_linear_weight
+preprocess_model_parameters"""
+model_preprocessing = _SimpleNamespace(**_of("nn", *_PREPROCESSING.split()))
 
 
 def get_fallback_function(operation: _Any) -> _Any:
