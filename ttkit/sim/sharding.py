@@ -112,6 +112,7 @@ class ShardSpec(_Spec):
     """Shards of rows (of all leading dimensions) and columns on cores.
 
     Example:
+        >>> from ttkit.sim.cores import CoreRange
         >>> cores = CoreRangeSet([CoreRange((0, 0), (7, 0))])
         >>> ShardSpec(cores, [32, 64], ShardOrientation.ROW_MAJOR).num_cores()
         8
@@ -139,6 +140,7 @@ class NdShardSpec(_Spec):
     """Shards of any number of dimensions on cores.
 
     Example:
+        >>> from ttkit.sim.cores import CoreRange
         >>> NdShardSpec([1, 32, 32], CoreRangeSet([CoreRange((0, 0), (3, 3))])).num_cores()
         16
     """
