@@ -1,87 +1,186 @@
 """The namespace: its public names are ttnn's, for the part that the simulator covers.
 
-The operations come from the one table, which each module fills; the rest stands in `_NAMES`.
+The operations come from the one table, which each module fills; the rest is imported name by name.
 """
 
+# ruff: noqa: F401
 import difflib as _difflib
-from importlib import import_module as _import_module
 from types import SimpleNamespace as _SimpleNamespace
 from typing import Any as _Any
 
 from ttkit.errors import fail as _fail
 from ttkit.lazy import drawing as _drawing
+from ttkit.sim import attention as _attention
+from ttkit.sim import binary as _binary
+from ttkit.sim import cache as _cache
+from ttkit.sim import ccl as _ccl
+from ttkit.sim import ccl_async as _ccl_async
+from ttkit.sim import ccl_parts as _ccl_parts
+from ttkit.sim import choices as _choices
+from ttkit.sim import decode as _decode
+from ttkit.sim import filling as _filling
+from ttkit.sim import heads as _heads
+from ttkit.sim import nn as _nn
+from ttkit.sim import reductions as _reductions
+from ttkit.sim import sockets as _sockets
 from ttkit.sim import values as _values
-from ttkit.sim.creation import dump_tensor, load_tensor
-from ttkit.sim.enums import Arch
-from ttkit.sim.mesh import MeshDevice
+from ttkit.sim.cores import (
+    CoreCoord,
+    CoreGrid,
+    CoreRange,
+    CoreRangeSet,
+    num_cores_to_corerangeset,
+    num_cores_to_corerangeset_in_subcoregrids,
+)
+from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
+from ttkit.sim.distribution import (
+    ConcatMesh2dToTensor,
+    ConcatMeshToTensor,
+    CppMeshToTensor,
+    CppTensorToMesh,
+    MeshToTensor,
+    ReplicateTensorToMesh,
+    ShardTensor2dMesh,
+    ShardTensorToMesh,
+    TensorToMesh,
+    concat_mesh_to_tensor_composer,
+    create_mesh_composer,
+    create_mesh_mapper,
+    distribute,
+    replicate_tensor_to_mesh_mapper,
+    shard_tensor_to_mesh_mapper,
+)
+from ttkit.sim.enums import (
+    ROW_MAJOR_LAYOUT,
+    TILE_LAYOUT,
+    TILE_SIZE,
+    Arch,
+    BcastOpDim,
+    BcastOpMath,
+    BufferType,
+    DataType,
+    FabricConfig,
+    FabricManagerMode,
+    FabricReliabilityMode,
+    FabricTensixConfig,
+    FabricUDMMode,
+    GeluVariant,
+    Layout,
+    MathFidelity,
+    StorageType,
+    TensorMemoryLayout,
+    Topology,
+    UnaryOpType,
+    UnaryWithParam,
+    bfloat4_b,
+    bfloat8_b,
+    bfloat16,
+    float32,
+    int8,
+    int32,
+    uint8,
+    uint16,
+    uint32,
+)
+from ttkit.sim.grid import TensorTopology
+from ttkit.sim.mesh import MeshDevice, compute_distribution_to_mesh_mapping
+from ttkit.sim.mesh import MeshDeviceView as _MeshDeviceView
 from ttkit.sim.methods import add_to_tensor as _add_to_tensor
+from ttkit.sim.movement import (
+    aggregate_tensor,
+    combine_device_tensors,
+    distribute_tensor,
+    from_host_shards,
+    get_device_tensors,
+)
+from ttkit.sim.opening import (
+    Rank,
+    Size,
+    close_device,
+    close_mesh_device,
+    create_mesh_device,
+    distributed_context_barrier,
+    distributed_context_get_rank,
+    distributed_context_get_size,
+    distributed_context_is_initialized,
+    distributed_context_recv_bytes,
+    distributed_context_send_bytes,
+    get_device_ids,
+    get_fabric_config,
+    get_num_devices,
+    get_num_pcie_devices,
+    get_pcie_device_ids,
+    init_distributed_context,
+    open_device,
+    open_mesh_device,
+    set_fabric_config,
+    synchronize_device,
+)
+from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
-from ttkit.sim.sharding import MemoryConfig
+from ttkit.sim.resharding import allocate_tensor_on_device
+from ttkit.sim.sharding import (
+    DRAM_MEMORY_CONFIG,
+    L1_BLOCK_SHARDED_MEMORY_CONFIG,
+    L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG,
+    L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    MemoryConfig,
+    NdShardSpec,
+    ShardDistributionStrategy,
+    ShardOrientation,
+    ShardSpec,
+    ShardStrategy,
+    Tile,
+    create_sharded_memory_config,
+)
+from ttkit.sim.sockets import (
+    MeshCoreCoord,
+    MeshSocket,
+    SocketConfig,
+    SocketConnection,
+    SocketEndpoint,
+    SocketMemoryConfig,
+    create_socket_pair,
+)
+from ttkit.sim.sub_devices import (
+    GetDefaultDevice,
+    MeshEvent,
+    ReadDeviceProfiler,
+    SetDefaultDevice,
+    SubDevice,
+    SubDeviceManagerId,
+    apply_device_delay,
+    create_global_semaphore,
+    event_synchronize,
+    record_event,
+    reset_global_semaphore_value,
+    wait_for_event,
+)
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.values import DispatchCoreConfig
+from ttkit.sim.trace import (
+    MeshTraceId,
+    begin_trace_capture,
+    end_trace_capture,
+    execute_trace,
+    release_trace,
+)
+from ttkit.sim.types import (
+    MeshComposerConfig,
+    MeshCoordinate,
+    MeshCoordinateRange,
+    MeshMapperConfig,
+    MeshShape,
+    PlacementReplicate,
+    PlacementShard,
+    Shape,
+)
+from ttkit.sim.values import (
+    DispatchCoreConfig,
+    get_arch_name,
+    init_device_compute_kernel_config,
+)
 
-# module, and those of its names that are ttnn's; importing one enters its operations in the table
-_NAMES = """
-attention
-binary
-cache
-ccl
-ccl_async
-ccl_parts
-choices
-decode
-filling
-heads
-nn
-reductions
-cores         CoreCoord CoreGrid CoreRange CoreRangeSet num_cores_to_corerangeset
-cores         num_cores_to_corerangeset_in_subcoregrids
-creation      as_tensor dump_tensor load_tensor to_torch
-distribution  ConcatMesh2dToTensor ConcatMeshToTensor CppMeshToTensor CppTensorToMesh MeshToTensor
-distribution  ReplicateTensorToMesh ShardTensor2dMesh ShardTensorToMesh TensorToMesh
-distribution  concat_mesh_to_tensor_composer create_mesh_composer create_mesh_mapper distribute
-distribution  replicate_tensor_to_mesh_mapper shard_tensor_to_mesh_mapper
-enums         ROW_MAJOR_LAYOUT TILE_LAYOUT TILE_SIZE Arch BcastOpDim BcastOpMath BufferType
-enums         DataType FabricConfig FabricManagerMode FabricReliabilityMode FabricTensixConfig
-enums         FabricUDMMode GeluVariant Layout MathFidelity StorageType TensorMemoryLayout Topology
-enums         UnaryOpType UnaryWithParam bfloat4_b bfloat8_b bfloat16 float32 int8 int32 uint8
-enums         uint16 uint32
-grid          TensorTopology
-mesh          MeshDevice compute_distribution_to_mesh_mapping
-movement      aggregate_tensor combine_device_tensors distribute_tensor from_host_shards
-movement      get_device_tensors
-opening       Rank Size close_device close_mesh_device create_mesh_device
-opening       distributed_context_barrier distributed_context_get_rank distributed_context_get_size
-opening       distributed_context_is_initialized distributed_context_recv_bytes
-opening       distributed_context_send_bytes get_device_ids get_fabric_config get_num_devices
-opening       get_num_pcie_devices get_pcie_device_ids init_distributed_context open_device
-opening       open_mesh_device set_fabric_config synchronize_device
-resharding    allocate_tensor_on_device
-sharding      DRAM_MEMORY_CONFIG L1_BLOCK_SHARDED_MEMORY_CONFIG L1_HEIGHT_SHARDED_MEMORY_CONFIG
-sharding      L1_MEMORY_CONFIG L1_WIDTH_SHARDED_MEMORY_CONFIG MemoryConfig NdShardSpec
-sharding      ShardDistributionStrategy ShardOrientation ShardSpec ShardStrategy Tile
-sharding      create_sharded_memory_config
-sockets       MeshCoreCoord MeshSocket SocketConfig SocketConnection SocketEndpoint
-sockets       SocketMemoryConfig create_socket_pair
-sub_devices   GetDefaultDevice MeshEvent ReadDeviceProfiler SetDefaultDevice SubDevice
-sub_devices   SubDeviceManagerId apply_device_delay create_global_semaphore event_synchronize
-sub_devices   record_event reset_global_semaphore_value wait_for_event
-tensor        Tensor
-trace         MeshTraceId begin_trace_capture end_trace_capture execute_trace release_trace
-types         MeshComposerConfig MeshCoordinate MeshCoordinateRange MeshMapperConfig MeshShape
-types         PlacementReplicate PlacementShard Shape
-values        DispatchCoreConfig get_arch_name init_device_compute_kernel_config
-"""
-
-
-def _of(module: str, *names: str) -> dict[str, _Any]:
-    """Names of a module of the simulator."""
-    found = _import_module(f"ttkit.sim.{module}")
-    return {name: getattr(found, name) for name in names}
-
-
-for _line in _NAMES.strip().splitlines():
-    globals().update(_of(*_line.split()))
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 globals().update(_values.CLASSES)
 Device = MeshDevice
@@ -123,7 +222,9 @@ def __getattr__(name: str) -> _Any:
 
 _ttnn = _SimpleNamespace(
     multi_device=_SimpleNamespace(
-        **_of("opening", "SystemMeshDescriptor"), **_of("mesh", "MeshDevice", "MeshDeviceView")
+        SystemMeshDescriptor=_SystemMeshDescriptor,
+        MeshDeviceView=_MeshDeviceView,
+        MeshDevice=MeshDevice,
     ),
     tensor=_SimpleNamespace(
         MemoryConfig=MemoryConfig,
@@ -134,13 +235,18 @@ _ttnn = _SimpleNamespace(
 device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
-_PREPROCESSING = """ParameterDict preprocess_linear_bias preprocess_linear_weight
-preprocess_model_parameters"""
-model_preprocessing = _SimpleNamespace(**_of("nn", *_PREPROCESSING.split()))
+model_preprocessing = _SimpleNamespace(
+    ParameterDict=_nn.ParameterDict,
+    preprocess_linear_bias=_nn.preprocess_linear_bias,
+    preprocess_linear_weight=_nn.preprocess_linear_weight,
+    preprocess_model_parameters=_nn.preprocess_model_parameters,
+)
 
 
 def get_fallback_function(operation: _Any) -> _Any:
     """Return what computes an operation on the host: here itself, as NumPy computes them all."""
+    if operation not in _calls.values():
+        _fail("get_fallback_function", f"{operation!r} does not have a golden function", "ttnn.add")
     return operation
 
 
