@@ -37,12 +37,13 @@ def run(name: str, tensor: Tensor, dim: Any, output: Any = None, *others: Any, *
 
 # ---------------------------------------------------------------- checks
 def semaphores(given: Any, *counts: int) -> None:
-    """Check that these are semaphores, and as many as one of `counts`."""
+    """Check that these are semaphores, and as many as one of `counts`, the usual one first."""
     several = given if isinstance(given, (list, tuple)) else [given]
     for each in several:
         taken("a collective", "semaphore", each, "global_semaphore")
     if counts and len(several) not in counts:
-        rule = f"Default implementation requires {counts[0]} semaphores, {len(several)} are given"
+        rule = f"Default implementation requires {counts[0]} semaphores"
+        rule += f". Expected {counts[0]} semaphores but got {len(several)}"
         fail("a collective", rule, "ttnn.create_global_semaphore(mesh, cores, 0) for each")
 
 
@@ -100,7 +101,7 @@ def spec(base: str, *more: checks.Check, **changes: Any) -> Any:
 
 
 in_range = checks.dim("ShapeBase[] index out of range. {dim} not in [{least}, {rank})")
-_in_range = checks.dim("Dimension input should be in between -{rank} and {last}, has {dim}")
+_in_range = checks.dim("Dimension input should be in between -{rank} and {last}, but has {dim}")
 _gathers = (_in_range, checks.enough_links, _alike, checks.result_fits)
 _whole = checks.divides("Number of tiles at dimension {dim} must be divisible by ring_size {chips}")
 COLLECTIVES |= {

@@ -120,7 +120,9 @@ def _attention(config: Any, mesh: Any, operands: Any) -> Rules:
     decode = any(name.startswith("cur_pos") for name in operands)
     for field in () if decode else ("q_chunk_size", "k_chunk_size"):
         size = getattr(config, field)
-        rule = f"{field} must be a positive multiple of TILE_SIZE. Got {field}: {size}"
+        rule = (
+            f"{field} must be a positive multiple of TILE_SIZE. Got {field}: {size}, TILE_SIZE: 32"
+        )
         yield size % 32 or size == 0, rule
     cores = grid.x * grid.y
     yield cores == 0, "SDPA requires a non-empty core grid; got num_cores=0"
@@ -193,4 +195,4 @@ def _product(c: Any, given: Any, mesh: Any, operands: Any) -> Rules:
         across, down = (down, across) if c.transpose_mcast else (across, down)
         for side, many, of, most in (("x", across, "columns", grid.x), ("y", down, "rows", grid.y)):
             rule = f"Num output blocks along {side} ({many}) must be smaller than or equal to"
-            yield many > most, f"{rule} the number of {of} in compute grid ({most})"
+            yield many > most, f"{rule} the number of {of} in compute grid ({most})!"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
+from ttkit.sim.cores import cores_of
 from ttkit.sim.enums import BufferType
 from ttkit.sim.hints import queue, within
 from ttkit.sim.operation import checked
@@ -29,10 +30,10 @@ class SubDeviceManagerId:
         self.division = division
 
 
-def _outside(cores: Any, mesh: Any) -> bool:
-    """True where the chip has not all of these cores."""
-    end, (x, y) = cores.bounding_box().end, mesh.system.chip.core_grid
-    return bool(end.x >= x or end.y >= y)
+def _outside(cores: Any, mesh: Any) -> tuple[int, int] | None:
+    """Return the first of these cores that the chip has not."""
+    x, y = mesh.system.chip.core_grid
+    return next((core for core in cores_of(cores) if core[0] >= x or core[1] >= y), None)
 
 
 class SubDevices:
@@ -55,7 +56,9 @@ class SubDevices:
         for cores in sets:
             if _outside(cores, self):
                 rule = f"Tensix cores {cores} specified in sub device must be within device grid"
-                fail(asked, rule, "mesh.compute_with_storage_grid_size()")
+                x, y = self.system.chip.core_grid  # type: ignore[attr-defined]
+                cure = "mesh.compute_with_storage_grid_size()"
+                fail(asked, f"{rule} [0-0 - {x - 1}-{y - 1}]", cure)
         for a, b in itertools.combinations(sets, 2):
             if a.subtract(b).num_cores() != a.num_cores():
                 rule = f"SubDevices specified for SubDeviceManager intersect: {a} and {b}"
@@ -112,10 +115,10 @@ def create_global_semaphore(
     asked = "create_global_semaphore"
     if buffer_type is BufferType.DRAM:
         fail(asked, "Global semaphore can only be created for L1 buffer types", "BufferType.L1")
-    if _outside(cores, mesh_device):
+    if core := _outside(cores, mesh_device):
         x, y = mesh_device.system.chip.core_grid
-        rule = f"a core of {cores} has no L1 bank on this device, which has {x * y} of them"
-        fail(asked, rule, "mesh.compute_with_storage_grid_size()")
+        rule = f"Invalid shard grid: shard core {core} has no L1 bank on this device, which has"
+        fail(asked, f"{rule} {x * y} of them", "mesh.compute_with_storage_grid_size()")
     return global_semaphore(cores, initial_value)
 
 
