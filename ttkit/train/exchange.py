@@ -1,11 +1,8 @@
-"""A model's parameters or gradients between some ranks, in few large messages: what hierarchical
-training sends.
-"""
+"""A model's parameters or gradients between some ranks: what hierarchical training sends."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,9 +10,6 @@ from ttkit import ttnn
 from ttkit.plans.actions import Message, Place
 from ttkit.train.modules import Parameter
 from ttkit.train.p2p import FabricTransport, MPITransport, to_host
-from ttkit.train.replicas import in_buckets
-
-WIDTH = 1024  # of a bucket's rows: whole tiles, so that a mesh can hold it without much padding
 
 
 def name_of_role(rank: int, world: int, num_workers: int) -> str:
@@ -27,49 +21,12 @@ def name_of_role(rank: int, world: int, num_workers: int) -> str:
     return "aggregator_optimizer" if world == num_workers + 1 else "aggregator"
 
 
-class Buckets:
-    """A model's parameters in the order of their names, several in one array.
+class Exchange:
+    """Arrays of a model's parameters, in the order of their names, between some ranks, all of which
+    must make one: the aggregator and those that it sends to.
 
     Args:
         parameters: what `model.parameters()` returns; values are not needed.
-    """
-
-    def __init__(self, parameters: Mapping[str, Parameter]):
-        named = in_buckets(sorted(parameters.items()))
-        self.buckets = [[parameter for _, parameter in bucket] for bucket in named]
-        self.parameters = [parameter for bucket in self.buckets for parameter in bucket]
-
-    def shape(self, bucket: int, groups: int) -> tuple[int, int, int, int]:
-        """Return the shape of a bucket's array: a row of numbers for each group, in lines of
-        `WIDTH`, zeros at the end.
-        """
-        numbers = sum(math.prod(parameter.global_shape) for parameter in self.buckets[bucket])
-        return groups, 1, -(-numbers // WIDTH), WIDTH
-
-    def pack(self, array_of: Callable[[Parameter], np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the buckets of each parameter's array [groups, 1, rows, columns]."""
-        for bucket, parameters in enumerate(self.buckets):
-            arrays = [array_of(parameter) for parameter in parameters]
-            flat = np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
-            shape = self.shape(bucket, len(flat))
-            yield np.pad(flat, [(0, 0), (0, shape[2] * WIDTH - flat.shape[1])]).reshape(shape)
-
-    def unpack(self, buckets: Iterable[np.ndarray]) -> Iterator[tuple[Parameter, np.ndarray]]:
-        """Yield each parameter with its global array, from buckets of one group."""
-        for parameters, array in zip(self.buckets, buckets, strict=True):
-            flat, start = array.ravel(), 0
-            for parameter in parameters:
-                size = math.prod(parameter.global_shape)
-                yield parameter, flat[start : start + size].reshape(parameter.global_shape)
-                start += size
-
-
-class Exchange(Buckets):
-    """Buckets between some ranks, all of which must make one: the aggregator and those that it
-    sends to.
-
-    Args:
-        parameters: as for `Buckets`.
         ranks: of the world, the aggregator's included.
         num_workers: the aggregator's rank.
         socket_type: "mpi" or "fabric".
@@ -84,7 +41,7 @@ class Exchange(Buckets):
     ):
         from mpi4py import MPI  # after ttnn, as the real library requires
 
-        super().__init__(parameters)
+        self.parameters = [parameter for _, parameter in sorted(parameters.items())]
         world, self.ranks = MPI.COMM_WORLD, list(ranks)
         self.layout = self.parameters[0].layout
 
@@ -110,40 +67,42 @@ class Exchange(Buckets):
         else:
             self.transport = MPITransport(comm, describe=describe)
 
-    def _message(self, what: str, bucket: int, source: int, destination: int) -> Message:
-        return Message(what, bucket, Place(source, 0), Place(destination, 0))
+    def _message(self, what: str, number: int, source: int, destination: int) -> Message:
+        return Message(what, number, Place(source, 0), Place(destination, 0))
 
     def send(
-        self, what: str, rank: int, buckets: Iterable[np.ndarray], note: Sequence[float]
+        self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
-        """Start to send two numbers and buckets to a rank."""
+        """Start to send a rank two numbers, and an array of each parameter."""
         to = self.ranks.index(rank)
         self.transport.put(self._message("note", 0, self.here, to), np.array(note, np.float32))
-        for number, array in enumerate(buckets):
+        for number, array in enumerate(arrays):
             self.transport.put(self._message(what, number, self.here, to), array)
 
     def expect(self, what: str, rank: int, groups: int = 1) -> None:
-        """Post the receives of a rank's buckets, so that they arrive while others are awaited."""
-        for number, message in enumerate(self._incoming(what, rank)):
-            self.transport.expect(message, self.shape(number, groups))
+        """Post the receives of a rank's arrays, so that they arrive while others are awaited."""
+        for message, shape in self._incoming(what, rank, groups):
+            self.transport.expect(message, shape)
 
-    def _incoming(self, what: str, rank: int) -> list[Message]:
+    def _incoming(
+        self, what: str, rank: int, groups: int
+    ) -> Iterator[tuple[Message, tuple[int, ...]]]:
         source = self.ranks.index(rank)
-        return [
-            self._message(what, number, source, self.here) for number in range(len(self.buckets))
-        ]
+        for number, parameter in enumerate(self.parameters):
+            shape = (groups, *parameter.global_shape[1:])
+            yield self._message(what, number, source, self.here), shape
 
     def note(self, rank: int) -> tuple[float, float]:
-        """Wait for the two numbers that a rank sends before its buckets."""
+        """Wait for the two numbers that a rank sends before its arrays."""
         message = self._message("note", 0, self.ranks.index(rank), self.here)
         first, second = self.transport.fetch(message, (2,))
         return float(first), float(second)
 
     def receive(self, what: str, rank: int, groups: int = 1) -> Iterator[np.ndarray]:
-        """Yield the buckets of a rank as they arrive."""
+        """Yield a rank's arrays [groups, 1, rows, columns] as they arrive."""
         self.expect(what, rank, groups)
-        for number, message in enumerate(self._incoming(what, rank)):
-            yield self.transport.fetch(message, self.shape(number, groups))
+        for message, shape in self._incoming(what, rank, groups):
+            yield self.transport.fetch(message, shape)
 
 
 def by_group(parameter: Parameter) -> np.ndarray:

@@ -116,8 +116,8 @@ class RemoteOptimizer:
 
     def send_gradients(self, loss: float = 0.0) -> None:
         """Send the gradients to the aggregator."""
-        buckets = self._exchange.pack(by_group)
-        self._exchange.send("weight gradients", self.aggregator_rank, buckets, (loss, 0))
+        grads = map(by_group, self._exchange.parameters)
+        self._exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
 
     def receive_weights(self) -> None:
         """Receive the aggregator's weights.
@@ -127,7 +127,8 @@ class RemoteOptimizer:
         """
         exchange = self._exchange
         steps, running = exchange.note(self.aggregator_rank)
-        for parameter, array in exchange.unpack(exchange.receive("weights", self.aggregator_rank)):
+        arrays = exchange.receive("weights", self.aggregator_rank)
+        for parameter, array in zip(exchange.parameters, arrays):
             parameter.place(array)
         exchange.transport.flush()
         self.steps, self.running = int(steps), bool(running)
@@ -186,20 +187,20 @@ class Aggregator:
             if not running:
                 self.workers.transport.flush()
                 return count
-            loss, buckets = self.average()
-            self.optimizer.send("weight gradients", self.optimizer_rank, buckets, (loss, 0))
+            loss, means = self.average()
+            self.optimizer.send("weight gradients", self.optimizer_rank, means, (loss, 0))
             self.workers.transport.flush()
             self.optimizer.transport.flush()
             count += 1
 
-    def send_weights(self, buckets: Sequence[np.ndarray], steps: int, running: bool) -> None:
+    def send_weights(self, weights: Sequence[np.ndarray], steps: int, running: bool) -> None:
         """Send all workers the weights after so many steps, and whether another step comes."""
         for worker in range(self.num_workers):
-            self.workers.send("weights", worker, buckets, (steps, running))
+            self.workers.send("weights", worker, weights, (steps, running))
 
     def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the mean loss, and the buckets of the mean gradient over all workers and the
-        groups of their meshes.
+        """Return the mean loss, and the mean of each gradient over all workers and the groups of
+        their meshes.
         """
         groups, workers = self.layout.ddp_size, range(self.num_workers)
         for worker in workers:
@@ -252,23 +253,23 @@ class HierarchicalTrainer(Trainer):
             self.exchange.transport.patience = 2
 
     def _send_weights(self, running: bool) -> None:
-        buckets = list(self.exchange.pack(lambda parameter: parameter.gather()))
+        weights = [parameter.gather() for parameter in self.exchange.parameters]
         if self.aggregator:
-            self.aggregator.send_weights(buckets, self.steps, running)
+            self.aggregator.send_weights(weights, self.steps, running)
         else:
             rank = self.exchange.ranks[0]
-            self.exchange.send("weights", rank, buckets, (self.steps, running))
+            self.exchange.send("weights", rank, weights, (self.steps, running))
 
     def gradients(self) -> float:
         """Send the workers the weights; return their mean loss and set the mean gradients."""
         self._send_weights(True)
         if self.aggregator:
-            loss, buckets = self.aggregator.average()
+            loss, means = self.aggregator.average()
         else:
             rank = self.exchange.ranks[0]
             loss, _ = self.exchange.note(rank)
-            buckets = list(self.exchange.receive("weight gradients", rank))
-        for parameter, array in self.exchange.unpack(buckets):
+            means = list(self.exchange.receive("weight gradients", rank))
+        for parameter, array in zip(self.exchange.parameters, means):
             parameter.set_grad(parameter.distribute(array, parameter.get_value().dtype))
         self.exchange.transport.flush()
         return loss

@@ -1,17 +1,16 @@
-"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI in few large
-messages while backward goes on; and waits for MPI that can be interrupted.
+"""Data parallelism between ranks that have a mesh each: each gradient is averaged over MPI while
+backward goes on; and waits for MPI that can be interrupted.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,29 +22,10 @@ from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged
 from ttkit.train.modules import Parameter
 
-# Gradients in one message: from some MiB on, a message's size costs time and not its number
-# (measured with Open MPI on one host).
-BUCKET_BYTES = 4 << 20
 POLL_S = (
     0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
 )
-Named = tuple[str, Parameter]
 Result = TypeVar("Result")
-
-
-def in_buckets(parameters: Iterable[Named]) -> list[list[Named]]:
-    """Group named parameters in their order, so that the float32 numbers of a group make a message
-    of about `BUCKET_BYTES`.
-    """
-    buckets: list[list[Named]] = []
-    size = BUCKET_BYTES
-    for name, parameter in parameters:
-        if size >= BUCKET_BYTES:
-            buckets.append([])
-            size = 0
-        buckets[-1].append((name, parameter))
-        size += 4 * math.prod(parameter.global_shape)
-    return buckets
 
 
 class Replicas:
@@ -72,12 +52,8 @@ class Replicas:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.parameters, self.cluster_axes = dict(parameters), cluster_axes
         self._check()
-        # the last layers' gradients are ready first
-        self._buckets = in_buckets(reversed(self.parameters.items()))
-        self._bucket_of = {
-            name: number for number, bucket in enumerate(self._buckets) for name, _ in bucket
-        }
         self._active = False
+        self._sent: list[tuple[Any, Parameter, np.ndarray]] = []
         for name, parameter in self.parameters.items():
             parameter.register_hook(functools.partial(self._ready, name))
 
@@ -93,44 +69,26 @@ class Replicas:
 
     def start(self) -> None:
         """Send gradients from the next backward on."""
-        self._active = True
-        self._arrays: list[list[tuple[str, np.ndarray]]] = [[] for _ in self._buckets]
-        self._sent: list[tuple[Any, np.ndarray, list[tuple[str, np.ndarray]]]] = []
+        self._active, self._sent = True, []
 
     def _ready(self, name: str, grad: Value) -> None:
         if not self._active:
             return
+        from mpi4py import MPI
+
         parameter, before = self.parameters[name], self.parameters[name].get_grad()
         whole = averaged(grad if before is None else ttnn.add(before, grad), self.cluster_axes)
-        number = self._bucket_of[name]
-        self._arrays[number].append((name, parameter.gather(whole)))
-        if len(self._arrays[number]) == len(self._buckets[number]):
-            self._send(number)
+        array = parameter.gather(whole) * np.float32(1 / self.size)
+        self._sent.append((self.comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
         for request, _, _ in self._sent:
             request.Test()  # MPI moves data only while it is called
 
-    def _send(self, number: int) -> None:
-        from mpi4py import MPI
-
-        arrays = self._arrays[number]
-        flat = np.concatenate([array.ravel() for _, array in arrays])
-        flat *= np.float32(1 / self.size)
-        self._sent.append((self.comm.Iallreduce(MPI.IN_PLACE, flat), flat, arrays))
-
     def finish(self) -> None:
         """Wait until all gradients are averaged, and put them in place."""
-        for number, bucket in enumerate(self._buckets):
-            if 0 < len(self._arrays[number]) < len(bucket):  # the loss does not use all of them
-                self._send(number)
         self._active = False
-        for request, flat, arrays in self._sent:
+        for request, parameter, mean in self._sent:
             wait(request)
-            start = 0
-            for name, array in arrays:
-                parameter = self.parameters[name]
-                mean = flat[start : start + array.size].reshape(array.shape)
-                parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
-                start += array.size
+            parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
         self._sent = []
 
     def average(self) -> None:
