@@ -79,19 +79,6 @@ class Exchange:
         for number, array in enumerate(arrays):
             self.transport.put(self._message(what, number, self.here, to), array)
 
-    def expect(self, what: str, rank: int, groups: int = 1) -> None:
-        """Post the receives of a rank's arrays, so that they arrive while others are awaited."""
-        for message, shape in self._incoming(what, rank, groups):
-            self.transport.expect(message, shape)
-
-    def _incoming(
-        self, what: str, rank: int, groups: int
-    ) -> Iterator[tuple[Message, tuple[int, ...]]]:
-        source = self.ranks.index(rank)
-        for number, parameter in enumerate(self.parameters):
-            shape = (groups, *parameter.global_shape[1:])
-            yield self._message(what, number, source, self.here), shape
-
     def note(self, rank: int) -> tuple[float, float]:
         """Wait for the two numbers that a rank sends before its arrays."""
         message = self._message("note", 0, self.ranks.index(rank), self.here)
@@ -100,8 +87,14 @@ class Exchange:
 
     def receive(self, what: str, rank: int, groups: int = 1) -> Iterator[np.ndarray]:
         """Yield a rank's arrays [groups, 1, rows, columns] as they arrive."""
-        self.expect(what, rank, groups)
-        for message, shape in self._incoming(what, rank, groups):
+        source = self.ranks.index(rank)
+        awaited = [
+            (self._message(what, number, source, self.here), (groups, *parameter.global_shape[1:]))
+            for number, parameter in enumerate(self.parameters)
+        ]
+        for message, shape in awaited:
+            self.transport.has(message, shape)
+        for message, shape in awaited:
             yield self.transport.fetch(message, shape)
 
 

@@ -202,11 +202,10 @@ class Aggregator:
         """Return the mean loss, and the mean of each gradient over all workers and the groups of
         their meshes.
         """
-        groups, workers = self.layout.ddp_size, range(self.num_workers)
-        for worker in workers:
-            self.workers.expect("weight gradients", worker, groups)
-        loss, sums = 0.0, dict[int, Value]()
-        for worker in workers:  # always in this order, so that a sum is always the same
+        groups, loss, sums = self.layout.ddp_size, 0.0, dict[int, Value]()
+        for worker in range(
+            self.num_workers
+        ):  # always in this order, so that a sum is always the same
             loss += self.workers.note(worker)[0] / self.num_workers
             received = self.workers.receive("weight gradients", worker, groups)
             for number, array in enumerate(received):

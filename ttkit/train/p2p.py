@@ -50,14 +50,13 @@ class Transport:
         """Start to send an array, without waiting."""
         self._arrived[message] = array
 
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Announce that a message is needed soon."""
-
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived."""
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message of this shape has arrived; the first call announces that it is needed
+        soon.
+        """
         return message in self._arrived
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
 
@@ -67,11 +66,10 @@ class Transport:
 
     def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for a message and return its array."""
-        self.expect(message, shape)
         start = time.monotonic()
-        while not self.has(message):
+        while not self.has(message, shape):
             self.pause(start, [message])
-        return self.take(message)
+        return self.take(message, shape)
 
     def flush(self) -> None:
         """Wait until all that was sent has left."""
@@ -90,7 +88,7 @@ class Transport:
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Put the array of a message that has arrived, of this global shape, on a mesh."""
-        array = self.take(message)
+        array = self.take(message, shape)
         array = array * layout.ddp_size if message.what == "gradients" else array
         return layout.place(array.reshape(shape), ddp_dim=0)
 
@@ -118,7 +116,6 @@ class MPITransport(Transport):
         self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
-        self._complete: set[Message] = set()
 
     def _tag(self, message: Message) -> int:
         part = message.micro_batch * self.chunks + message.destination.chunk
@@ -130,23 +127,17 @@ class MPITransport(Transport):
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
 
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Post the receive of a message."""
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message has arrived; the first call posts its receive."""
         if message not in self._posted:
             array = np.empty(shape, np.float32)
             request = self.comm.Irecv(array, message.source.stage, self._tag(message))
             self._posted[message] = request, array
+        return bool(self._posted[message][0].Test())
 
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived; lets MPI make progress."""
-        self._forget_sent()
-        if message not in self._complete and self._posted[message][0].Test():
-            self._complete.add(message)
-        return message in self._complete
-
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Return the array of a message that has arrived."""
-        self._complete.discard(message)
+        self._forget_sent()
         return self._posted.pop(message)[1]
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
@@ -172,10 +163,10 @@ class MPITransport(Transport):
 
     def drop(self) -> None:
         """Cancel the receives that are posted, before their memory goes."""
-        for message, (request, _) in self._posted.items():
-            if message not in self._complete:
+        for request, _ in self._posted.values():
+            if not request.Test():
                 request.Cancel()
-        self._posted, self._complete = {}, set()
+        self._posted = {}
 
 
 class Sockets:
@@ -232,7 +223,6 @@ class FabricTransport(MPITransport):
         self.layout = layout
         world = comm.allgather(int(ttnn.distributed_context_get_rank()))
         self._sockets: dict[tuple[str, int], Sockets] = {}
-        self._shapes: dict[Message, tuple[int, ...]] = {}
         # both ends make theirs in the same order
         for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
             if comm.rank in (low, high):
@@ -251,25 +241,15 @@ class FabricTransport(MPITransport):
         else:
             super().put(message, array)
 
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Post the receive of a message; a socket needs no post."""
-        if (message.what, message.source.stage) in self._sockets:
-            self._shapes[message] = shape
-        else:
-            super().expect(message, shape)
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message has arrived, or comes by a socket, which `take` waits for."""
+        return (message.what, message.source.stage) in self._sockets or super().has(message, shape)
 
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived, or comes by a socket, which `take` waits for."""
-        return message in self._shapes or super().has(message)
-
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for the shards of all chips."""
-        if message not in self._shapes:
-            return super().take(message)
-        shape = self._shapes.pop(message)
-        sockets = self._sockets[message.what, message.source.stage]
-        like = self._place(np.zeros(shape, np.float32))
-        return to_host(sockets.receive(like), self.layout)[: shape[0]]
+        if (message.what, message.source.stage) not in self._sockets:
+            return super().take(message, shape)
+        return to_host(self.receive(message, self.layout, shape), self.layout)[: shape[0]]
 
     def send(self, message: Message, value: Value, layout: Layout) -> None:
         """Send the shards of all chips, without the host."""
@@ -277,8 +257,7 @@ class FabricTransport(MPITransport):
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Wait for the shards of all chips."""
-        self._shapes.pop(message, None)
-        like = layout.place(np.zeros(shape, np.float32), ddp_dim=0)
+        like = self._place(np.zeros(shape, np.float32))
         return self._sockets[message.what, message.source.stage].receive(like)
 
 

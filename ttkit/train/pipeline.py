@@ -209,9 +209,9 @@ class PipelineTrainer(Trainer):
             while any(todo.values()):
                 moved = False
                 for stage, tasks in todo.items():
-                    for message in [task.receive for task in tasks if task.receive][:AHEAD]:
-                        self.transport.expect(message, shape)
-                    if tasks and (tasks[0].receive is None or self.transport.has(tasks[0].receive)):
+                    soon = [task.receive for task in tasks if task.receive][:AHEAD]
+                    here = [message for message in soon if self.transport.has(message, shape)]
+                    if tasks and (tasks[0].receive is None or tasks[0].receive in here):
                         total += self._do(self.stages[stage], tasks.popleft(), shape, data, keep)
                         moved, start = True, time.monotonic()
                 if not moved:
