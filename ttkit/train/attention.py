@@ -12,7 +12,7 @@ from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import broadcast
 from ttkit.train.modules import ColumnParallelLinear, Module, RowParallelLinear
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import Layout, check_divisible
 
 
 class Rotary(Module):
@@ -84,13 +84,8 @@ class Attention(Module):
         rotary: Rotary | None = None,
     ):
         width, heads = config.embedding_dim, config.num_heads
-        for what, size, by, parts in (
-            ("embedding_dim", width, "num_heads", heads),
-            ("num_heads", heads, "num_groups", groups),
-        ):
-            if size % parts:
-                rule = f"{what} {size} does not divide into {by} {parts}"
-                fail("Attention", f"{rule}: {size} % {parts} = {size % parts}", f"another {by}")
+        check_divisible("embedding_dim", width, "num_heads", heads)
+        check_divisible("num_heads", heads, "num_groups", groups)
         self.heads = layout.split(heads, "num_heads")
         self.groups = layout.split(groups, "num_groups")
         inner = width // heads * groups
@@ -117,7 +112,7 @@ class Attention(Module):
             q, k = (ops.rope(t, cos, sin, self.rotary.turn()) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        mask = cache.unseen() if cache else self._mask(q)
+        mask = cache.unseen() if cache else self._mask(q.shape()[2])
         return self.out(ops.heads_fusion(ops.scaled_dot_product_attention(q, k, v, mask)))
 
     @staticmethod
@@ -125,9 +120,12 @@ class Attention(Module):
         # x was broadcast once for the three, so its gradient is summed once
         return ops.linear(x, layer.weight, layer.bias)
 
-    def _mask(self, q: Tensor) -> Value:
-        length = q.shape()[2]
+    def _mask(self, length: int) -> Value:
+        """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys
+        up to its own position.
+        """
         if length not in self._masks:
-            mask = ops.causal_mask(length, self.heads // self.groups, q.get_value())
-            self._masks = {length: mask}
+            hidden = np.triu(np.full((length, length), ops.NEVER, np.float32), 1)
+            stacked = np.tile(hidden, (self.heads // self.groups, 1))[None, None]
+            self._masks = {length: self.query.layout.place(stacked)}
         return self._masks[length]
