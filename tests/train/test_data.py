@@ -247,10 +247,10 @@ WRONG = {
     "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: (
         Batches(counted(20), 13)
     ),
-    "10 rows of the batch cannot be shared evenly by 4 ranks: 10 % 4 = 2": lambda: Batches(
+    "the rows of a batch 10 is not divisible by the number of parts 4: 10 % 4 = 2": lambda: Batches(
         counted(), 10
     ).part(0, 4),
-    "5 rows of the batch cannot be shared evenly by 2 micro-batches: 5 % 2 = 1": lambda: (
+    "the rows of a batch 5 is not divisible by the number of parts 2: 5 % 2 = 1": lambda: (
         Batches(counted(), 10).part(1, 2).batch(0, 0, 2)
     ),
 }

@@ -16,6 +16,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.train.config import TrainingConfig
+from ttkit.train.parallel import check_divisible
 
 # Of each animal in the stories: what it always likes and where it lives, which a model can learn.
 ANIMALS = (
@@ -250,10 +251,12 @@ class Batches:
         """Batches in an epoch."""
         return len(self.dataset) // self.batch_size
 
-    def part(self, rank: int, world: int) -> Batches:
-        """Return what one of `world` ranks sees: an equal part of the rows of each batch."""
+    def part(self, which: int, parts: int) -> Batches:
+        """Return one of so many equal parts of the rows of each batch: what a rank sees."""
+        check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
+        size = len(self.rows) // parts
         part = Batches(self.dataset, self.batch_size, self.seed)
-        part.rows = _share(self.rows, rank, world, "ranks")
+        part.rows = self.rows[which * size : (which + 1) * size]
         return part
 
     def batch(
@@ -265,7 +268,7 @@ class Batches:
             step: from 0, through all epochs.
             micro_batch: which of `micro_batches` equal parts of the rows.
         """
-        rows = _share(self.rows, micro_batch, micro_batches, "micro-batches")
+        rows = self.part(micro_batch, micro_batches).rows
         epoch, place = divmod(step, len(self))
         positions = np.arange(rows.start, rows.stop) + place * self.batch_size
         if self.seed is not None:
@@ -299,15 +302,6 @@ def make_batches(
     whole = Batches(held_out, max(size // shared, 1) * shared, seed=None)
     batches = Batches(training, config.batch_size, config.seed)
     return batches.part(rank, ranks), whole.part(rank, ranks)
-
-
-def _share(rows: range, which: int, parts: int, called: str) -> range:
-    if len(rows) % parts:
-        rule = f"{len(rows)} rows of the batch cannot be shared evenly by {parts} {called}"
-        cure = f"a batch_size that is a multiple of {parts}"
-        fail("a part of a batch", f"{rule}: {len(rows)} % {parts} = {len(rows) % parts}", cure)
-    size = len(rows) // parts
-    return rows[which * size : (which + 1) * size]
 
 
 def shuffled(positions: Any, count: int, key: str) -> np.ndarray:

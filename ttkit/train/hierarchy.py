@@ -27,6 +27,7 @@ from ttkit.train.context import open_layout
 from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.exchange import Exchange, by_group, name_of_role
 from ttkit.train.modules import Parameter
+from ttkit.train.optimizers import Optimizer, SGDConfig
 from ttkit.train.trainer import Trainer
 
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
@@ -62,7 +63,7 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
     return role
 
 
-class RemoteOptimizer:
+class RemoteOptimizer(Optimizer):
     """A worker's optimizer: its step sends the gradients away and receives the new weights.
 
     Args:
@@ -91,7 +92,8 @@ class RemoteOptimizer:
         aggregator_rank: int,
         socket_type: str = "mpi",
     ):
-        self.aggregator_rank, self.steps, self.running = aggregator_rank, 0, True
+        super().__init__(parameters, SGDConfig(lr=0.0))  # the rate is that of the optimizer's rank
+        self.aggregator_rank, self.running = aggregator_rank, True
         ranks = range(aggregator_rank + 1)
         self._exchange = Exchange(parameters, ranks, aggregator_rank, socket_type)
         self._exchange.transport.patience = 2
@@ -99,11 +101,6 @@ class RemoteOptimizer:
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
         return list(self._exchange.parameters)
-
-    def zero_grad(self) -> None:
-        """Forget all gradients."""
-        for parameter in self._exchange.parameters:
-            parameter.set_grad(None)
 
     def step(self, loss: float = 0.0) -> None:
         """Send the gradients, and receive the updated weights.
@@ -132,21 +129,6 @@ class RemoteOptimizer:
             parameter.place(array)
         exchange.transport.flush()
         self.steps, self.running = int(steps), bool(running)
-
-    def set_lr(self, lr: float) -> None:
-        """Do nothing: the learning rate is the optimizer's."""
-
-    def get_lr(self) -> float:
-        """Return 0.0: the learning rate is the optimizer's."""
-        return 0.0
-
-    def state_dict(self) -> dict[str, int]:
-        """Return {"steps": ...}; the rest is the optimizer's."""
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Set the count of `state_dict`."""
-        self.steps = int(state["steps"])
 
 
 class Aggregator:
