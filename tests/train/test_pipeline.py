@@ -29,7 +29,6 @@ from train.pipelines import (
 from ttkit import TTKitError, ttnn
 from ttkit.plans import Schedule, one_f_one_b, zb_h1
 from ttkit.train.config import MultihostConfig
-from ttkit.train.parallel import Layout
 from ttkit.train.pipeline import PipelineTrainer
 from ttkit.train.stage import split_blocks
 from ttkit.train.trainer import Trainer
@@ -104,15 +103,14 @@ def differences_between(have, want):
 def test_meshes_of_different_shapes():
     run = Run(3, 2, model=TIED, batch=8, steps=6)
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
-        line = mesh.create_submesh(ttnn.MeshShape(1, 2), ttnn.MeshCoordinate(0, 0))
-        pair = mesh.create_submesh(ttnn.MeshShape(2, 1), ttnn.MeshCoordinate(0, 2))
-        one = mesh.create_submesh(ttnn.MeshShape(1, 1), ttnn.MeshCoordinate(0, 3))
-        layouts = [
-            Layout(line, tp_axis=1, tp_size=2),
-            Layout(pair, ddp_axis=0, ddp_size=2),
-            Layout(one),
+        places = {(1, 2): (0, 0), (2, 1): (0, 2), (1, 1): (0, 3)}
+        meshes = [
+            mesh.create_submesh(ttnn.MeshShape(*shape), ttnn.MeshCoordinate(*place))
+            for shape, place in places.items()
         ]
-        trainer = PipelineTrainer(run.settings(), meshes=layouts, text=TEXT)
+        settings = run.settings()
+        device = replace(settings.device_config, enable_ddp=True)
+        trainer = PipelineTrainer(replace(settings, device_config=device), meshes=meshes, text=TEXT)
         found = [record.loss for record in trainer.fit(run.steps, show=False)], results(trainer)
     assert differences(run, found) == []
 

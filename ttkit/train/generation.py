@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.attention import Attention
 from ttkit.train.autograd import Tensor, Value, no_grad
-from ttkit.train.distributed import one_copy
+from ttkit.train.distributed import all_gather, one_copy
 from ttkit.train.models import Transformer
 from ttkit.train.ops import NEVER
 
@@ -33,18 +32,20 @@ class Cache:
         self.rotary = next((block.attention.rotary for block in model.blocks.values()), None)
         self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}
-        self._inputs: dict[str, Value] = {}
 
     def move(self, position: int) -> None:
-        """Prepare for a position, from 0."""
+        """Prepare for a position, from 0.
+
+        From it on there are `unseen`, [1, 1, 1, capacity], which hides later positions when it is
+        added to the scores, and with rotary positions `tables`, cos and sin [1, 1, 1, d].
+        """
         self.position = position
-        here = np.zeros((1, 1, self.capacity, 1), np.float32)
-        here[0, 0, position] = 1
-        later = np.arange(self.capacity) > position
-        unseen = np.where(later, np.float32(NEVER), np.float32(0)).reshape(1, 1, 1, -1)
-        angles = {} if self.rotary is None else self.rotary.angles(position, 1)
-        arrays = {"here": here, "unseen": unseen, **angles}
-        self._inputs = {name: self.layout.place(array) for name, array in arrays.items()}
+        positions = np.arange(self.capacity)
+        here = (positions == position).astype(np.float32).reshape(1, 1, -1, 1)
+        unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
+        self.here = self.layout.place(here)
+        self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
+        self.tables = self.rotary.tables(position, 1) if self.rotary else None
 
     def extended(self, attention: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write this position's keys and values [B, groups, 1, d]; return those of all positions,
@@ -61,17 +62,9 @@ class Cache:
         keys, values = self._kept[attention]
         return Tensor(keys, False), Tensor(values, False)
 
-    def unseen(self) -> Value:
-        """Return [1, 1, 1, capacity] to add to the scores, which hides later positions."""
-        return self._inputs["unseen"]
-
-    def tables(self) -> tuple[Value, Value]:
-        """Return cos and sin [1, 1, 1, d] of this position."""
-        return self._inputs["cos"], self._inputs["sin"]
-
     def row(self, table: Tensor) -> Tensor:
         """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = ttnn.multiply(table.get_value(), self._inputs["here"])
+        chosen = ttnn.multiply(table.get_value(), self.here)
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
 
@@ -93,20 +86,13 @@ class Sampler:
         self.cache.move(position)
         ids = self.model.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():
-            self._logits = self.model.whole(self.model(ids, self.cache)).get_value()
+            whole = self.model.whole(self.model(ids, self.cache))
+            self._logits = all_gather(whole, 0, self.model.layout.ddp_axis).get_value()
 
     def logits(self) -> np.ndarray:
         """Return the logits [batch, vocabulary] of the last position."""
-        layout = self.model.layout
-        if layout.ddp_axis is None or layout.ddp_size == 1:
-            found = one_copy(self._logits)
-        else:
-            dims = [0, 0]
-            # copies of the other axis side by side: the first is taken
-            dims[1 - layout.ddp_axis] = 3
-            composer = ttnn.create_mesh_composer(layout.device, ttnn.MeshComposerConfig(dims))
-            found = to_numpy(self._logits, mesh_composer=composer)
-        return np.asarray(found, np.float32)[:, 0, -1, : self.model.config.vocab_size]
+        found = np.asarray(one_copy(self._logits), np.float32)
+        return found[:, 0, -1, : self.model.config.vocab_size]
 
 
 def choose(

@@ -11,7 +11,7 @@ from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.models import llama_width
+from ttkit.train.models import mlp_width
 from ttkit.train.modules import Parameter
 from ttkit.words import short
 
@@ -84,12 +84,9 @@ def activation_elements(config: TransformerConfig, tokens: int, tp: int, padded:
         tp: chips that share each layer.
         padded: the vocabulary's size in whole tiles.
     """
-    width, inner, keys = config.embedding_dim, config.intermediate_dim, config.embedding_dim
+    width, keys, mlp = config.embedding_dim, config.embedding_dim, 2 * mlp_width(config)
     if config.model_type == "llama":
-        mlp = 4 * (inner or llama_width(width))
-        keys = width // config.num_heads * config.num_groups
-    else:
-        mlp = 2 * (inner or 4 * width)
+        keys, mlp = width // config.num_heads * config.num_groups, 2 * mlp
     scores = config.num_heads * config.max_sequence_length
     block = 4 * width + (2 * width + 2 * keys + scores + mlp) // tp
     blocks = config.num_blocks * block

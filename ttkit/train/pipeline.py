@@ -49,8 +49,8 @@ class PipelineTrainer(Trainer):
         schedule: one of `ttkit.plans`, or your own; that of `pipeline_parallel_config` unless
             given.
         meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
-            open. A `Layout` in place of a mesh assigns its axes. Unless given, this process is one
-            of `num_workers` ranks, and its stage has the mesh of device_config.
+            open, each with the strategies of device_config. Unless given, this process is one of
+            `num_workers` ranks, and its stage has the mesh of device_config.
         text, step: as for `Trainer`.
 
     Attributes:
@@ -119,9 +119,10 @@ class PipelineTrainer(Trainer):
             settings.transformer_config.num_blocks
         )
         if meshes is not None:
-            self.count = self.world
+            self.count, device = self.world, settings.device_config
+            dtype = getattr(ttnn, settings.training_config.precision)
             self.layouts = [
-                mesh if isinstance(mesh, Layout) else _layout(settings, mesh) for mesh in meshes
+                replace(device, mesh_shape=tuple(mesh.shape)).layout(mesh, dtype) for mesh in meshes
             ]
         else:
             shares = len(self.pipeline.blocks_per_rank)
@@ -335,12 +336,3 @@ class PipelineTrainer(Trainer):
         rule = "each token would wait for every stage"
         cure = "save(), then sample() of a Trainer with the same checkpoint_dir"
         fail("PipelineTrainer.sample", rule, cure)
-
-
-def _layout(settings: Settings, mesh: Any) -> Layout:
-    """Return the layout of a stage's mesh: the configuration's strategies on this mesh's axes."""
-    device = replace(settings.device_config, mesh_shape=tuple(mesh.shape))
-    axes, dtype = device.axes(), getattr(ttnn, settings.training_config.precision)
-    return Layout(
-        mesh, axes.get("tp"), device.size("tp"), axes.get("ddp"), device.size("ddp"), dtype
-    )
