@@ -64,9 +64,9 @@ def test_every_form_gives_the_numbers_of_one_device(run):
         Run(3, 4, "gpipe", tp=2),
         Run(4, 6, "1f1b"),
         Run(2, 4, "interleaved", chunks=2, ddp=2),
-        Run(2, 2, "1f1b", model=TIED, tp=2),
+        Run(2, 2, "1f1b", tp=2),
         Run(2, 4, "1f1b", model=LLAMA, ddp=2, tp=2, clip=0.5),
-        Run(2, 2, "1f1b", model=TIED, optimizer="AdamW", clip=0.5),
+        Run(2, 2, "1f1b", optimizer="AdamW", clip=0.5),
     ],
     ids=named,
 )
@@ -101,7 +101,7 @@ def differences_between(have, want):
 
 
 def test_meshes_of_different_shapes():
-    run = Run(3, 2, model=TIED, batch=8, steps=6)
+    run = Run(3, 2, batch=8, steps=6)
     with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         places = {(1, 2): (0, 0), (2, 1): (0, 2), (1, 1): (0, 3)}
         meshes = [
@@ -126,7 +126,7 @@ def test_validation_is_that_of_one_device():
         assert trainer.validate() == pytest.approx(found, rel=1e-5)
 
 
-@pytest.mark.parametrize("model", [TIED, LLAMA], ids=["tied", "llama"])
+@pytest.mark.parametrize("model", [MODEL, LLAMA], ids=["gpt", "llama"])
 def test_a_checkpoint_goes_on_with_other_stages_on_one_device_and_back(tmp_path, model):
     run = Run(2, 4, model=model, folder=str(tmp_path), optimizer="AdamW", steps=2)
     losses = in_one_process(run)[0]
@@ -194,6 +194,7 @@ def test_a_step_that_is_given_up_is_not_gone_on_from():
         ),
         (lambda s: with_pipeline(s, schedule="zb_h1"), "splits backwards"),
         (lambda s: with_pipeline(s, chunks_per_rank=2), "schedule: interleaved"),
+        (lambda s: replace(s, transformer_config=TIED), "weight_tying: disabled"),
         (lambda s: with_pipeline(s, num_blocks=4), "num_blocks is 4, the model has 8"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 1: 3}), "does not add up"),
         (lambda s: with_pipeline(s, blocks_per_rank={0: 4, 2: 4}), r"ranks \[0, 2\]"),
@@ -276,7 +277,7 @@ def test_a_stage_that_is_killed_is_named_and_the_run_goes_on(tmp_path, rank):
     if importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed")
     run = Run(
-        2, 4, model=replace(TIED, num_blocks=2), steps=40, folder=str(tmp_path / "checkpoints")
+        2, 4, model=replace(MODEL, num_blocks=2), steps=40, folder=str(tmp_path / "checkpoints")
     )
     config = write_config(tmp_path, run.settings(), max_steps=run.steps, model_save_interval=4)
     start = [
@@ -325,7 +326,7 @@ def test_data_tensor_and_pipeline_parallel_on_eight_chips(tmp_path, run):
 @pytest.mark.parametrize(
     "run",
     [
-        Run(2, 4, model=TIED, clip=0.5, steps=4, tp=2, replicas=2, batch=8),
+        Run(2, 4, clip=0.5, steps=4, tp=2, replicas=2, batch=8),
         Run(2, 4, "interleaved", chunks=2, sockets="fabric", tp=2, steps=3),
     ],
     ids=ranked,
@@ -340,7 +341,7 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
     [
         Run(3, 5, "gpipe"),
         Run(4, 8, "1f1b", model=LLAMA),
-        Run(4, 4, "interleaved", chunks=2, model=TIED),
+        Run(4, 4, "interleaved", chunks=2),
         Run(2, 3, "one_at_a_time", replicas=2, optimizer="AdamW"),
         Run(3, 3, "1f1b", sockets="fabric", shares=(2, 3, 3)),
         Run(
@@ -351,7 +352,7 @@ def test_ranks_give_the_numbers_of_one_device(tmp_path, run):
             ddp=2,
             tp=2,
             replicas=2,
-            model=replace(LLAMA, weight_tying="enabled"),
+            model=LLAMA,
             clip=0.5,
         ),
     ],

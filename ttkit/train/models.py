@@ -61,7 +61,7 @@ class Vocabulary(Module):
         self.layout, self.vocab_size = layout, vocab_size
         self.padded = -(-vocab_size // step) * step
         shape = (1, 1, vocab_size, width)
-        if parts != "head" or tied:
+        if parts != "head":
             self.table = Parameter(shape, normal(), layout, 2, self.padded)
         if parts != "table" and not tied:
             self.head = Parameter(shape, uniform(width), layout, 2, self.padded)

@@ -22,9 +22,9 @@ from ttkit.train.autograd import Value
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import POLL_S, check_timeout
 
-# What messages carry: between stages, between stages that share a token table, and in hierarchical
-# training. A message's tag counts in this order.
-KINDS = ("activations", "gradients", "table", "weight gradients", "weights", "note")
+# What messages carry: between stages, and in hierarchical training. A message's tag counts in this
+# order.
+KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # receives that are posted before their turn, so that data arrives during computation
 FIFO_BYTES = 1 << 16  # of each chip's receiving buffer
 Route = tuple[str, int, int]  # what, from or to one rank, to or from the other

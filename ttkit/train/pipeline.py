@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Action, Message, Place, Task
+from ttkit.plans.actions import Action, Task
 from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
@@ -30,7 +30,7 @@ from ttkit.train.p2p import AHEAD, FabricTransport, MPITransport, Transport, fab
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import Replicas, mean, start_mpi
 from ttkit.train.run_folder import Saved
-from ttkit.train.stage import COPY, TABLE, Stage, make_schedule, split_blocks
+from ttkit.train.stage import Stage, make_schedule, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer
 
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
@@ -140,6 +140,9 @@ class PipelineTrainer(Trainer):
         parts = self.settings.training_config.gradient_accumulation_steps
         self.schedule = make_schedule(self.pipeline, self.count, parts, self._given)
         chunks, shares = self.schedule.chunks, self.pipeline.blocks_per_rank
+        if self.model_config.is_tied:
+            rule = "both ends of the pipeline would train the token table of tied embeddings"
+            fail("PipelineTrainer", rule, "weight_tying: disabled")
         if self.pipeline.num_blocks != self.model_config.num_blocks:
             blocks, have = self.pipeline.num_blocks, self.model_config.num_blocks
             rule = f"pipeline_parallel_config.num_blocks is {blocks}, the model has {have} blocks"
@@ -186,8 +189,6 @@ class PipelineTrainer(Trainer):
             for key, parameter in self.parameters.items():
                 if parameter.layout.ddp_axes:
                     synchronize_gradients({key: parameter}, parameter.layout.ddp_axes)
-        if self.model_config.is_tied:
-            self._sum_table()
         return self._everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
@@ -249,30 +250,13 @@ class PipelineTrainer(Trainer):
             self.times.append((stage.index, action, start, time.time()))
         return loss
 
-    def _sum_table(self) -> None:
-        """Give the first stage's token table and the last one's the sum of both gradients, so that
-        they stay equal.
-        """
-        ends = {TABLE: Place(0, 0), COPY: Place(self.count - 1, self.schedule.chunks - 1)}
-        other = {TABLE: COPY, COPY: TABLE}
-        mine = {key: self.parameters[key] for key in ends if key in self.parameters}
-        grads = {key: parameter.gather(parameter.get_grad()) for key, parameter in mine.items()}
-        for key, grad in grads.items():
-            self.transport.put(Message("table", 0, ends[key], ends[other[key]]), grad)
-        for key, parameter in mine.items():
-            message = Message("table", 0, ends[other[key]], ends[key])
-            total = grads[key] + self.transport.fetch(message, parameter.global_shape)
-            parameter.set_grad(parameter.distribute(total, parameter.get_value().dtype))
-        self.transport.flush()
-
     def _everywhere(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
         return total if self.comm is None else mean(self.comm, total) * self.count
 
     def clip(self, max_norm: float) -> None:
         """Scale all gradients of all stages down if their norm is above `max_norm`."""
-        own = [parameter for key, parameter in self.parameters.items() if key != COPY]
-        square = self._everywhere(optimizers.gradient_square(own))
+        square = self._everywhere(optimizers.gradient_square(self.parameters.values()))
         optimizers.clip_grad_norm(self.parameters, max_norm, square)
 
     def validate(self) -> float:
@@ -304,7 +288,7 @@ class PipelineTrainer(Trainer):
         """Return the global arrays of a checkpoint, whole on rank 0; they are sent one by one, so
         that no message has a whole stage.
         """
-        mine = {key: array for key, array in super().collected().items() if not key.endswith(COPY)}
+        mine = super().collected()
         if self.comm is None:
             return mine
         if 0 < self.rank < self.count:
@@ -320,11 +304,11 @@ class PipelineTrainer(Trainer):
         whole = create_model(self.model_config, Layout()).parameters()
         shapes = {name: parameter.global_shape for name, parameter in whole.items()}
         checkpoint.check_matches(shapes, saved.part("model/"))
-        mine: dict[str, np.ndarray] = {}
-        for key, parameter in self.parameters.items():
-            for name, array in saved.tensors.items():
-                if name.split("/")[-1] == parameter.name:
-                    mine[name[: -len(parameter.name)] + key] = array
+        mine = {
+            name: array
+            for name, array in saved.tensors.items()
+            if name.split("/")[-1] in self.parameters
+        }
         super()._restore(replace(saved, tensors=mine))
 
     def sample(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -14,9 +14,6 @@ from ttkit.train.models import create_model
 from ttkit.train.modules import Parameter
 from ttkit.train.parallel import Layout
 
-TABLE = "vocabulary.table"  # both ends of a model with tied embeddings have it
-COPY = "vocabulary.table, the last stage's"  # the key of the second one
-
 
 class Stage:
     """Parts of a model on one mesh.
@@ -36,13 +33,10 @@ class Stage:
         self._kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return {name: parameter} of all chunks, named as in the whole model; the last stage's
-        token table is `COPY`.
-        """
+        """Return {name: parameter} of all chunks, named as in the whole model."""
         found: dict[str, Parameter] = {}
         for part in self.parts:
-            for name, parameter in part.parameters().items():
-                found[COPY if name == TABLE and not part.is_first else name] = parameter
+            found |= part.parameters()
         return found
 
     def forward(
@@ -151,10 +145,9 @@ def split_blocks(
         rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
         fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
     if per_stage:
-        if len(per_stage) != stages or sum(per_stage) != total:
+        if sum(per_stage) != total:
             rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
-            cure = "one line 'RANK: BLOCKS' for each stage"
-            fail(asked, f"{rule} on {stages} stages", cure)
+            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
         sizes = [
             count // chunks + (chunk < count % chunks)
             for chunk in range(chunks)
