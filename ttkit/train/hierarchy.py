@@ -15,16 +15,11 @@ here it is the average of the guide."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
-from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Value
 from ttkit.train.config import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.exchange import Exchange, by_group, name_of_role
 from ttkit.train.modules import Parameter
 from ttkit.train.optimizers import Optimizer, SGDConfig
@@ -94,9 +89,7 @@ class RemoteOptimizer(Optimizer):
     ):
         super().__init__(parameters, SGDConfig(lr=0.0))  # the rate is that of the optimizer's rank
         self.aggregator_rank, self.running = aggregator_rank, True
-        ranks = range(aggregator_rank + 1)
-        self._exchange = Exchange(parameters, ranks, aggregator_rank, socket_type)
-        self._exchange.transport.patience = 2
+        self._exchange = Exchange(parameters, aggregator_rank, socket_type)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
@@ -123,8 +116,7 @@ class RemoteOptimizer(Optimizer):
             TTKitError: they did not come in time.
         """
         exchange = self._exchange
-        steps, running = exchange.note(self.aggregator_rank)
-        arrays = exchange.receive("weights", self.aggregator_rank)
+        steps, running, arrays = exchange.receive("weights", self.aggregator_rank)
         for parameter, array in zip(exchange.parameters, arrays):
             parameter.place(array)
         exchange.transport.flush()
@@ -132,14 +124,14 @@ class RemoteOptimizer(Optimizer):
 
 
 class Aggregator:
-    """Averages the workers' gradients. In 3-tier mode it sends them to an optimizer, and the
-    optimizer's weights to the workers.
+    """Averages the workers' gradients and sends them to an optimizer, and the optimizer's weights
+    to the workers: the rank between them in 3-tier mode.
 
     Args:
         parameters: of the model, without values; its layout has as many data-parallel groups as the
             workers'.
         num_workers: ranks 0 to num_workers - 1.
-        optimizer_rank: None in 2-tier mode.
+        optimizer_rank: the rank of the optimizer.
         socket_type: "mpi" or "fabric".
     """
 
@@ -147,54 +139,25 @@ class Aggregator:
         self,
         parameters: Mapping[str, Parameter],
         num_workers: int,
-        optimizer_rank: int | None = None,
+        optimizer_rank: int,
         socket_type: str = "mpi",
     ):
-        self.num_workers, self.optimizer_rank = num_workers, optimizer_rank
-        self.workers = Exchange(parameters, range(num_workers + 1), num_workers, socket_type)
-        self.layout = self.workers.layout
-        if optimizer_rank is not None:
-            self.optimizer = Exchange(
-                parameters, [num_workers, optimizer_rank], num_workers, socket_type
-            )
+        self.exchange = Exchange(parameters, num_workers, socket_type)
+        self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
         """Pass weights and gradients on until the optimizer ends the run; return the steps."""
-        assert self.optimizer_rank is not None
-        count = 0
+        exchange, optimizer, count = self.exchange, self.optimizer_rank, 0
         while True:
-            steps, running = self.optimizer.note(self.optimizer_rank)
-            weights = list(self.optimizer.receive("weights", self.optimizer_rank))
-            self.send_weights(weights, int(steps), bool(running))
+            steps, running, weights = exchange.receive("weights", optimizer)
+            exchange.send_weights(weights, steps, running)
             if not running:
-                self.workers.transport.flush()
+                exchange.transport.flush()
                 return count
-            loss, means = self.average()
-            self.optimizer.send("weight gradients", self.optimizer_rank, means, (loss, 0))
-            self.workers.transport.flush()
-            self.optimizer.transport.flush()
+            loss, means = exchange.average()
+            exchange.send("weight gradients", optimizer, means, (loss, 0))
+            exchange.transport.flush()
             count += 1
-
-    def send_weights(self, weights: Sequence[np.ndarray], steps: int, running: bool) -> None:
-        """Send all workers the weights after so many steps, and whether another step comes."""
-        for worker in range(self.num_workers):
-            self.workers.send("weights", worker, weights, (steps, running))
-
-    def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the mean loss, and the mean of each gradient over all workers and the groups of
-        their meshes.
-        """
-        groups, loss, sums = self.layout.ddp_size, 0.0, dict[int, Value]()
-        for worker in range(
-            self.num_workers
-        ):  # always in this order, so that a sum is always the same
-            loss += self.workers.note(worker)[0] / self.num_workers
-            received = self.workers.receive("weight gradients", worker, groups)
-            for number, array in enumerate(received):
-                value = self.layout.place(array, dtype=ttnn.float32, ddp_dim=0)
-                sums[number] = ttnn.add(sums[number], value) if number in sums else value
-        means = (ttnn.multiply(total, 1 / self.num_workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, self.layout.ddp_axes)) for mean in means]
 
 
 class HierarchicalTrainer(Trainer):
@@ -220,39 +183,31 @@ class HierarchicalTrainer(Trainer):
 
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""
-        from mpi4py import MPI
-
         super()._build()
         multihost = self.settings.multihost_config
-        workers, kind = multihost.num_workers, multihost.socket_type
-        self.aggregator: Aggregator | None = None
-        if MPI.COMM_WORLD.rank == workers:
-            self.aggregator = Aggregator(self.parameters, workers, None, kind)
-            self.exchange = self.aggregator.workers
-        else:
-            self.exchange = Exchange(self.parameters, [workers, workers + 1], workers, kind)
-            self.exchange.transport.patience = 2
+        self.exchange = Exchange(self.parameters, multihost.num_workers, multihost.socket_type)
+        self.is_aggregator = self.exchange.rank == multihost.num_workers
 
     def _send_weights(self, running: bool) -> None:
-        weights = [parameter.gather() for parameter in self.exchange.parameters]
-        if self.aggregator:
-            self.aggregator.send_weights(weights, self.steps, running)
+        exchange = self.exchange
+        weights = (parameter.gather() for parameter in exchange.parameters)
+        if self.is_aggregator:
+            exchange.send_weights(weights, self.steps, running)
         else:
-            rank = self.exchange.ranks[0]
-            self.exchange.send("weights", rank, weights, (self.steps, running))
+            exchange.send("weights", exchange.num_workers, weights, (self.steps, running))
 
     def gradients(self) -> float:
         """Send the workers the weights; return their mean loss and set the mean gradients."""
+        exchange = self.exchange
         self._send_weights(True)
-        if self.aggregator:
-            loss, means = self.aggregator.average()
+        if self.is_aggregator:
+            loss, means = exchange.average()
         else:
-            rank = self.exchange.ranks[0]
-            loss, _ = self.exchange.note(rank)
-            means = list(self.exchange.receive("weight gradients", rank))
-        for parameter, array in zip(self.exchange.parameters, means):
+            loss, _, arrays = exchange.receive("weight gradients", exchange.num_workers)
+            means = list(arrays)
+        for parameter, array in zip(exchange.parameters, means):
             parameter.set_grad(parameter.distribute(array, parameter.get_value().dtype))
-        self.exchange.transport.flush()
+        exchange.transport.flush()
         return loss
 
     def end(self) -> None:

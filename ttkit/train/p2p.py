@@ -99,76 +99,6 @@ def describe(message: Message) -> str:
     return f"the {message.what} of micro-batch {part} from stage {source}"
 
 
-class MPITransport(Transport):
-    """Between ranks, from host to host. A tag names each message, so any order works.
-
-    Args:
-        comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
-        chunks: parts of the model on each stage.
-        describe: names a message that does not arrive.
-
-    Attributes:
-        patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
-            itself, so that the sender's message comes first and names the culprit.
-    """
-
-    def __init__(self, comm: Any, chunks: int = 1, describe: Callable[[Message], str] = describe):
-        self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
-        self._sent: list[tuple[Any, np.ndarray]] = []
-        self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
-
-    def _tag(self, message: Message) -> int:
-        part = message.micro_batch * self.chunks + message.destination.chunk
-        return part * len(KINDS) + KINDS.index(message.what)
-
-    def put(self, message: Message, array: np.ndarray) -> None:
-        """Start to send an array, which must not change until `flush`."""
-        array = np.ascontiguousarray(array, np.float32)
-        request = self.comm.Isend(array, message.destination.stage, self._tag(message))
-        self._sent.append((request, array))
-
-    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
-        """Whether a message has arrived; the first call posts its receive."""
-        if message not in self._posted:
-            array = np.empty(shape, np.float32)
-            request = self.comm.Irecv(array, message.source.stage, self._tag(message))
-            self._posted[message] = request, array
-        return bool(self._posted[message][0].Test())
-
-    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the array of a message that has arrived."""
-        self._forget_sent()
-        return self._posted.pop(message)[1]
-
-    def pause(self, start: float, awaited: Iterable[Message]) -> None:
-        """Sleep shortly.
-
-        Raises:
-            TTKitError: no awaited message has arrived in time.
-        """
-        time.sleep(POLL_S)
-        check_timeout(start, ", ".join(map(self.describe, awaited)), self.patience)
-
-    def flush(self) -> None:
-        """Wait until all that was sent has been received."""
-        start = time.monotonic()
-        self._forget_sent()
-        while self._sent:
-            time.sleep(POLL_S)
-            check_timeout(start, f"{len(self._sent)} messages to be received", self.patience)
-            self._forget_sent()
-
-    def _forget_sent(self) -> None:
-        self._sent = [sent for sent in self._sent if not sent[0].Test()]
-
-    def drop(self) -> None:
-        """Cancel the receives that are posted, before their memory goes."""
-        for request, _ in self._posted.values():
-            if not request.Test():
-                request.Cancel()
-        self._posted = {}
-
-
 class Sockets:
     """A socket in each direction between the mesh of this rank and one of the same shape on
     another rank: each chip is connected to the chip at its coordinate.
@@ -200,69 +130,120 @@ class Sockets:
         return ttnn.experimental.recv_async(like, self._in)[0]
 
 
-class FabricTransport(MPITransport):
-    """Between ranks, chip to chip, over sockets between meshes of the same shape. What has no
-    route goes by MPI.
+class MPITransport(Transport):
+    """Between ranks: from host to host by MPI, where a tag names each message, so that any order
+    works; and what has a route, from chip to chip over sockets between meshes of the same shape.
 
     Args:
-        comm, chunks, describe: as for `MPITransport`.
+        comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
         layout: of this rank's mesh.
-        routes: (what, one rank, the other) of the communicator; a socket delivers in the order of
-            sending.
+        routes: (what, one rank, the other) of what sockets carry; a socket keeps the order.
+        chunks: parts of the model on each stage.
+        describe: names a message that does not arrive.
+
+    Attributes:
+        patience: how many times `TTKIT_RANK_TIMEOUT` to wait: more for a rank whose sender waits
+            itself, so that the sender's message comes first and names the culprit.
     """
 
     def __init__(
         self,
         comm: Any,
         layout: Layout,
-        routes: Iterable[Route],
+        routes: Iterable[Route] = (),
         chunks: int = 1,
         describe: Callable[[Message], str] = describe,
     ):
-        super().__init__(comm, chunks, describe)
+        self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
         self.layout = layout
-        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
+        self._sent: list[tuple[Any, np.ndarray]] = []
+        self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
         self._sockets: dict[tuple[str, int], Sockets] = {}
+        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
         # both ends make theirs in the same order
         for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
             if comm.rank in (low, high):
                 peer = low + high - comm.rank
                 self._sockets[what, peer] = Sockets(layout.device, world[peer])
 
+    def _tag(self, message: Message) -> int:
+        part = message.micro_batch * self.chunks + message.destination.chunk
+        return part * len(KINDS) + KINDS.index(message.what)
+
+    def put(self, message: Message, array: np.ndarray) -> None:
+        """Start to send an array, which must not change until `flush`."""
+        if sockets := self._sockets.get((message.what, message.destination.stage)):
+            return sockets.send(self._place(array))
+        array = np.ascontiguousarray(array, np.float32)
+        request = self.comm.Isend(array, message.destination.stage, self._tag(message))
+        self._sent.append((request, array))
+
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message has arrived, or comes by a socket, which `take` waits for; the first
+        call posts its receive.
+        """
+        if (message.what, message.source.stage) in self._sockets:
+            return True
+        if message not in self._posted:
+            array = np.empty(shape, np.float32)
+            request = self.comm.Irecv(array, message.source.stage, self._tag(message))
+            self._posted[message] = request, array
+        return bool(self._posted[message][0].Test())
+
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the array of a message that has arrived."""
+        if (message.what, message.source.stage) in self._sockets:
+            return to_host(self.receive(message, self.layout, shape), self.layout)[: shape[0]]
+        self._forget_sent()
+        return self._posted.pop(message)[1]
+
+    def pause(self, start: float, awaited: Iterable[Message]) -> None:
+        """Sleep shortly.
+
+        Raises:
+            TTKitError: no awaited message has arrived in time.
+        """
+        time.sleep(POLL_S)
+        check_timeout(start, ", ".join(map(self.describe, awaited)), self.patience)
+
+    def flush(self) -> None:
+        """Wait until all that was sent has been received."""
+        start = time.monotonic()
+        self._forget_sent()
+        while self._sent:
+            time.sleep(POLL_S)
+            check_timeout(start, f"{len(self._sent)} messages to be received", self.patience)
+            self._forget_sent()
+
+    def _forget_sent(self) -> None:
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
+
+    def drop(self) -> None:
+        """Cancel the receives that are posted, before their memory goes."""
+        for request, _ in self._posted.values():
+            if not request.Test():
+                request.Cancel()
+        self._posted = {}
+
     def _place(self, array: np.ndarray) -> Value:
         """Put a row for each group on the mesh, or the same row on all chips."""
         return self.layout.place(array, ddp_dim=0 if len(array) > 1 else None)
 
-    def put(self, message: Message, array: np.ndarray) -> None:
-        """Send an array by way of the mesh."""
-        sockets = self._sockets.get((message.what, message.destination.stage))
-        if sockets:
-            sockets.send(self._place(array))
-        else:
-            super().put(message, array)
-
-    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
-        """Whether a message has arrived, or comes by a socket, which `take` waits for."""
-        return (message.what, message.source.stage) in self._sockets or super().has(message, shape)
-
-    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
-        """Wait for the shards of all chips."""
-        if (message.what, message.source.stage) not in self._sockets:
-            return super().take(message, shape)
-        return to_host(self.receive(message, self.layout, shape), self.layout)[: shape[0]]
-
     def send(self, message: Message, value: Value, layout: Layout) -> None:
-        """Send the shards of all chips, without the host."""
-        self._sockets[message.what, message.destination.stage].send(value)
+        """Send the shards of all chips without the host, where there is a route."""
+        if sockets := self._sockets.get((message.what, message.destination.stage)):
+            return sockets.send(value)
+        super().send(message, value, layout)
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
-        """Wait for the shards of all chips."""
-        like = self._place(np.zeros(shape, np.float32))
-        return self._sockets[message.what, message.source.stage].receive(like)
+        """Return what has arrived on the mesh, or wait for the shards of all chips."""
+        if sockets := self._sockets.get((message.what, message.source.stage)):
+            return sockets.receive(self._place(np.zeros(shape, np.float32)))
+        return super().receive(message, layout, shape)
 
 
 def fabric_routes(schedule: Schedule) -> list[Route]:
-    """Return (what, stage, stage) of all that a schedule sends, for `FabricTransport`.
+    """Return (what, stage, stage) of all that a schedule sends, for `MPITransport`.
 
     Raises:
         TTKitError: a stage receives messages in another order than they are sent: activations and

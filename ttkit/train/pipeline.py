@@ -26,7 +26,7 @@ from ttkit.train.config import PipelineParallelConfig, Settings
 from ttkit.train.context import DistributedContext, open_layout
 from ttkit.train.distributed import mean_over_groups, synchronize_gradients
 from ttkit.train.models import create_model
-from ttkit.train.p2p import AHEAD, FabricTransport, MPITransport, Transport, fabric_routes
+from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import Replicas, mean, start_mpi
 from ttkit.train.run_folder import Saved
@@ -166,11 +166,9 @@ class PipelineTrainer(Trainer):
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
         stages = self.comm.Split(self.part, self.rank)  # of our pipeline
-        if self.settings.multihost_config.socket_type == "fabric":
-            routes = fabric_routes(self.schedule)
-            self.transport = FabricTransport(stages, self.layout, routes, chunks)
-        else:
-            self.transport = MPITransport(stages, chunks)
+        fabric = self.settings.multihost_config.socket_type == "fabric"
+        routes = fabric_routes(self.schedule) if fabric else ()
+        self.transport = MPITransport(stages, self.layout, routes, chunks)
         if self.parts > 1:
             peers = self.comm.Split(self.rank % self.count, self.rank)
             self.replicas = Replicas(self.parameters, peers, self.layout.ddp_axes)
