@@ -616,5 +616,5 @@ def test_the_end_of_a_run():
         assert [record.step for record in run.fit(show=False)] == [1, 2, 3]
         assert run.fit(show=False) == []
         assert [record.step for record in run.fit(1, show=False)] == [4]  # more when asked for
-    assert TRAINING.checkpoint_dir == "" and run.folder is None
+    assert TRAINING.checkpoint_dir == "" and run.run_folder is None
     refused(run.save, "checkpoint_dir is empty")

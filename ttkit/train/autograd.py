@@ -19,7 +19,6 @@ from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
 Value = Any  # a ttnn.Tensor, of the simulator or of the real library
-Hook = Callable[[Value], "Value | None"]
 
 
 class Node:
@@ -61,13 +60,12 @@ class Tensor:
         >>> ttnn.close_mesh_device(mesh)
     """
 
-    __slots__ = ("__weakref__", "_grad", "_hooks", "_node", "_requires_grad", "_value")
+    __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
 
     def __init__(self, value: Value, requires_grad: bool = True):
         self._value, self._requires_grad = value, requires_grad
         self._grad: Value | None = None
         self._node: Node | None = None
-        self._hooks: list[Hook] = []
 
     @classmethod
     def from_numpy(
@@ -141,17 +139,6 @@ class Tensor:
     def is_grad_initialized(self) -> bool:
         """Whether there is a gradient."""
         return self._grad is not None
-
-    def register_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(gradient)` once backward has this tensor's whole gradient.
-
-        What the hook returns, unless None, replaces the gradient.
-
-        Returns:
-            A function that removes the hook.
-        """
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook)
 
     def backward(self, retain_graph: bool = False) -> None:
         """Add the gradient of this tensor's sum to every tensor that it depends on and that
@@ -271,7 +258,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
         assert node is not None  # leaves never wait here
         parts: Sequence[Value | None] = [None] * len(node.inputs)
         if grad is not None:
-            parts = node.backward(_hooked(tensor, grad))
+            parts = node.backward(grad)
         if not retain_graph:
             tensor._node = FREED
         for source, part in zip(node.inputs, parts):
@@ -283,15 +270,8 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
             if waits[source] == 0:
                 if source._node is not None:
                     ready.append(source)
-                elif source in grads:  # a leaf has its whole gradient now, before the pass goes on
-                    source.add_grad(_hooked(source, grads.pop(source)))
-
-
-def _hooked(tensor: Tensor, grad: Value) -> Value:
-    for hook in tuple(tensor._hooks):
-        replaced = hook(grad)
-        grad = grad if replaced is None else replaced
-    return grad
+                elif source in grads:
+                    source.add_grad(grads.pop(source))
 
 
 def recorded(

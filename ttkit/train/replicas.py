@@ -1,10 +1,9 @@
-"""Data parallelism between ranks that have a mesh each: each gradient is averaged over MPI while
-backward goes on; and waits for MPI that can be interrupted.
+"""Data parallelism between ranks that have a mesh each: each gradient is averaged over MPI; and
+waits for MPI that can be interrupted.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import signal
@@ -16,9 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged
 from ttkit.train.modules import Parameter
 
@@ -41,9 +38,8 @@ class Replicas:
     Example::
 
         replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
-        replicas.start()        # before the last backward of a step
-        loss.backward()         # gradients are sent as they get ready
-        replicas.finish()       # now every gradient is the mean over the ranks
+        loss.backward()
+        replicas.average()      # now every gradient is the mean over the ranks
     """
 
     def __init__(
@@ -52,10 +48,6 @@ class Replicas:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.parameters, self.cluster_axes = dict(parameters), cluster_axes
         self._check()
-        self._active = False
-        self._sent: list[tuple[Any, Parameter, np.ndarray]] = []
-        for name, parameter in self.parameters.items():
-            parameter.register_hook(functools.partial(self._ready, name))
 
     def _check(self) -> None:
         mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
@@ -67,41 +59,20 @@ class Replicas:
                 rule = f"{ranks} have different models: parameter {ours} and {other}"
                 fail("Replicas", rule, "the same configuration")
 
-    def start(self) -> None:
-        """Send gradients from the next backward on."""
-        self._active, self._sent = True, []
-
-    def _ready(self, name: str, grad: Value) -> None:
-        if not self._active:
-            return
+    def average(self) -> None:
+        """Replace each gradient by its mean over the ranks."""
         from mpi4py import MPI
 
-        parameter, before = self.parameters[name], self.parameters[name].get_grad()
-        whole = averaged(grad if before is None else ttnn.add(before, grad), self.cluster_axes)
-        array = parameter.gather(whole) * np.float32(1 / self.size)
-        self._sent.append((self.comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
-        for request, _, _ in self._sent:
-            request.Test()  # MPI moves data only while it is called
-
-    def finish(self) -> None:
-        """Wait until all gradients are averaged, and put them in place."""
-        self._active = False
-        for request, parameter, mean in self._sent:
-            wait(request)
-            parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
-        self._sent = []
-
-    def average(self) -> None:
-        """Average the gradients that exist: for parameters whose last backwards come at different
-        times, as in a pipeline.
-        """
-        self.start()
-        for name, parameter in self.parameters.items():
+        sent = []
+        for parameter in self.parameters.values():
             grad = parameter.get_grad()
             if grad is not None:
-                parameter.set_grad(None)
-                self._ready(name, grad)
-        self.finish()
+                array = parameter.gather(averaged(grad, self.cluster_axes))
+                array = array * np.float32(1 / self.size)
+                sent.append((self.comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
+        for request, parameter, mean in sent:
+            wait(request)
+            parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
 
 
 def start_mpi() -> Any:

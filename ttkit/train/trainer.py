@@ -76,8 +76,9 @@ class Trainer:
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
         config = settings.training_config
-        self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
-        self.run_folder = RunFolder(self.folder) if self.folder else None
+        self.run_folder = None
+        if config.checkpoint_dir:
+            self.run_folder = RunFolder(Path(config.checkpoint_dir))
         self._open(settings)
         # rank 0's checkpoint may not be on the other hosts
         saved = of_rank_0(self.comm, lambda: self._saved(config, step))
@@ -176,11 +177,9 @@ class Trainer:
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
-            if self.replicas and part == parts - 1:
-                self.replicas.start()
             (loss * (1 / parts) if parts > 1 else loss).backward()
         if self.replicas:
-            self.replicas.finish()
+            self.replicas.average()
             total = mean(self.comm, total)
         elif self.layout.ddp_axis is not None:
             synchronize_gradients(self.parameters, self.layout.ddp_axes)
