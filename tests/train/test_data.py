@@ -240,10 +240,7 @@ def test_validation_is_apart_and_in_order():
 
 WRONG = {
     "8 ids are too few: a window with its targets takes 9": lambda: counted(8, 8),
-    "validation gets 5 of 1000 ids, and a window with its targets takes 9": lambda: counted().split(
-        0.005
-    ),
-    "training gets 5 of 1000 ids": lambda: counted().split(0.995),
+    "5 ids are too few: a window with its targets takes 9": lambda: counted().split(0.005),
     "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: (
         Batches(counted(20), 13)
     ),

@@ -12,7 +12,7 @@ from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import broadcast
-from ttkit.train.modules import ColumnParallelLinear, Module, RowParallelLinear
+from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
 from ttkit.train.parallel import Layout, check_divisible
 
 
@@ -94,13 +94,13 @@ class Attention(Module):
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: a `ttkit.train.generation.Cache` of earlier keys and values; it takes those of
-                this one token.
+            cache: a `ttkit.train.generation.Sampler`, which has earlier keys and values; it takes
+                those of this one token.
         """
-        x = broadcast(x, self.query.layout.tp_axis)
-        q = ops.heads_creation(self._of(self.query, x), self.heads)
-        k = ops.heads_creation(self._of(self.key, x), self.groups)
-        v = ops.heads_creation(self._of(self.value, x), self.groups)
+        x = broadcast(x, self.query.layout.tp_axis)  # for the three, so that gradients sum once
+        q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
+        k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
+        v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
         if self.rotary:
             cos, sin = cache.tables if cache else self.rotary.tables(0, q.shape()[2])
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
@@ -108,11 +108,6 @@ class Attention(Module):
             k, v = cache.extended(self, k, v)
         mask = cache.unseen if cache else self._mask(q.shape()[2])
         return self.out(ops.heads_fusion(ops.scaled_dot_product_attention(q, k, v, mask)))
-
-    @staticmethod
-    def _of(layer: ColumnParallelLinear, x: Tensor) -> Tensor:
-        # x was broadcast once for the three, so its gradient is summed once
-        return ops.linear(x, layer.weight, layer.bias)
 
     def _mask(self, length: int) -> Value:
         """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys

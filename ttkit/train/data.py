@@ -204,14 +204,6 @@ class TokenDataset:
             (891, [900, 901, 902], 11)
         """
         cut = self.ids.size - round(self.ids.size * validation_fraction)
-        for part, size in (("training", cut), ("validation", self.ids.size - cut)):
-            if size <= self.sequence_length:
-                rule = (
-                    f"{part} gets {size} of {self.ids.size} ids, and a window with its targets "
-                    f"takes {self.sequence_length + 1}"
-                )
-                cure = "a longer text, or a smaller max_sequence_length"
-                fail(f"split({validation_fraction})", rule, cure)
         training = TokenDataset(self.ids[:cut], self.sequence_length, self.stride)
         return training, TokenDataset(self.ids[cut:], self.sequence_length, self.sequence_length)
 

@@ -15,19 +15,20 @@ from ttkit.train.models import Transformer
 from ttkit.train.ops import NEVER
 
 
-class Cache:
-    """Keys and values of all positions, written one position at a time into tensors of fixed size.
+class Sampler:
+    """A model with its cache: feed tokens, read logits.
 
+    Keys and values of all positions are written one position at a time into tensors of fixed size.
     What is visible from a position is a tensor too, and no shape ever changes, so each position
     runs the same programs.
 
     Args:
-        model: its layout says where the cache lies.
-        batch: how many sequences there are, over all data-parallel groups.
+        model: a model with values; its layout says where the cache lies.
+        batch: how many sequences are generated side by side, over all data-parallel groups.
     """
 
-    def __init__(self, model: Transformer, batch: int):
-        self.layout, self.batch = model.layout, batch
+    def __init__(self, model: Transformer, batch: int = 1):
+        self.model, self.layout, self.batch = model, model.layout, batch
         self.capacity = model.config.max_sequence_length
         self.rotary = next((block.attention.rotary for block in model.blocks.values()), None)
         self.position = 0
@@ -67,27 +68,13 @@ class Cache:
         chosen = ttnn.multiply(table.get_value(), self.here)
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
 
-
-class Sampler:
-    """A model with its cache: feed tokens, read logits.
-
-    Args:
-        model: a model with values.
-        batch: how many sequences are generated side by side.
-    """
-
-    def __init__(self, model: Transformer, batch: int = 1):
-        self.model, self.batch = model, batch
-        self.cache = Cache(model, batch)
-        self._logits: Value = None
-
     def feed(self, position: int, tokens: Sequence[int]) -> None:
         """Compute one position, given its token in each sequence."""
-        self.cache.move(position)
-        ids = self.model.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
+        self.move(position)
+        ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():
-            whole = self.model.whole(self.model(ids, self.cache))
-            self._logits = all_gather(whole, 0, self.model.layout.ddp_axis).get_value()
+            whole = self.model.whole(self.model(ids, self))
+            self._logits = all_gather(whole, 0, self.layout.ddp_axis).get_value()
 
     def logits(self) -> np.ndarray:
         """Return the logits [batch, vocabulary] of the last position."""
@@ -145,7 +132,7 @@ def generate(
         rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"
         fail("generate", rule, f"{sampler.batch} prompts of one token or more")
     # the last token is not fed again
-    needed, capacity = max(lengths) + new_tokens - 1, sampler.cache.capacity
+    needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
         rule = (
             f"{max(lengths)} tokens and {new_tokens} new ones, less the last, "

@@ -18,15 +18,6 @@ from ttkit.words import short
 TILE = 32
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
 MASTER_BYTES = 4  # of a float32 copy of a weight
-# the sizes that a message about memory names
-SIZES = (
-    "embedding_dim",
-    "num_blocks",
-    "num_groups",
-    "intermediate_dim",
-    "vocab_size",
-    "max_sequence_length",
-)
 
 
 def tiled(shape: Sequence[int]) -> int:
@@ -107,8 +98,7 @@ def check_memory(
     Raises:
         OutOfMemoryError: they do not fit.
     """
-    sizes = ((key, getattr(model, key)) for key in SIZES)
-    asked = f"Trainer of {', '.join(f'{key} {size:,}' for key, size in sizes if size)}"
+    asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
     host = 0
     for layout in {id(p.layout.device): p.layout for p in parameters}.values():
         mine = [p for p in parameters if p.layout.device is layout.device]
