@@ -24,11 +24,11 @@ from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import PipelineParallelConfig, Settings
 from ttkit.train.context import DistributedContext, open_layout
-from ttkit.train.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
 from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel import Layout
-from ttkit.train.replicas import Replicas, mean, start_mpi
+from ttkit.train.replicas import average_gradients, check_same_model, mean, start_mpi
 from ttkit.train.run_folder import Saved
 from ttkit.train.stage import Stage, make_schedule, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer
@@ -171,7 +171,8 @@ class PipelineTrainer(Trainer):
         self.transport = MPITransport(stages, self.layout, routes, chunks)
         if self.parts > 1:
             peers = self.comm.Split(self.rank % self.count, self.rank)
-            self.replicas = Replicas(self.parameters, peers, self.layout.ddp_axes)
+            self.replicas = peers
+            check_same_model(self.parameters, peers)
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
@@ -181,12 +182,7 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
-        if self.replicas:
-            self.replicas.average()
-        else:
-            for key, parameter in self.parameters.items():
-                if parameter.layout.ddp_axes:
-                    synchronize_gradients({key: parameter}, parameter.layout.ddp_axes)
+        average_gradients(self.parameters, self.replicas)
         return self._everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:

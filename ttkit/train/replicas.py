@@ -25,54 +25,37 @@ POLL_S = (
 Result = TypeVar("Result")
 
 
-class Replicas:
-    """The ranks that train a replica each.
+def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
+    """Raise unless all ranks of a communicator have parameters of the same names and shapes."""
+    mine = [(name, parameter.global_shape) for name, parameter in parameters.items()]
+    for rank, theirs in enumerate(comm.allgather(mine)):
+        if theirs != mine:
+            pairs = itertools.zip_longest(mine, theirs)
+            ours, other = next(pair for pair in pairs if pair[0] != pair[1])
+            ranks = f"rank {comm.rank} and rank {rank}"
+            rule = f"{ranks} have different models: parameter {ours} and {other}"
+            fail("train replicas", rule, "the same configuration")
 
-    Every rank must train the same model with the same settings.
 
-    Args:
-        parameters: what `model.parameters()` returns.
-        comm: an mpi4py communicator of those ranks.
-        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
-
-    Example::
-
-        replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
-        loss.backward()
-        replicas.average()      # now every gradient is the mean over the ranks
+def average_gradients(parameters: Mapping[str, Parameter], comm: Any = None) -> None:
+    """Replace each gradient by its mean over the data-parallel groups of its mesh and, if there is
+    a communicator, over its ranks: a replica of the model each.
     """
+    sent = []
+    for parameter in parameters.values():
+        grad = parameter.get_grad()
+        if grad is None:
+            continue
+        grad = averaged(grad, parameter.layout.ddp_axes)
+        parameter.set_grad(grad)
+        if comm:
+            from mpi4py import MPI
 
-    def __init__(
-        self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()
-    ):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.parameters, self.cluster_axes = dict(parameters), cluster_axes
-        self._check()
-
-    def _check(self) -> None:
-        mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
-        for rank, theirs in enumerate(self.comm.allgather(mine)):
-            if theirs != mine:
-                pairs = itertools.zip_longest(mine, theirs)
-                ours, other = next(pair for pair in pairs if pair[0] != pair[1])
-                ranks = f"rank {self.rank} and rank {rank}"
-                rule = f"{ranks} have different models: parameter {ours} and {other}"
-                fail("Replicas", rule, "the same configuration")
-
-    def average(self) -> None:
-        """Replace each gradient by its mean over the ranks."""
-        from mpi4py import MPI
-
-        sent = []
-        for parameter in self.parameters.values():
-            grad = parameter.get_grad()
-            if grad is not None:
-                array = parameter.gather(averaged(grad, self.cluster_axes))
-                array = array * np.float32(1 / self.size)
-                sent.append((self.comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
-        for request, parameter, mean in sent:
-            wait(request)
-            parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
+            array = parameter.gather(grad) * np.float32(1 / comm.size)
+            sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
+    for request, parameter, mean in sent:
+        wait(request)
+        parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
 
 
 def start_mpi() -> Any:

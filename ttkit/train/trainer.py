@@ -22,11 +22,18 @@ from ttkit.train.config import Settings, TrainingConfig
 from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.data import make_batches, training_text
-from ttkit.train.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.distributed import mean_over_groups
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.memory import check_memory
 from ttkit.train.models import create_model
-from ttkit.train.replicas import Replicas, interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.replicas import (
+    average_gradients,
+    check_same_model,
+    interrupts,
+    mean,
+    of_rank_0,
+    start_mpi,
+)
 from ttkit.train.run_folder import Record, RunFolder, Saved
 from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
 
@@ -139,10 +146,11 @@ class Trainer:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        self.replicas, self.part, self.parts = None, 0, 1  # which of how many parts of a batch
+        # the ranks with a replica each; which of how many parts of a batch is this one's
+        self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
-            self.replicas = Replicas(self.parameters, self.comm, self.layout.ddp_axes)
-            self.part, self.parts = self.rank, self.world
+            self.replicas, self.part, self.parts = self.comm, self.rank, self.world
+            check_same_model(self.parameters, self.replicas)
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
@@ -178,12 +186,8 @@ class Trainer:
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
-        if self.replicas:
-            self.replicas.average()
-            total = mean(self.comm, total)
-        elif self.layout.ddp_axis is not None:
-            synchronize_gradients(self.parameters, self.layout.ddp_axes)
-        return total
+        average_gradients(self.parameters, self.replicas)
+        return mean(self.replicas, total) if self.replicas else total
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
