@@ -173,14 +173,7 @@ class Tensor:
         )
 
     def __sub__(self, other: Tensor | float) -> Tensor:
-        if not isinstance(other, Tensor):
-            return self + -other
-        return recorded(
-            "sub",
-            ttnn.subtract(self.get_value(), other.get_value()),
-            [self, other],
-            lambda grad: [back_to(self, grad), ttnn.neg(back_to(other, grad))],
-        )
+        return self + other * -1
 
     def __mul__(self, other: Tensor | float) -> Tensor:
         x = self.get_value()

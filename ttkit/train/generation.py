@@ -30,7 +30,6 @@ class Sampler:
     def __init__(self, model: Transformer, batch: int = 1):
         self.model, self.layout, self.batch = model, model.layout, batch
         self.capacity = model.config.max_sequence_length
-        self.rotary = next((block.attention.rotary for block in model.blocks.values()), None)
         self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}
 
@@ -46,7 +45,7 @@ class Sampler:
         unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
         self.here = self.layout.place(here)
         self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
-        self.tables = self.rotary.tables(position, 1) if self.rotary else None
+        self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
 
     def extended(self, attention: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write this position's keys and values [B, groups, 1, d]; return those of all positions,
@@ -141,16 +140,11 @@ def generate(
         cure = "a shorter prompt or fewer new tokens, or a longer max_sequence_length"
         fail("generate", rule, cure)
     texts = [list(map(int, prompt)) for prompt in prompts]
-    ends = [length + new_tokens for length in lengths]
     generators = [np.random.default_rng([seed, index]) for index in range(len(prompts))]
     for position in range(needed):
         sampler.feed(position, [text[position] if position < len(text) else 0 for text in texts])
-        growing = [
-            index
-            for index, text in enumerate(texts)
-            if position == len(text) - 1 and len(text) < ends[index]
-        ]
+        growing = [index for index, text in enumerate(texts) if position == len(text) - 1]
         logits = sampler.logits() if growing else np.empty(0)
         for index in growing:
             texts[index].append(choose(logits[index], temperature, top_k, generators[index]))
-    return texts
+    return [text[: length + new_tokens] for text, length in zip(texts, lengths)]

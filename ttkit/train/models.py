@@ -51,19 +51,25 @@ class Vocabulary(Module):
     Args:
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
             device.
-        parts: "both", or "table" or "head" for a pipeline stage with one end of the model.
+        has_table, has_head: one of them is false in a pipeline stage with one end of the model.
     """
 
     def __init__(
-        self, vocab_size: int, width: int, tied: bool, layout: Layout, parts: str = "both"
+        self,
+        vocab_size: int,
+        width: int,
+        tied: bool,
+        layout: Layout,
+        has_table: bool = True,
+        has_head: bool = True,
     ):
         step = TILE * layout.tp_size
         self.layout, self.vocab_size = layout, vocab_size
         self.padded = -(-vocab_size // step) * step
         shape = (1, 1, vocab_size, width)
-        if parts != "head":
+        if has_table:
             self.table = Parameter(shape, normal(), layout, 2, self.padded)
-        if parts != "table" and not tied:
+        if has_head and not tied:
             self.head = Parameter(shape, uniform(width), layout, 2, self.padded)
         self.tied = tied
 
@@ -197,12 +203,11 @@ class Transformer(Module):
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
         if self.is_first or self.is_last:
-            parts = "head" if not self.is_first else "both" if self.is_last else "table"
-            self.vocabulary = Vocabulary(
-                config.vocab_size, width, config.is_tied, self.layout, parts
-            )
-        rotary = self.ends(width)
-        self.blocks = {index: self.block(config, self.layout, rotary) for index in mine}
+            ends = self.is_first, self.is_last
+            tied, size = config.is_tied, config.vocab_size
+            self.vocabulary = Vocabulary(size, width, tied, self.layout, *ends)
+        self.rotary = self.ends(width)
+        self.blocks = {index: self.block(config, self.layout, self.rotary) for index in mine}
         if self.is_last:
             self.norm = self.block.norm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)

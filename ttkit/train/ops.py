@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from ttkit import ttnn
 from ttkit.errors import fail
@@ -39,24 +40,29 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _elementwise(
-    name: str, forward: Callable[[Value], Value], backward: Callable[[Value, Value], list[Value]]
-) -> Callable[[Tensor], Tensor]:
-    def operation(x: Tensor) -> Tensor:
-        value = x.get_value()
-        return recorded(name, forward(value), [x], lambda grad: backward(grad, value))
+    name: str,
+    x: Tensor,
+    forward: Callable[..., Value],
+    back: Callable[..., list[Value]],
+    **how: Any,
+) -> Tensor:
+    value = x.get_value()
+    return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name}, element by element."
-    return operation
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU by tanh, element by element."""
+    return _elementwise("gelu", x, ttnn.gelu, ttnn.gelu_bw, variant=ttnn.GeluVariant.Tanh)
 
 
-gelu = _elementwise(
-    "gelu",
-    lambda x: ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh),
-    lambda grad, x: ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh),
-)
-silu = _elementwise("silu", lambda x: ttnn.silu(x), lambda grad, x: ttnn.silu_bw(grad, x))
-relu = _elementwise("relu", lambda x: ttnn.relu(x), lambda grad, x: ttnn.relu_bw(grad, x))
+def silu(x: Tensor) -> Tensor:
+    """x sigmoid(x), element by element."""
+    return _elementwise("silu", x, ttnn.silu, ttnn.silu_bw)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0), element by element."""
+    return _elementwise("relu", x, ttnn.relu, ttnn.relu_bw)
 
 
 def mean(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ttkit.errors import fail
@@ -155,7 +156,7 @@ def split_blocks(
         ]
     else:
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
-    ends = [sum(sizes[: part + 1]) for part in range(parts)]
+    ends = list(itertools.accumulate(sizes))
     return [
         [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
         for stage in range(stages)
