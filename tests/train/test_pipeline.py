@@ -200,7 +200,7 @@ def test_a_step_that_is_given_up_is_not_gone_on_from(monkeypatch):
         (lambda s: with_pipeline(s, schedule="interleaved", chunks_per_rank=5), "at least a block"),
         (
             lambda s: replace(s, training_config=replace(s.training_config, batch_size=6)),
-            "does not divide",
+            "batch_size 6 is not divisible",
         ),
     ],
 )

@@ -555,9 +555,9 @@ def test_batches_that_do_not_divide():
     options = {"batch_size": 12, "gradient_accumulation_steps": 2}
     refused(
         lambda: trainer("DP4", **options),
-        "batch_size 12 does not divide among 2 gradient_accumulation_steps x 1 ranks x 4 groups "
+        "batch_size 12 is not divisible by 2 gradient_accumulation_steps x 1 ranks x 4 groups "
         "= 8: 12 % 8 = 4",
-        "batch_size a multiple of 8",
+        "batch_size 8 or 16",
     )
     refused(
         lambda: trainer(gradient_accumulation_steps=0),

@@ -280,14 +280,8 @@ def make_batches(
         TTKitError: the batch cannot be divided, or the text is too short.
     """
     parts = config.gradient_accumulation_steps
-    product = parts * ranks * groups
-    if config.batch_size % product:
-        rule = (
-            f"batch_size {config.batch_size} does not divide among {parts} "
-            f"gradient_accumulation_steps x {ranks} ranks x {groups} groups = {product}: "
-            f"{config.batch_size} % {product} = {config.batch_size % product}"
-        )
-        fail("Trainer", rule, f"batch_size a multiple of {product}")
+    by = f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups ="
+    check_divisible("batch_size", config.batch_size, by, parts * ranks * groups)
     training, held_out = TokenDataset(ids, length).split(0.1)
     size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
     shared = groups * ranks

@@ -195,21 +195,20 @@ def synchronize_gradients(
         rule = f"none of the {len(parameters)} parameters has a gradient"
         fail("synchronize_gradients", rule, "loss.backward() first")
     for tensor in ready:
-        tensor.set_grad(averaged(tensor.get_grad(), cluster_axes))
+        for axis in cluster_axes:
+            tensor.set_grad(averaged(tensor.get_grad(), axis))
 
 
-def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
-    """Return the mean of a tensor over the devices along the given mesh axes."""
-    replicas = 1
-    for axis in cluster_axes:
-        replicas *= grad.device().shape[axis]
-        grad = _reduced(grad, axis)
-    return ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad
+def averaged(value: Value, cluster_axis: int | None) -> Value:
+    """Return the mean of a tensor over the devices along a mesh axis."""
+    if _alone(value, cluster_axis):
+        return value
+    return ttnn.multiply(_reduced(value, cluster_axis), 1 / value.device().shape[cluster_axis])
 
 
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the data-parallel groups of a mesh."""
-    return float(one_copy(averaged(loss.get_value(), layout.ddp_axes)).ravel()[0])
+    return float(one_copy(averaged(loss.get_value(), layout.ddp_axis)).ravel()[0])
 
 
 def one_copy(value: Value) -> np.ndarray:

@@ -103,7 +103,7 @@ class Exchange:
                 value = layout.place(array, dtype=ttnn.float32, ddp_dim=0)
                 sums[number] = ttnn.add(sums[number], value) if number in sums else value
         means = (ttnn.multiply(total, 1 / workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, layout.ddp_axes)) for mean in means]
+        return loss, [one_copy(averaged(mean, layout.ddp_axis)) for mean in means]
 
 
 def by_group(parameter: Parameter) -> np.ndarray:

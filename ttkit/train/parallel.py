@@ -189,11 +189,6 @@ class Layout(NamedTuple):
             fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
         return n // self.tp_size
 
-    @property
-    def ddp_axes(self) -> tuple[int, ...]:
-        """The mesh axes that replicas lie along."""
-        return () if self.ddp_axis is None else (self.ddp_axis,)
-
     def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
         """Return the mapper that shards tensor dimension `tp_dim` over the tensor-parallel axis
         and `ddp_dim` over the data-parallel one.

@@ -183,7 +183,7 @@ class PipelineTrainer(Trainer):
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
         average_gradients(self.parameters, self.replicas)
-        return self._everywhere(total / parts)
+        return self.everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
         """Run a schedule on the stages of this process; return the sum of their losses.
@@ -244,13 +244,13 @@ class PipelineTrainer(Trainer):
             self.times.append((stage.index, action, start, time.time()))
         return loss
 
-    def _everywhere(self, total: float) -> float:
+    def everywhere(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
         return total if self.comm is None else mean(self.comm, total) * self.count
 
     def clip(self, max_norm: float) -> None:
         """Scale all gradients of all stages down if their norm is above `max_norm`."""
-        square = self._everywhere(optimizers.gradient_square(self.parameters.values()))
+        square = self.everywhere(optimizers.gradient_square(self.parameters.values()))
         optimizers.clip_grad_norm(self.parameters, max_norm, square)
 
     def validate(self) -> float:
@@ -260,7 +260,7 @@ class PipelineTrainer(Trainer):
         forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
         with no_grad():
             found = self._play(forwards, self.validation.batch, keep=False) / count
-        return self._everywhere(found)
+        return self.everywhere(found)
 
     # ------------------------------------------------------------ results
     def timetable(self) -> Timetable:

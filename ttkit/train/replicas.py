@@ -46,7 +46,7 @@ def average_gradients(parameters: Mapping[str, Parameter], comm: Any = None) -> 
         grad = parameter.get_grad()
         if grad is None:
             continue
-        grad = averaged(grad, parameter.layout.ddp_axes)
+        grad = averaged(grad, parameter.layout.ddp_axis)
         parameter.set_grad(grad)
         if comm:
             from mpi4py import MPI

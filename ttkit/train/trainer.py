@@ -187,7 +187,11 @@ class Trainer:
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
         average_gradients(self.parameters, self.replicas)
-        return mean(self.replicas, total) if self.replicas else total
+        return self.everywhere(total)
+
+    def everywhere(self, number: float) -> float:
+        """Return the mean of a number over the replicas."""
+        return mean(self.replicas, number) if self.replicas else number
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
@@ -215,8 +219,7 @@ class Trainer:
         with no_grad():
             losses = [self.number(self.forward(*self.validation.batch(i))) for i in range(count)]
         self.model.train()
-        found = sum(losses) / count
-        return mean(self.comm, found) if self.replicas else found
+        return self.everywhere(sum(losses) / count)
 
     # ------------------------------------------------------------ the loop
     def fit(
