@@ -6,6 +6,7 @@ batches."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import os
@@ -247,7 +248,7 @@ class Batches:
         """Return one of so many equal parts of the rows of each batch: what a rank sees."""
         check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
         size = len(self.rows) // parts
-        part = Batches(self.dataset, self.batch_size, self.seed)
+        part = copy.copy(self)
         part.rows = self.rows[which * size : (which + 1) * size]
         return part
 

@@ -18,7 +18,7 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
-from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.config import Settings
 from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.data import make_batches, training_text
@@ -83,15 +83,20 @@ class Trainer:
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
         config = settings.training_config
-        self.run_folder = None
+        self.run_folder = folder = None
         if config.checkpoint_dir:
-            self.run_folder = RunFolder(Path(config.checkpoint_dir))
+            self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
+        elif step is not None:
+            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
+            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
         # rank 0's checkpoint may not be on the other hosts
-        saved = of_rank_0(self.comm, lambda: self._saved(config, step))
+        saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
+            then = saved.meta.settings.training_config
+            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
             self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
@@ -140,7 +145,6 @@ class Trainer:
             fail("Trainer", f"{rule}: {same}", cure)
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
-            self.rank, self.world = self.comm.rank, self.comm.size
 
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
@@ -307,17 +311,6 @@ class Trainer:
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
         return found | {f"optimizer/{key}": array for key, array in state.items()}
-
-    def _saved(self, config: TrainingConfig, step: int | None) -> Saved | None:
-        """Return the checkpoint to go on from, if there is one."""
-        if self.run_folder is None and step is not None:
-            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
-            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
-        saved = self.run_folder.saved(step) if self.run_folder else None
-        if saved:
-            then = saved.meta.settings.training_config
-            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
-        return saved
 
     def _restore(self, saved: Saved) -> None:
         now, then = asdict(self.model_config), saved.meta.settings.transformer_config
