@@ -8,6 +8,7 @@ two stages may differ in shape."""
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.parallel import Layout
-from ttkit.train.replicas import POLL_S, check_timeout
+from ttkit.train.replicas import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
 # order.
@@ -194,7 +195,7 @@ class MPITransport(Transport):
         """Return the array of a message that has arrived."""
         if (message.what, message.source.stage) in self._sockets:
             return to_host(self.receive(message, self.layout, shape), self.layout)[: shape[0]]
-        self._forget_sent()
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
         return self._posted.pop(message)[1]
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
@@ -208,15 +209,9 @@ class MPITransport(Transport):
 
     def flush(self) -> None:
         """Wait until all that was sent has been received."""
-        start = time.monotonic()
-        self._forget_sent()
-        while self._sent:
-            time.sleep(POLL_S)
-            check_timeout(start, f"{len(self._sent)} messages to be received", self.patience)
-            self._forget_sent()
-
-    def _forget_sent(self) -> None:
-        self._sent = [sent for sent in self._sent if not sent[0].Test()]
+        for request, _ in self._sent:
+            wait(request, self.patience)
+        self._sent = []
 
     def drop(self) -> None:
         """Cancel the receives that are posted, before their memory goes."""
@@ -249,14 +244,14 @@ def fabric_routes(schedule: Schedule) -> list[Route]:
         TTKitError: a stage receives messages in another order than they are sent: activations and
             gradients have a socket each, and a socket keeps the order.
     """
-    sent: dict[Route, list[Message]] = {}
-    received: dict[Route, list[Message]] = {}
+    sent: defaultdict[Route, list[Message]] = defaultdict(list)
+    received: defaultdict[Route, list[Message]] = defaultdict(list)
     for stage in range(schedule.stages):
         for task in schedule.tasks(stage):
             for message, found in ((task.send, sent), (task.receive, received)):
                 if message:
                     route = message.what, message.source.stage, message.destination.stage
-                    found.setdefault(route, []).append(message)
+                    found[route].append(message)
     for route, order in sent.items():
         if received[route] != order:
             what, source, destination = route

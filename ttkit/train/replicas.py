@@ -76,16 +76,17 @@ def start_mpi() -> Any:
     return MPI
 
 
-def wait(request: Any) -> None:
+def wait(request: Any, times: float = 1) -> None:
     """Wait for an MPI request, so that Ctrl-C interrupts it.
 
     Raises:
-        TTKitError: it is not complete after `TTKIT_RANK_TIMEOUT` seconds, 300 unless set.
+        TTKitError: it is not complete after so many times `TTKIT_RANK_TIMEOUT` seconds, 300
+            unless set.
     """
     start = time.monotonic()
     while not request.Test():
         time.sleep(POLL_S)
-        check_timeout(start, "the other ranks")
+        check_timeout(start, "the other ranks", times)
 
 
 def check_timeout(start: float, what: str, times: float = 1) -> None:
