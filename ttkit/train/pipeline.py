@@ -229,11 +229,10 @@ class PipelineTrainer(Trainer):
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
         given = self.transport.receive(task.receive, layout, shape) if task.receive else None
         if action.kind == "F":
-            part, (x, y) = stage.parts[action.chunk], data(action.micro_batch)
-            stage.set_dropout(action, self.steps * 2 * self.schedule.micro_batches)
-            given = layout.tokens(x) if part.is_first else given
-            out = stage.forward(action, given, layout.tokens(y) if part.is_last else None, keep)
-            loss = mean_over_groups(out, layout) if part.is_last else 0.0
+            before = self.steps * 2 * self.schedule.micro_batches
+            out = stage.forward(action, given, data(action.micro_batch), before, keep)
+            is_last = stage.parts[action.chunk].is_last
+            loss = mean_over_groups(out, layout) if is_last else 0.0
             value = out.get_value()
         else:
             value = stage.backward(action, given, 1 / self.schedule.micro_batches)

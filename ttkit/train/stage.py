@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from ttkit.errors import fail
 from ttkit.plans.actions import Action
 from ttkit.plans.pipelines import SCHEDULES
@@ -41,20 +43,31 @@ class Stage:
         return found
 
     def forward(
-        self, action: Action, given: Value, targets: Value | None, keep: bool = True
+        self,
+        action: Action,
+        given: Value | None,
+        batch: tuple[np.ndarray, np.ndarray],
+        before: int,
+        keep: bool = True,
     ) -> Tensor:
         """Return the output of a part: activations [B, 1, S, E], of the last part the loss.
 
+        It drops the elements that it drops on one device, in any order of forwards.
+
         Args:
-            given: tokens for the first part, activations for the others.
-            targets: for the last part.
+            given: activations; None for the first part.
+            batch: tokens and targets of the micro-batch, for the first and the last part.
+            before: calls of each dropout in all earlier steps.
             keep: whether to keep what the backward of this micro-batch needs.
         """
-        part = self.parts[action.chunk]
+        part, (x, y) = self.parts[action.chunk], batch
+        for dropout in part.dropouts():
+            # a block has two places
+            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
         start = None if part.is_first else Tensor(given)
-        end = part(given if start is None else start)
+        end = part(self.layout.tokens(x) if start is None else start)
         if part.is_last:
-            end = part.loss(end, targets)
+            end = part.loss(end, self.layout.tokens(y))
         if keep:
             self._kept[action.chunk, action.micro_batch] = start, end
         return end
@@ -76,17 +89,6 @@ class Stage:
     def forget(self) -> None:
         """Forget what forwards kept: a step was given up."""
         self._kept.clear()
-
-    def set_dropout(self, action: Action, before: int) -> None:
-        """Make a forward drop the elements that it drops on one device, in any order of forwards.
-
-        Args:
-            before: calls of each dropout in all earlier steps.
-        """
-        part = self.parts[action.chunk]
-        for dropout in part.dropouts():
-            # a block has two places
-            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
 
     def train(self, mode: bool = True) -> None:
         """Switch dropout on or off."""
