@@ -79,7 +79,7 @@ def test_the_guides_example(put):
     settings = read_settings(put(text, "configs/training_configs/tp_ddp.yaml"))
     assert settings.device_config == DeviceConfig((4, 8), (), True, True)
     assert settings.device_config.axes() == {"ddp": 0, "tp": 1}
-    assert (settings.device_config.size("ddp"), settings.device_config.size("tp")) == (4, 8)
+    assert settings.device_config.layout()[1:5] == (1, 8, 0, 4)
     assert settings.transformer_config.num_blocks == 32
     assert settings.transformer_config.rope_scaling == RopeScaling(8.0, 4.0, 1.0, 8192)
 

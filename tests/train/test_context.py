@@ -218,9 +218,7 @@ def test_the_layout_of_the_context(monkeypatch):
         get_device = staticmethod(lambda: "device")
         is_parallelism_context_initialized = staticmethod(lambda: parallel)
         get_parallelism_context = get_instance
-        get_tp_axis, get_tp_size, get_ddp_axis, get_ddp_size = (
-            staticmethod(lambda n=n: n) for n in (1, 4, 0, 2)
-        )
+        layout = Layout("device", 1, 4, 0, 2)
 
     monkeypatch.setattr(contexts, "AutoContext", Context)
     parallel = False

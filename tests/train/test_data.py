@@ -240,17 +240,14 @@ def test_validation_is_apart_and_in_order():
 
 WRONG = {
     "8 ids are too few: a window with its targets takes 9": lambda: counted(8, 8),
-    "validation gets 5 of 1000 ids, and a window with its targets takes 9": lambda: counted().split(
-        0.005
-    ),
-    "training gets 5 of 1000 ids": lambda: counted().split(0.995),
+    "5 ids are too few: a window with its targets takes 9": lambda: counted().split(0.005),
     "12 windows do not fill one batch of 13\n  try: a longer text, or batch_size of at most 12": lambda: (
         Batches(counted(20), 13)
     ),
-    "10 rows of the batch cannot be shared evenly by 4 ranks: 10 % 4 = 2": lambda: Batches(
+    "the rows of a batch 10 is not divisible by the number of parts 4: 10 % 4 = 2": lambda: Batches(
         counted(), 10
     ).part(0, 4),
-    "5 rows of the batch cannot be shared evenly by 2 micro-batches: 5 % 2 = 1": lambda: (
+    "the rows of a batch 5 is not divisible by the number of parts 2: 5 % 2 = 1": lambda: (
         Batches(counted(), 10).part(1, 2).batch(0, 0, 2)
     ),
 }

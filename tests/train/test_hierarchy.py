@@ -206,7 +206,10 @@ def test_the_guides_configuration(tmp_path):
         2,
         "fabric",
     )
-    assert (settings.device_config.axes(), settings.device_config.size("ddp")) == ({"ddp": 1}, 8)
+    assert (settings.device_config.axes(), settings.device_config.layout().ddp_size) == (
+        {"ddp": 1},
+        8,
+    )
     assert settings.training_config.max_steps == 1000
 
 

@@ -249,7 +249,7 @@ def test_sizes_that_do_not_divide():
     refused(lambda: create_model(config, layout), "num_groups must be divisible", "num_groups = 2")
     refused(
         lambda: create_model(TransformerConfig(num_heads=5, embedding_dim=64), Layout()),
-        "embedding_dim 64 does not divide into num_heads 5",
+        "embedding_dim 64 is not divisible by num_heads 5",
     )
     refused(
         lambda: Layout(ddp_axis=0, ddp_size=2).tokens(np.zeros((3, 1, 1, 4), int)),

@@ -13,8 +13,11 @@ from formulas import attention, gradients, tolerance
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import ops
+from ttkit.train.attention import Attention
 from ttkit.train.autograd import Tensor
+from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import cross_entropy_loss, without_padding
+from ttkit.train.parallel import Layout
 
 
 def one_number(value):
@@ -127,10 +130,11 @@ def test_each_device_of_a_mesh_does_the_same(mesh, name):
 
 @pytest.mark.parametrize("length, heads, groups", [(1, 4, 2), (5, 2, 2), (33, 6, 2), (40, 4, 1)])
 def test_causal_mask(one, length, heads, groups):
+    config = TransformerConfig(num_heads=heads, embedding_dim=4 * heads)
+    layer = Attention(config, groups, False, Layout(one))
+
     def ours(q, k, v):
-        return ops.scaled_dot_product_attention(
-            q, k, v, ops.causal_mask(length, heads // groups, q.get_value())
-        )
+        return ops.scaled_dot_product_attention(q, k, v, layer._mask(length))
 
     shapes = [(2, n, length, 4) for n in (heads, groups, groups)]
     compare(one, ours, lambda *qkv: attention(*qkv, formulas.causal(length)), shapes)

@@ -555,9 +555,9 @@ def test_batches_that_do_not_divide():
     options = {"batch_size": 12, "gradient_accumulation_steps": 2}
     refused(
         lambda: trainer("DP4", **options),
-        "batch_size 12 does not divide among 2 gradient_accumulation_steps x 1 ranks x 4 groups "
+        "batch_size 12 is not divisible by 2 gradient_accumulation_steps x 1 ranks x 4 groups "
         "= 8: 12 % 8 = 4",
-        "batch_size a multiple of 8",
+        "batch_size 8 or 16",
     )
     refused(
         lambda: trainer(gradient_accumulation_steps=0),
@@ -616,5 +616,5 @@ def test_the_end_of_a_run():
         assert [record.step for record in run.fit(show=False)] == [1, 2, 3]
         assert run.fit(show=False) == []
         assert [record.step for record in run.fit(1, show=False)] == [4]  # more when asked for
-    assert TRAINING.checkpoint_dir == "" and run.folder is None
+    assert TRAINING.checkpoint_dir == "" and run.run_folder is None
     refused(run.save, "checkpoint_dir is empty")

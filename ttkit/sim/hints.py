@@ -85,16 +85,16 @@ def check(
         if hasattr(config, "q_chunk_size"):
             refuse(asked, _attention(config, mesh, operands))
         elif config is not None and name in ("matmul", "linear"):
-            refuse(asked, _product(config, given, mesh, operands))
+            refuse(asked, _product(config, given, mesh, operands), f"{type(config).__name__}: ")
     fused = getattr(config, "fused_activation", None)
     return {} if fused is None or operands.get("activation") else {"activation": fused}
 
 
-def refuse(asked: object, rules: Rules) -> None:
-    """Raise the first of the rules that is broken."""
+def refuse(asked: object, rules: Rules, about: str = "") -> None:
+    """Raise the first of the rules that is broken; say what it is about."""
     for broken, rule in rules:
         if broken:
-            fail(asked, rule, "other arguments, or no program configuration")
+            fail(asked, about + rule, "other arguments, or no program configuration")
 
 
 def queue(asked: object, given: Any) -> int:
@@ -147,7 +147,7 @@ def blocks(c: Any, mesh: Any, most: int = 8) -> Rules:
     grid, have = c.compute_with_storage_grid_size, mesh.system.chip.core_grid
     what, size = "compute_with_storage_grid_size", f"({grid.x}, {grid.y})"
     yield not grid.x * grid.y, f"{what} must be non-zero, got {size}"
-    rule = f"{what} must be <= device grid size: {what} {size} must fit within device grid {have}"
+    rule = f"{what} {size} must fit within device grid {have}: {what} must be <= device grid size"
     yield grid.x > have[0] or grid.y > have[1], rule
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import broadcast
-from ttkit.train.modules import ColumnParallelLinear, Module, RowParallelLinear
-from ttkit.train.parallel import Layout
+from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
+from ttkit.train.parallel import Layout, check_divisible
 
 
 class Rotary(Module):
@@ -26,8 +27,7 @@ class Rotary(Module):
             rule = f"{sizes} = {head_width} is odd, and positions rotate pairs of a head's numbers"
             fail("Rotary", rule, "an even width of a head")
         self.width, self.config, self.layout = head_width, config, layout
-        self._tables: dict[int, tuple[Value, Value]] = {}
-        self._turn: Value = None
+        self._tables: dict[tuple[int, int], tuple[Value, Value]] = {}
 
     def frequencies(self) -> np.ndarray:
         """Return the radians per position of each pair, [d / 2], scaled as in Llama 3.1 if
@@ -46,30 +46,24 @@ class Rotary(Module):
         share = np.clip(share, 0, 1)
         return found * ((1 - share) / scaling.scaling_factor + share)
 
-    def angles(self, start: int, length: int) -> dict[str, np.ndarray]:
-        """Return cos and sin, [1, 1, length, d], of the positions from `start`.
+    def tables(self, start: int, length: int) -> tuple[Value, Value]:
+        """Return cos and sin of the positions from `start`, [1, 1, length, d] on the mesh.
 
         Each angle comes twice, for the two numbers of its pair."""
-        angles = np.outer(np.arange(start, start + length), self.frequencies())
-        angles = np.repeat(angles, 2, axis=1)[None, None]
-        return {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+        if (start, length) not in self._tables:
+            angles = np.outer(np.arange(start, start + length), self.frequencies())
+            angles = np.repeat(angles, 2, axis=1)[None, None]
+            cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+            self._tables = {(start, length): (self.layout.place(cos), self.layout.place(sin))}
+        return self._tables[start, length]
 
+    @functools.cached_property
     def turn(self) -> Value:
-        """Return the matrix [1, 1, d, d] that maps a pair (a, b) to (-b, a)."""
-        if self._turn is None:
-            matrix = np.zeros((1, 1, self.width, self.width), np.float32)
-            even = np.arange(0, self.width, 2)
-            matrix[0, 0, even + 1, even], matrix[0, 0, even, even + 1] = -1, 1
-            self._turn = self.layout.place(matrix)
-        return self._turn
-
-    def tables(self, length: int) -> tuple[Value, Value]:
-        """Return cos and sin of positions 0 to length, on the mesh."""
-        if length not in self._tables:
-            found = self.angles(0, length)
-            cos, sin = self.layout.place(found["cos"]), self.layout.place(found["sin"])
-            self._tables = {length: (cos, sin)}
-        return self._tables[length]
+        """The matrix [1, 1, d, d] that maps a pair (a, b) to (-b, a)."""
+        matrix = np.zeros((1, 1, self.width, self.width), np.float32)
+        even = np.arange(0, self.width, 2)
+        matrix[0, 0, even + 1, even], matrix[0, 0, even, even + 1] = -1, 1
+        return self.layout.place(matrix)
 
 
 class Attention(Module):
@@ -84,13 +78,8 @@ class Attention(Module):
         rotary: Rotary | None = None,
     ):
         width, heads = config.embedding_dim, config.num_heads
-        for what, size, by, parts in (
-            ("embedding_dim", width, "num_heads", heads),
-            ("num_heads", heads, "num_groups", groups),
-        ):
-            if size % parts:
-                rule = f"{what} {size} does not divide into {by} {parts}"
-                fail("Attention", f"{rule}: {size} % {parts} = {size % parts}", f"another {by}")
+        check_divisible("embedding_dim", width, "num_heads", heads)
+        check_divisible("num_heads", heads, "num_groups", groups)
         self.heads = layout.split(heads, "num_heads")
         self.groups = layout.split(groups, "num_groups")
         inner = width // heads * groups
@@ -105,29 +94,27 @@ class Attention(Module):
         """[B, 1, S, E] -> the same shape.
 
         Args:
-            cache: a `ttkit.train.generation.Cache` of earlier keys and values; it takes those of
-                this one token.
+            cache: a `ttkit.train.generation.Sampler`, which has earlier keys and values; it takes
+                those of this one token.
         """
-        x = broadcast(x, self.query.layout.tp_axis)
-        q = ops.heads_creation(self._of(self.query, x), self.heads)
-        k = ops.heads_creation(self._of(self.key, x), self.groups)
-        v = ops.heads_creation(self._of(self.value, x), self.groups)
+        x = broadcast(x, self.query.layout.tp_axis)  # for the three, so that gradients sum once
+        q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
+        k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
+        v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
         if self.rotary:
-            cos, sin = cache.tables() if cache else self.rotary.tables(q.shape()[2])
-            q, k = (ops.rope(t, cos, sin, self.rotary.turn()) for t in (q, k))
+            cos, sin = cache.tables if cache else self.rotary.tables(0, q.shape()[2])
+            q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        mask = cache.unseen() if cache else self._mask(q)
+        mask = cache.unseen if cache else self._mask(q.shape()[2])
         return self.out(ops.heads_fusion(ops.scaled_dot_product_attention(q, k, v, mask)))
 
-    @staticmethod
-    def _of(layer: ColumnParallelLinear, x: Tensor) -> Tensor:
-        # x was broadcast once for the three, so its gradient is summed once
-        return ops.linear(x, layer.weight, layer.bias)
-
-    def _mask(self, q: Tensor) -> Value:
-        length = q.shape()[2]
+    def _mask(self, length: int) -> Value:
+        """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys
+        up to its own position.
+        """
         if length not in self._masks:
-            mask = ops.causal_mask(length, self.heads // self.groups, q.get_value())
-            self._masks = {length: mask}
+            hidden = np.triu(np.full((length, length), ops.NEVER, np.float32), 1)
+            stacked = np.tile(hidden, (self.heads // self.groups, 1))[None, None]
+            self._masks = {length: self.query.layout.place(stacked)}
         return self._masks[length]

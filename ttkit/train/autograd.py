@@ -7,8 +7,7 @@ simulator."""
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,10 +19,6 @@ from ttkit.errors import fail
 from ttkit.train.context import AutoContext, recording
 
 Value = Any  # a ttnn.Tensor, of the simulator or of the real library
-Hook = Callable[[Value], "Value | None"]
-
-
-_ages = itertools.count()
 
 
 class Node:
@@ -65,14 +60,12 @@ class Tensor:
         >>> ttnn.close_mesh_device(mesh)
     """
 
-    __slots__ = ("__weakref__", "_age", "_grad", "_hooks", "_node", "_requires_grad", "_value")
+    __slots__ = ("__weakref__", "_grad", "_node", "_requires_grad", "_value")
 
     def __init__(self, value: Value, requires_grad: bool = True):
         self._value, self._requires_grad = value, requires_grad
         self._grad: Value | None = None
         self._node: Node | None = None
-        self._hooks: list[Hook] = []
-        self._age = next(_ages)
 
     @classmethod
     def from_numpy(
@@ -147,17 +140,6 @@ class Tensor:
         """Whether there is a gradient."""
         return self._grad is not None
 
-    def register_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(gradient)` once backward has this tensor's whole gradient.
-
-        What the hook returns, unless None, replaces the gradient.
-
-        Returns:
-            A function that removes the hook.
-        """
-        self._hooks.append(hook)
-        return lambda: self._hooks.remove(hook)
-
     def backward(self, retain_graph: bool = False) -> None:
         """Add the gradient of this tensor's sum to every tensor that it depends on and that
         requires one.
@@ -191,14 +173,7 @@ class Tensor:
         )
 
     def __sub__(self, other: Tensor | float) -> Tensor:
-        if not isinstance(other, Tensor):
-            return self + -other
-        return recorded(
-            "sub",
-            ttnn.subtract(self.get_value(), other.get_value()),
-            [self, other],
-            lambda grad: [back_to(self, grad), ttnn.neg(back_to(other, grad))],
-        )
+        return self + other * -1
 
     def __mul__(self, other: Tensor | float) -> Tensor:
         x = self.get_value()
@@ -248,11 +223,11 @@ def back_to(tensor: Tensor, grad: Value) -> Value:
 
 
 def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
-    """Go from the newest tensor to the oldest; each passes its gradient on once all operations that
+    """Go from the root to the leaves; each tensor passes its gradient on once all operations that
     used it have added theirs.
     """
-    waits: dict[Tensor, int] = {}  # how many uses have not yet added their gradient
-    todo, seen = [root], {root}
+    waits: Counter[Tensor] = Counter()  # how many uses have not yet added their gradient
+    todo = [root]
     while todo:
         node = todo.pop()._node
         for source in node.inputs if node else ():
@@ -264,20 +239,19 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                     )
                     cure = "backward(retain_graph=True) there, or add the two, then one backward"
                     fail("Tensor.backward", rule, cure)
-                waits[source] = waits.get(source, 0) + 1
-                if source not in seen:
-                    seen.add(source)
+                if source not in waits:
                     todo.append(source)
+                waits[source] += 1
     grads: dict[Tensor, Value] = {root: seed}
-    ready = [(-root._age, root)]
+    ready = [root]
     while ready:
-        tensor = heapq.heappop(ready)[1]
+        tensor = ready.pop()
         grad = grads.pop(tensor, None)
         node = tensor._node
         assert node is not None  # leaves never wait here
         parts: Sequence[Value | None] = [None] * len(node.inputs)
         if grad is not None:
-            parts = node.backward(_hooked(tensor, grad))
+            parts = node.backward(grad)
         if not retain_graph:
             tensor._node = FREED
         for source, part in zip(node.inputs, parts):
@@ -288,16 +262,9 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
             waits[source] -= 1
             if waits[source] == 0:
                 if source._node is not None:
-                    heapq.heappush(ready, (-source._age, source))
-                elif source in grads:  # a leaf has its whole gradient now, before the pass goes on
-                    source.add_grad(_hooked(source, grads.pop(source)))
-
-
-def _hooked(tensor: Tensor, grad: Value) -> Value:
-    for hook in tuple(tensor._hooks):
-        replaced = hook(grad)
-        grad = grad if replaced is None else replaced
-    return grad
+                    ready.append(source)
+                elif source in grads:
+                    source.add_grad(grads.pop(source))
 
 
 def recorded(

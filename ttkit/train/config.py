@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.parallel import STRATEGIES, parallel_axes
+from ttkit.train.parallel import STRATEGIES, Layout, parallel_axes
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
@@ -89,16 +89,15 @@ class DeviceConfig(Section):
         on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
         return parallel_axes(self.mesh_shape, on) if on else {}
 
-    def size(self, strategy: str) -> int:
-        """Return how many groups share a batch ("ddp"), or chips a layer ("tp"); 1 if that is off.
+    def layout(self, device: Any = None, dtype: Any = None) -> Layout:
+        """Return where a model lies on the mesh, which may be only planned.
 
         Example:
-            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True)
-            >>> galaxy.size("ddp"), galaxy.size("tp")
+            >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True).layout()
+            >>> galaxy.ddp_size, galaxy.tp_size
             (4, 8)
         """
-        axes = self.axes()
-        return self.mesh_shape[axes[strategy]] if strategy in axes else 1
+        return Layout.of(self.mesh_shape, self.axes(), device, dtype)
 
 
 @dataclass(frozen=True)

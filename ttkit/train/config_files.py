@@ -137,14 +137,16 @@ class _Reading:
         shape = f" of mesh_shape {list(device.mesh_shape)}"
         where: Where = ("device_config", "mesh_shape")
         try:
-            sizes = {strategy: device.size(strategy) for strategy in ("ddp", "tp")}
+            layout = device.layout()
             where = ("training_config", "batch_size")
-            check_divisible("batch_size", training.batch_size, "the DDP size", sizes["ddp"], shape)
+            check_divisible(
+                "batch_size", training.batch_size, "the DDP size", layout.ddp_size, shape
+            )
             where = ("device_config", "enable_tp")
             for key, value in (
                 shared_by_tp(settings.transformer_config) if not self.findings else ()
             ):
-                check_divisible(key, value, "the TP size", sizes["tp"], shape)
+                check_divisible(key, value, "the TP size", layout.tp_size, shape)
         except TTKitError as error:
             rule, _, cure = str(error).partition("\n  try: ")
             wrong(where, rule.partition(": ")[2], cure)

@@ -270,15 +270,7 @@ def current_layout(dtype: Any = None) -> Layout:
     device = context.get_device()
     if not context.is_parallelism_context_initialized():
         return Layout(device, dtype=dtype)
-    axes = context.get_parallelism_context()
-    return Layout(
-        device,
-        axes.get_tp_axis(),
-        axes.get_tp_size(),
-        axes.get_ddp_axis(),
-        axes.get_ddp_size(),
-        dtype,
-    )
+    return context.get_parallelism_context().layout._replace(dtype=dtype)
 
 
 def open_layout(settings: Settings) -> Layout:

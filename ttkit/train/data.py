@@ -6,6 +6,7 @@ batches."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import os
@@ -16,6 +17,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.train.config import TrainingConfig
+from ttkit.train.parallel import check_divisible
 
 # Of each animal in the stories: what it always likes and where it lives, which a model can learn.
 ANIMALS = (
@@ -203,14 +205,6 @@ class TokenDataset:
             (891, [900, 901, 902], 11)
         """
         cut = self.ids.size - round(self.ids.size * validation_fraction)
-        for part, size in (("training", cut), ("validation", self.ids.size - cut)):
-            if size <= self.sequence_length:
-                rule = (
-                    f"{part} gets {size} of {self.ids.size} ids, and a window with its targets "
-                    f"takes {self.sequence_length + 1}"
-                )
-                cure = "a longer text, or a smaller max_sequence_length"
-                fail(f"split({validation_fraction})", rule, cure)
         training = TokenDataset(self.ids[:cut], self.sequence_length, self.stride)
         return training, TokenDataset(self.ids[cut:], self.sequence_length, self.sequence_length)
 
@@ -250,10 +244,12 @@ class Batches:
         """Batches in an epoch."""
         return len(self.dataset) // self.batch_size
 
-    def part(self, rank: int, world: int) -> Batches:
-        """Return what one of `world` ranks sees: an equal part of the rows of each batch."""
-        part = Batches(self.dataset, self.batch_size, self.seed)
-        part.rows = _share(self.rows, rank, world, "ranks")
+    def part(self, which: int, parts: int) -> Batches:
+        """Return one of so many equal parts of the rows of each batch: what a rank sees."""
+        check_divisible("the rows of a batch", len(self.rows), "the number of parts", parts)
+        size = len(self.rows) // parts
+        part = copy.copy(self)
+        part.rows = self.rows[which * size : (which + 1) * size]
         return part
 
     def batch(
@@ -265,7 +261,7 @@ class Batches:
             step: from 0, through all epochs.
             micro_batch: which of `micro_batches` equal parts of the rows.
         """
-        rows = _share(self.rows, micro_batch, micro_batches, "micro-batches")
+        rows = self.part(micro_batch, micro_batches).rows
         epoch, place = divmod(step, len(self))
         positions = np.arange(rows.start, rows.stop) + place * self.batch_size
         if self.seed is not None:
@@ -285,29 +281,14 @@ def make_batches(
         TTKitError: the batch cannot be divided, or the text is too short.
     """
     parts = config.gradient_accumulation_steps
-    product = parts * ranks * groups
-    if config.batch_size % product:
-        rule = (
-            f"batch_size {config.batch_size} does not divide among {parts} "
-            f"gradient_accumulation_steps x {ranks} ranks x {groups} groups = {product}: "
-            f"{config.batch_size} % {product} = {config.batch_size % product}"
-        )
-        fail("Trainer", rule, f"batch_size a multiple of {product}")
+    by = f"{parts} gradient_accumulation_steps x {ranks} ranks x {groups} groups ="
+    check_divisible("batch_size", config.batch_size, by, parts * ranks * groups)
     training, held_out = TokenDataset(ids, length).split(0.1)
     size = min(config.validation_batch_size or max(config.batch_size // 2, 1), len(held_out))
     shared = groups * ranks
     whole = Batches(held_out, max(size // shared, 1) * shared, seed=None)
     batches = Batches(training, config.batch_size, config.seed)
     return batches.part(rank, ranks), whole.part(rank, ranks)
-
-
-def _share(rows: range, which: int, parts: int, called: str) -> range:
-    if len(rows) % parts:
-        rule = f"{len(rows)} rows of the batch cannot be shared evenly by {parts} {called}"
-        cure = f"a batch_size that is a multiple of {parts}"
-        fail("a part of a batch", f"{rule}: {len(rows)} % {parts} = {len(rows) % parts}", cure)
-    size = len(rows) // parts
-    return rows[which * size : (which + 1) * size]
 
 
 def shuffled(positions: Any, count: int, key: str) -> np.ndarray:

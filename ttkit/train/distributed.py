@@ -47,20 +47,14 @@ def _reduced(value: Value, cluster_axis: int | None) -> Value:
 
 
 def _gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    if _alone(value, cluster_axis):
-        return value
     return ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
 
 
 def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    if _alone(value, cluster_axis):
-        return value
     return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
 
 
 def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
-    if _alone(value, cluster_axis):
-        return value
     layout = value.layout
     # ttnn cuts inside a tile in row-major layout only
     if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
@@ -71,13 +65,19 @@ def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
 def _collective(
     name: str,
     tensor: Tensor,
-    value: Value,
-    back: Callable[[Value], Value],
-    cluster_axis: int | None,
+    forward: Callable[..., Value],
+    back: Callable[..., Value],
+    *where: int | None,
 ) -> Tensor:
-    if _alone(tensor.get_value(), cluster_axis):
+    """Apply a collective and record its backward, another collective of the same axis."""
+    if _alone(tensor.get_value(), where[-1]):
         return tensor
-    return recorded(name, value, [tensor], lambda grad: [back(grad)])
+    value = forward(tensor.get_value(), *where)
+    return recorded(name, value, [tensor], lambda grad: [back(grad, *where)])
+
+
+def _same(value: Value, cluster_axis: int | None) -> Value:
+    return value
 
 
 def all_reduce(
@@ -89,10 +89,8 @@ def all_reduce(
         noop_backward: each device's input was a part of its own (a row-parallel product), so the
             gradient passes unchanged: Megatron's *g*.
     """
-    back = (lambda grad: grad) if noop_backward else (lambda grad: _reduced(grad, cluster_axis))
-    return _collective(
-        "all_reduce", tensor, _reduced(tensor.get_value(), cluster_axis), back, cluster_axis
-    )
+    back = _same if noop_backward else _reduced
+    return _collective("all_reduce", tensor, _reduced, back, cluster_axis)
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
@@ -100,30 +98,17 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
     differently, so their gradients are summed."""
-    value = tensor.get_value()
-    return _collective(
-        "broadcast", tensor, value, lambda grad: _reduced(grad, cluster_axis), cluster_axis
-    )
+    return _collective("broadcast", tensor, _same, _reduced, cluster_axis)
 
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
-    value = _own_slice(tensor.get_value(), dim, cluster_axis)
-    return _collective(
-        "scatter", tensor, value, lambda grad: _gathered(grad, dim, cluster_axis), cluster_axis
-    )
+    return _collective("scatter", tensor, _own_slice, _gathered, dim, cluster_axis)
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    value = _reduce_scattered(tensor.get_value(), dim, cluster_axis)
-    return _collective(
-        "reduce_scatter",
-        tensor,
-        value,
-        lambda grad: _gathered(grad, dim, cluster_axis),
-        cluster_axis,
-    )
+    return _collective("reduce_scatter", tensor, _reduce_scattered, _gathered, dim, cluster_axis)
 
 
 def all_gather(
@@ -134,10 +119,7 @@ def all_gather(
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
     back = _reduce_scattered if grad_output_type is GradOutputType.SHARDED else _own_slice
-    value = _gathered(tensor.get_value(), dim, cluster_axis)
-    return _collective(
-        "all_gather", tensor, value, lambda grad: back(grad, dim, cluster_axis), cluster_axis
-    )
+    return _collective("all_gather", tensor, _gathered, back, dim, cluster_axis)
 
 
 def cross_entropy_loss(
@@ -213,21 +195,20 @@ def synchronize_gradients(
         rule = f"none of the {len(parameters)} parameters has a gradient"
         fail("synchronize_gradients", rule, "loss.backward() first")
     for tensor in ready:
-        tensor.set_grad(averaged(tensor.get_grad(), cluster_axes))
+        for axis in cluster_axes:
+            tensor.set_grad(averaged(tensor.get_grad(), axis))
 
 
-def averaged(grad: Value, cluster_axes: Sequence[int]) -> Value:
-    """Return the mean of a tensor over the devices along the given mesh axes."""
-    replicas = 1
-    for axis in cluster_axes:
-        replicas *= grad.device().shape[axis]
-        grad = _reduced(grad, axis)
-    return ttnn.multiply(grad, 1 / replicas) if replicas > 1 else grad
+def averaged(value: Value, cluster_axis: int | None) -> Value:
+    """Return the mean of a tensor over the devices along a mesh axis."""
+    if _alone(value, cluster_axis):
+        return value
+    return ttnn.multiply(_reduced(value, cluster_axis), 1 / value.device().shape[cluster_axis])
 
 
 def mean_over_groups(loss: Tensor, layout: Layout) -> float:
     """Return a loss [1, 1, 1, 1] as a number: its mean over the data-parallel groups of a mesh."""
-    return float(one_copy(averaged(loss.get_value(), layout.ddp_axes)).ravel()[0])
+    return float(one_copy(averaged(loss.get_value(), layout.ddp_axis)).ravel()[0])
 
 
 def one_copy(value: Value) -> np.ndarray:

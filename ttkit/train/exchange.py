@@ -1,21 +1,17 @@
-"""A model's parameters or gradients between some ranks, in few large messages: what hierarchical
-training sends.
-"""
+"""A model's parameters or gradients between some ranks: what hierarchical training sends."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ttkit import ttnn
 from ttkit.plans.actions import Message, Place
+from ttkit.train.autograd import Value
+from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.modules import Parameter
-from ttkit.train.p2p import FabricTransport, MPITransport, to_host
-from ttkit.train.replicas import in_buckets
-
-WIDTH = 1024  # of a bucket's rows: whole tiles, so that a mesh can hold it without much padding
+from ttkit.train.p2p import MPITransport, to_host
 
 
 def name_of_role(rank: int, world: int, num_workers: int) -> str:
@@ -27,123 +23,87 @@ def name_of_role(rank: int, world: int, num_workers: int) -> str:
     return "aggregator_optimizer" if world == num_workers + 1 else "aggregator"
 
 
-class Buckets:
-    """A model's parameters in the order of their names, several in one array.
+class Exchange:
+    """Arrays of a model's parameters, in the order of their names, between the aggregator and each
+    other rank; every rank must make one.
 
     Args:
-        parameters: what `model.parameters()` returns; values are not needed.
-    """
-
-    def __init__(self, parameters: Mapping[str, Parameter]):
-        named = in_buckets(sorted(parameters.items()))
-        self.buckets = [[parameter for _, parameter in bucket] for bucket in named]
-        self.parameters = [parameter for bucket in self.buckets for parameter in bucket]
-
-    def shape(self, bucket: int, groups: int) -> tuple[int, int, int, int]:
-        """Return the shape of a bucket's array: a row of numbers for each group, in lines of
-        `WIDTH`, zeros at the end.
-        """
-        numbers = sum(math.prod(parameter.global_shape) for parameter in self.buckets[bucket])
-        return groups, 1, -(-numbers // WIDTH), WIDTH
-
-    def pack(self, array_of: Callable[[Parameter], np.ndarray]) -> Iterator[np.ndarray]:
-        """Yield the buckets of each parameter's array [groups, 1, rows, columns]."""
-        for bucket, parameters in enumerate(self.buckets):
-            arrays = [array_of(parameter) for parameter in parameters]
-            flat = np.concatenate([array.reshape(len(array), -1) for array in arrays], axis=1)
-            shape = self.shape(bucket, len(flat))
-            yield np.pad(flat, [(0, 0), (0, shape[2] * WIDTH - flat.shape[1])]).reshape(shape)
-
-    def unpack(self, buckets: Iterable[np.ndarray]) -> Iterator[tuple[Parameter, np.ndarray]]:
-        """Yield each parameter with its global array, from buckets of one group."""
-        for parameters, array in zip(self.buckets, buckets, strict=True):
-            flat, start = array.ravel(), 0
-            for parameter in parameters:
-                size = math.prod(parameter.global_shape)
-                yield parameter, flat[start : start + size].reshape(parameter.global_shape)
-                start += size
-
-
-class Exchange(Buckets):
-    """Buckets between some ranks, all of which must make one: the aggregator and those that it
-    sends to.
-
-    Args:
-        parameters: as for `Buckets`.
-        ranks: of the world, the aggregator's included.
+        parameters: what `model.parameters()` returns; values are not needed, but the layout has as
+            many data-parallel groups as the workers'.
         num_workers: the aggregator's rank.
         socket_type: "mpi" or "fabric".
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, Parameter],
-        ranks: Sequence[int],
-        num_workers: int,
-        socket_type: str,
-    ):
+    def __init__(self, parameters: Mapping[str, Parameter], num_workers: int, socket_type: str):
         from mpi4py import MPI  # after ttnn, as the real library requires
 
-        super().__init__(parameters)
-        world, self.ranks = MPI.COMM_WORLD, list(ranks)
-        self.layout = self.parameters[0].layout
+        self.parameters = [parameter for _, parameter in sorted(parameters.items())]
+        self.layout, self.num_workers = self.parameters[0].layout, num_workers
+        comm = MPI.COMM_WORLD.Dup()
+        self.rank = comm.rank
 
         def describe(message: Message) -> str:
-            rank = self.ranks[message.source.stage]
-            return (
-                f"the {message.what} of rank {rank}, {name_of_role(rank, world.size, num_workers)}"
-            )
+            rank = message.source.stage
+            role = name_of_role(rank, comm.size, num_workers)
+            return f"the {message.what} of rank {rank}, {role}"
 
-        comm = world.Create_group(world.Get_group().Incl(self.ranks))
-        self.here = comm.rank
-        if socket_type == "fabric":
-            hub = self.ranks.index(num_workers)
-            routes = [
-                (what, rank, hub)
-                for what in ("weight gradients", "weights")
-                for rank in range(len(self.ranks))
-                if rank != hub
-            ]
-            self.transport: MPITransport = FabricTransport(
-                comm, self.layout, routes, describe=describe
-            )
-        else:
-            self.transport = MPITransport(comm, describe=describe)
+        routes = [
+            (what, rank, num_workers)
+            for what in ("weight gradients", "weights")
+            for rank in range(comm.size)
+            if rank != num_workers and socket_type == "fabric"
+        ]
+        self.transport = MPITransport(comm, self.layout, routes, describe=describe)
+        if self.rank != num_workers:  # it waits longer than the aggregator, which names the culprit
+            self.transport.patience = 2
 
-    def _message(self, what: str, bucket: int, source: int, destination: int) -> Message:
-        return Message(what, bucket, Place(source, 0), Place(destination, 0))
+    def _message(self, what: str, number: int, source: int, destination: int) -> Message:
+        return Message(what, number, Place(source, 0), Place(destination, 0))
 
     def send(
-        self, what: str, rank: int, buckets: Iterable[np.ndarray], note: Sequence[float]
+        self, what: str, rank: int, arrays: Iterable[np.ndarray], note: Sequence[float]
     ) -> None:
-        """Start to send two numbers and buckets to a rank."""
-        to = self.ranks.index(rank)
-        self.transport.put(self._message("note", 0, self.here, to), np.array(note, np.float32))
-        for number, array in enumerate(buckets):
-            self.transport.put(self._message(what, number, self.here, to), array)
+        """Start to send a rank two numbers, and an array of each parameter."""
+        self.transport.put(self._message("note", 0, self.rank, rank), np.array(note, np.float32))
+        for number, array in enumerate(arrays):
+            self.transport.put(self._message(what, number, self.rank, rank), array)
 
-    def expect(self, what: str, rank: int, groups: int = 1) -> None:
-        """Post the receives of a rank's buckets, so that they arrive while others are awaited."""
-        for number, message in enumerate(self._incoming(what, rank)):
-            self.transport.expect(message, self.shape(number, groups))
-
-    def _incoming(self, what: str, rank: int) -> list[Message]:
-        source = self.ranks.index(rank)
-        return [
-            self._message(what, number, source, self.here) for number in range(len(self.buckets))
+    def receive(
+        self, what: str, rank: int, groups: int = 1
+    ) -> tuple[float, float, Iterator[np.ndarray]]:
+        """Wait for a rank's two numbers; return them and its arrays [groups, 1, rows, columns], as
+        they arrive.
+        """
+        awaited = [
+            (self._message(what, number, rank, self.rank), (groups, *parameter.global_shape[1:]))
+            for number, parameter in enumerate(self.parameters)
         ]
+        first, second = self.transport.fetch(self._message("note", 0, rank, self.rank), (2,))
+        for message, shape in awaited:
+            self.transport.has(message, shape)
+        arrays = (self.transport.fetch(message, shape) for message, shape in awaited)
+        return float(first), float(second), arrays
 
-    def note(self, rank: int) -> tuple[float, float]:
-        """Wait for the two numbers that a rank sends before its buckets."""
-        message = self._message("note", 0, self.ranks.index(rank), self.here)
-        first, second = self.transport.fetch(message, (2,))
-        return float(first), float(second)
+    def send_weights(self, weights: Iterable[np.ndarray], steps: float, running: float) -> None:
+        """Send all workers the weights after so many steps, and whether another step comes."""
+        weights = list(weights)
+        for worker in range(self.num_workers):
+            self.send("weights", worker, weights, (steps, running))
 
-    def receive(self, what: str, rank: int, groups: int = 1) -> Iterator[np.ndarray]:
-        """Yield the buckets of a rank as they arrive."""
-        self.expect(what, rank, groups)
-        for number, message in enumerate(self._incoming(what, rank)):
-            yield self.transport.fetch(message, self.shape(number, groups))
+    def average(self) -> tuple[float, list[np.ndarray]]:
+        """Return the workers' mean loss, and the mean of each gradient over all workers and the
+        groups of their meshes.
+        """
+        layout, workers = self.layout, self.num_workers
+        loss, sums = 0.0, dict[int, Value]()
+        for worker in range(workers):  # always in this order, so that a sum is always the same
+            part, _, arrays = self.receive("weight gradients", worker, layout.ddp_size)
+            loss += part / workers
+            for number, array in enumerate(arrays):
+                value = layout.place(array, dtype=ttnn.float32, ddp_dim=0)
+                sums[number] = ttnn.add(sums[number], value) if number in sums else value
+        means = (ttnn.multiply(total, 1 / workers) for total in sums.values())
+        return loss, [one_copy(averaged(mean, layout.ddp_axis)) for mean in means]
 
 
 def by_group(parameter: Parameter) -> np.ndarray:

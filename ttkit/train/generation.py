@@ -7,44 +7,45 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import to_numpy
 from ttkit.errors import fail
 from ttkit.train.attention import Attention
 from ttkit.train.autograd import Tensor, Value, no_grad
-from ttkit.train.distributed import one_copy
+from ttkit.train.distributed import all_gather, one_copy
 from ttkit.train.models import Transformer
 from ttkit.train.ops import NEVER
 
 
-class Cache:
-    """Keys and values of all positions, written one position at a time into tensors of fixed size.
+class Sampler:
+    """A model with its cache: feed tokens, read logits.
 
+    Keys and values of all positions are written one position at a time into tensors of fixed size.
     What is visible from a position is a tensor too, and no shape ever changes, so each position
     runs the same programs.
 
     Args:
-        model: its layout says where the cache lies.
-        batch: how many sequences there are, over all data-parallel groups.
+        model: a model with values; its layout says where the cache lies.
+        batch: how many sequences are generated side by side, over all data-parallel groups.
     """
 
-    def __init__(self, model: Transformer, batch: int):
-        self.layout, self.batch = model.layout, batch
+    def __init__(self, model: Transformer, batch: int = 1):
+        self.model, self.layout, self.batch = model, model.layout, batch
         self.capacity = model.config.max_sequence_length
-        self.rotary = next((block.attention.rotary for block in model.blocks.values()), None)
         self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}
-        self._inputs: dict[str, Value] = {}
 
     def move(self, position: int) -> None:
-        """Prepare for a position, from 0."""
+        """Prepare for a position, from 0.
+
+        From it on there are `unseen`, [1, 1, 1, capacity], which hides later positions when it is
+        added to the scores, and with rotary positions `tables`, cos and sin [1, 1, 1, d].
+        """
         self.position = position
-        here = np.zeros((1, 1, self.capacity, 1), np.float32)
-        here[0, 0, position] = 1
-        later = np.arange(self.capacity) > position
-        unseen = np.where(later, np.float32(NEVER), np.float32(0)).reshape(1, 1, 1, -1)
-        angles = {} if self.rotary is None else self.rotary.angles(position, 1)
-        arrays = {"here": here, "unseen": unseen, **angles}
-        self._inputs = {name: self.layout.place(array) for name, array in arrays.items()}
+        positions = np.arange(self.capacity)
+        here = (positions == position).astype(np.float32).reshape(1, 1, -1, 1)
+        unseen = np.where(positions > position, np.float32(NEVER), np.float32(0))
+        self.here = self.layout.place(here)
+        self.unseen = self.layout.place(unseen.reshape(1, 1, 1, -1))
+        self.tables = self.model.rotary.tables(position, 1) if self.model.rotary else None
 
     def extended(self, attention: Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Write this position's keys and values [B, groups, 1, d]; return those of all positions,
@@ -61,52 +62,23 @@ class Cache:
         keys, values = self._kept[attention]
         return Tensor(keys, False), Tensor(values, False)
 
-    def unseen(self) -> Value:
-        """Return [1, 1, 1, capacity] to add to the scores, which hides later positions."""
-        return self._inputs["unseen"]
-
-    def tables(self) -> tuple[Value, Value]:
-        """Return cos and sin [1, 1, 1, d] of this position."""
-        return self._inputs["cos"], self._inputs["sin"]
-
     def row(self, table: Tensor) -> Tensor:
         """Return this position's row [1, 1, 1, E] of a table [1, 1, positions, E]."""
-        chosen = ttnn.multiply(table.get_value(), self._inputs["here"])
+        chosen = ttnn.multiply(table.get_value(), self.here)
         return Tensor(ttnn.sum(chosen, dim=2, keepdim=True), False)
-
-
-class Sampler:
-    """A model with its cache: feed tokens, read logits.
-
-    Args:
-        model: a model with values.
-        batch: how many sequences are generated side by side.
-    """
-
-    def __init__(self, model: Transformer, batch: int = 1):
-        self.model, self.batch = model, batch
-        self.cache = Cache(model, batch)
-        self._logits: Value = None
 
     def feed(self, position: int, tokens: Sequence[int]) -> None:
         """Compute one position, given its token in each sequence."""
-        self.cache.move(position)
-        ids = self.model.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
+        self.move(position)
+        ids = self.layout.tokens(np.asarray(tokens).reshape(-1, 1, 1, 1))
         with no_grad():
-            self._logits = self.model.whole(self.model(ids, self.cache)).get_value()
+            whole = self.model.whole(self.model(ids, self))
+            self._logits = all_gather(whole, 0, self.layout.ddp_axis).get_value()
 
     def logits(self) -> np.ndarray:
         """Return the logits [batch, vocabulary] of the last position."""
-        layout = self.model.layout
-        if layout.ddp_axis is None or layout.ddp_size == 1:
-            found = one_copy(self._logits)
-        else:
-            dims = [0, 0]
-            # copies of the other axis side by side: the first is taken
-            dims[1 - layout.ddp_axis] = 3
-            composer = ttnn.create_mesh_composer(layout.device, ttnn.MeshComposerConfig(dims))
-            found = to_numpy(self._logits, mesh_composer=composer)
-        return np.asarray(found, np.float32)[:, 0, -1, : self.model.config.vocab_size]
+        found = np.asarray(one_copy(self._logits), np.float32)
+        return found[:, 0, -1, : self.model.config.vocab_size]
 
 
 def choose(
@@ -159,7 +131,7 @@ def generate(
         rule = f"prompts of {lengths} tokens for {sampler.batch} sequences"
         fail("generate", rule, f"{sampler.batch} prompts of one token or more")
     # the last token is not fed again
-    needed, capacity = max(lengths) + new_tokens - 1, sampler.cache.capacity
+    needed, capacity = max(lengths) + new_tokens - 1, sampler.capacity
     if needed > capacity:
         rule = (
             f"{max(lengths)} tokens and {new_tokens} new ones, less the last, "
@@ -168,16 +140,11 @@ def generate(
         cure = "a shorter prompt or fewer new tokens, or a longer max_sequence_length"
         fail("generate", rule, cure)
     texts = [list(map(int, prompt)) for prompt in prompts]
-    ends = [length + new_tokens for length in lengths]
     generators = [np.random.default_rng([seed, index]) for index in range(len(prompts))]
     for position in range(needed):
         sampler.feed(position, [text[position] if position < len(text) else 0 for text in texts])
-        growing = [
-            index
-            for index, text in enumerate(texts)
-            if position == len(text) - 1 and len(text) < ends[index]
-        ]
+        growing = [index for index, text in enumerate(texts) if position == len(text) - 1]
         logits = sampler.logits() if growing else np.empty(0)
         for index in growing:
             texts[index].append(choose(logits[index], temperature, top_k, generators[index]))
-    return texts
+    return [text[: length + new_tokens] for text, length in zip(texts, lengths)]

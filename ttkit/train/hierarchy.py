@@ -15,18 +15,14 @@ here it is the average of the guide."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
-
-from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Value
 from ttkit.train.config import Settings
 from ttkit.train.context import open_layout
-from ttkit.train.distributed import averaged, one_copy
 from ttkit.train.exchange import Exchange, by_group, name_of_role
 from ttkit.train.modules import Parameter
+from ttkit.train.optimizers import Optimizer, SGDConfig
 from ttkit.train.trainer import Trainer
 
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")
@@ -62,7 +58,7 @@ def role_of(rank: int, world: int, num_workers: int) -> str:
     return role
 
 
-class RemoteOptimizer:
+class RemoteOptimizer(Optimizer):
     """A worker's optimizer: its step sends the gradients away and receives the new weights.
 
     Args:
@@ -91,19 +87,13 @@ class RemoteOptimizer:
         aggregator_rank: int,
         socket_type: str = "mpi",
     ):
-        self.aggregator_rank, self.steps, self.running = aggregator_rank, 0, True
-        ranks = range(aggregator_rank + 1)
-        self._exchange = Exchange(parameters, ranks, aggregator_rank, socket_type)
-        self._exchange.transport.patience = 2
+        super().__init__(parameters, SGDConfig(lr=0.0))  # the rate is that of the optimizer's rank
+        self.aggregator_rank, self.running = aggregator_rank, True
+        self._exchange = Exchange(parameters, aggregator_rank, socket_type)
 
     def get_sorted_parameters(self) -> list[Parameter]:
         """Return the parameters by name: the order in which they are sent."""
         return list(self._exchange.parameters)
-
-    def zero_grad(self) -> None:
-        """Forget all gradients."""
-        for parameter in self._exchange.parameters:
-            parameter.set_grad(None)
 
     def step(self, loss: float = 0.0) -> None:
         """Send the gradients, and receive the updated weights.
@@ -116,8 +106,8 @@ class RemoteOptimizer:
 
     def send_gradients(self, loss: float = 0.0) -> None:
         """Send the gradients to the aggregator."""
-        buckets = self._exchange.pack(by_group)
-        self._exchange.send("weight gradients", self.aggregator_rank, buckets, (loss, 0))
+        grads = map(by_group, self._exchange.parameters)
+        self._exchange.send("weight gradients", self.aggregator_rank, grads, (loss, 0))
 
     def receive_weights(self) -> None:
         """Receive the aggregator's weights.
@@ -126,37 +116,22 @@ class RemoteOptimizer:
             TTKitError: they did not come in time.
         """
         exchange = self._exchange
-        steps, running = exchange.note(self.aggregator_rank)
-        for parameter, array in exchange.unpack(exchange.receive("weights", self.aggregator_rank)):
+        steps, running, arrays = exchange.receive("weights", self.aggregator_rank)
+        for parameter, array in zip(exchange.parameters, arrays):
             parameter.place(array)
         exchange.transport.flush()
         self.steps, self.running = int(steps), bool(running)
 
-    def set_lr(self, lr: float) -> None:
-        """Do nothing: the learning rate is the optimizer's."""
-
-    def get_lr(self) -> float:
-        """Return 0.0: the learning rate is the optimizer's."""
-        return 0.0
-
-    def state_dict(self) -> dict[str, int]:
-        """Return {"steps": ...}; the rest is the optimizer's."""
-        return {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Set the count of `state_dict`."""
-        self.steps = int(state["steps"])
-
 
 class Aggregator:
-    """Averages the workers' gradients. In 3-tier mode it sends them to an optimizer, and the
-    optimizer's weights to the workers.
+    """Averages the workers' gradients and sends them to an optimizer, and the optimizer's weights
+    to the workers: the rank between them in 3-tier mode.
 
     Args:
         parameters: of the model, without values; its layout has as many data-parallel groups as the
             workers'.
         num_workers: ranks 0 to num_workers - 1.
-        optimizer_rank: None in 2-tier mode.
+        optimizer_rank: the rank of the optimizer.
         socket_type: "mpi" or "fabric".
     """
 
@@ -164,55 +139,25 @@ class Aggregator:
         self,
         parameters: Mapping[str, Parameter],
         num_workers: int,
-        optimizer_rank: int | None = None,
+        optimizer_rank: int,
         socket_type: str = "mpi",
     ):
-        self.num_workers, self.optimizer_rank = num_workers, optimizer_rank
-        self.workers = Exchange(parameters, range(num_workers + 1), num_workers, socket_type)
-        self.layout = self.workers.layout
-        if optimizer_rank is not None:
-            self.optimizer = Exchange(
-                parameters, [num_workers, optimizer_rank], num_workers, socket_type
-            )
+        self.exchange = Exchange(parameters, num_workers, socket_type)
+        self.optimizer_rank = optimizer_rank
 
     def run(self) -> int:
         """Pass weights and gradients on until the optimizer ends the run; return the steps."""
-        assert self.optimizer_rank is not None
-        count = 0
+        exchange, optimizer, count = self.exchange, self.optimizer_rank, 0
         while True:
-            steps, running = self.optimizer.note(self.optimizer_rank)
-            weights = list(self.optimizer.receive("weights", self.optimizer_rank))
-            self.send_weights(weights, int(steps), bool(running))
+            steps, running, weights = exchange.receive("weights", optimizer)
+            exchange.send_weights(weights, steps, running)
             if not running:
-                self.workers.transport.flush()
+                exchange.transport.flush()
                 return count
-            loss, buckets = self.average()
-            self.optimizer.send("weight gradients", self.optimizer_rank, buckets, (loss, 0))
-            self.workers.transport.flush()
-            self.optimizer.transport.flush()
+            loss, means = exchange.average()
+            exchange.send("weight gradients", optimizer, means, (loss, 0))
+            exchange.transport.flush()
             count += 1
-
-    def send_weights(self, buckets: Sequence[np.ndarray], steps: int, running: bool) -> None:
-        """Send all workers the weights after so many steps, and whether another step comes."""
-        for worker in range(self.num_workers):
-            self.workers.send("weights", worker, buckets, (steps, running))
-
-    def average(self) -> tuple[float, list[np.ndarray]]:
-        """Return the mean loss, and the buckets of the mean gradient over all workers and the
-        groups of their meshes.
-        """
-        groups, workers = self.layout.ddp_size, range(self.num_workers)
-        for worker in workers:
-            self.workers.expect("weight gradients", worker, groups)
-        loss, sums = 0.0, dict[int, Value]()
-        for worker in workers:  # always in this order, so that a sum is always the same
-            loss += self.workers.note(worker)[0] / self.num_workers
-            received = self.workers.receive("weight gradients", worker, groups)
-            for number, array in enumerate(received):
-                value = self.layout.place(array, dtype=ttnn.float32, ddp_dim=0)
-                sums[number] = ttnn.add(sums[number], value) if number in sums else value
-        means = (ttnn.multiply(total, 1 / self.num_workers) for total in sums.values())
-        return loss, [one_copy(averaged(mean, self.layout.ddp_axes)) for mean in means]
 
 
 class HierarchicalTrainer(Trainer):
@@ -238,39 +183,31 @@ class HierarchicalTrainer(Trainer):
 
     def _build(self) -> None:
         """Make the model, and connect to the workers or the aggregator."""
-        from mpi4py import MPI
-
         super()._build()
         multihost = self.settings.multihost_config
-        workers, kind = multihost.num_workers, multihost.socket_type
-        self.aggregator: Aggregator | None = None
-        if MPI.COMM_WORLD.rank == workers:
-            self.aggregator = Aggregator(self.parameters, workers, None, kind)
-            self.exchange = self.aggregator.workers
-        else:
-            self.exchange = Exchange(self.parameters, [workers, workers + 1], workers, kind)
-            self.exchange.transport.patience = 2
+        self.exchange = Exchange(self.parameters, multihost.num_workers, multihost.socket_type)
+        self.is_aggregator = self.exchange.rank == multihost.num_workers
 
     def _send_weights(self, running: bool) -> None:
-        buckets = list(self.exchange.pack(lambda parameter: parameter.gather()))
-        if self.aggregator:
-            self.aggregator.send_weights(buckets, self.steps, running)
+        exchange = self.exchange
+        weights = (parameter.gather() for parameter in exchange.parameters)
+        if self.is_aggregator:
+            exchange.send_weights(weights, self.steps, running)
         else:
-            rank = self.exchange.ranks[0]
-            self.exchange.send("weights", rank, buckets, (self.steps, running))
+            exchange.send("weights", exchange.num_workers, weights, (self.steps, running))
 
     def gradients(self) -> float:
         """Send the workers the weights; return their mean loss and set the mean gradients."""
+        exchange = self.exchange
         self._send_weights(True)
-        if self.aggregator:
-            loss, buckets = self.aggregator.average()
+        if self.is_aggregator:
+            loss, means = exchange.average()
         else:
-            rank = self.exchange.ranks[0]
-            loss, _ = self.exchange.note(rank)
-            buckets = list(self.exchange.receive("weight gradients", rank))
-        for parameter, array in self.exchange.unpack(buckets):
+            loss, _, arrays = exchange.receive("weight gradients", exchange.num_workers)
+            means = list(arrays)
+        for parameter, array in zip(exchange.parameters, means):
             parameter.set_grad(parameter.distribute(array, parameter.get_value().dtype))
-        self.exchange.transport.flush()
+        exchange.transport.flush()
         return loss
 
     def end(self) -> None:

@@ -11,22 +11,13 @@ from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.models import llama_width
+from ttkit.train.models import mlp_width
 from ttkit.train.modules import Parameter
 from ttkit.words import short
 
 TILE = 32
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
 MASTER_BYTES = 4  # of a float32 copy of a weight
-# the sizes that a message about memory names
-SIZES = (
-    "embedding_dim",
-    "num_blocks",
-    "num_groups",
-    "intermediate_dim",
-    "vocab_size",
-    "max_sequence_length",
-)
 
 
 def tiled(shape: Sequence[int]) -> int:
@@ -84,12 +75,9 @@ def activation_elements(config: TransformerConfig, tokens: int, tp: int, padded:
         tp: chips that share each layer.
         padded: the vocabulary's size in whole tiles.
     """
-    width, inner, keys = config.embedding_dim, config.intermediate_dim, config.embedding_dim
+    width, keys, mlp = config.embedding_dim, config.embedding_dim, 2 * mlp_width(config)
     if config.model_type == "llama":
-        mlp = 4 * (inner or llama_width(width))
-        keys = width // config.num_heads * config.num_groups
-    else:
-        mlp = 2 * (inner or 4 * width)
+        keys, mlp = width // config.num_heads * config.num_groups, 2 * mlp
     scores = config.num_heads * config.max_sequence_length
     block = 4 * width + (2 * width + 2 * keys + scores + mlp) // tp
     blocks = config.num_blocks * block
@@ -110,8 +98,7 @@ def check_memory(
     Raises:
         OutOfMemoryError: they do not fit.
     """
-    sizes = ((key, getattr(model, key)) for key in SIZES)
-    asked = f"Trainer of {', '.join(f'{key} {size:,}' for key, size in sizes if size)}"
+    asked = f"Trainer of embedding_dim {model.embedding_dim:,}, num_blocks {model.num_blocks:,}"
     host = 0
     for layout in {id(p.layout.device): p.layout for p in parameters}.values():
         mine = [p for p in parameters if p.layout.device is layout.device]

@@ -7,6 +7,7 @@ after each pair; the vocabulary in parts."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,37 +51,41 @@ class Vocabulary(Module):
     Args:
         vocab_size: how many tokens there are. Zeros fill the table up to whole tiles on each
             device.
-        parts: "both", or "table" or "head" for a pipeline stage with one end of the model.
+        has_table, has_head: one of them is false in a pipeline stage with one end of the model.
     """
 
     def __init__(
-        self, vocab_size: int, width: int, tied: bool, layout: Layout, parts: str = "both"
+        self,
+        vocab_size: int,
+        width: int,
+        tied: bool,
+        layout: Layout,
+        has_table: bool = True,
+        has_head: bool = True,
     ):
         step = TILE * layout.tp_size
         self.layout, self.vocab_size = layout, vocab_size
         self.padded = -(-vocab_size // step) * step
         shape = (1, 1, vocab_size, width)
-        if parts != "head" or tied:
+        if has_table:
             self.table = Parameter(shape, normal(), layout, 2, self.padded)
-        if parts != "table" and not tied:
+        if has_head and not tied:
             self.head = Parameter(shape, uniform(width), layout, 2, self.padded)
         self.tied = tied
-        self._numbers: Value = None
 
+    @functools.cached_property
     def numbers(self) -> Value:
-        """Return the token of each column of a device's logits, [1, 1, 1, V on this device].
+        """The token of each column of a device's logits, [1, 1, 1, V on this device].
 
         They are float32: exact up to 2^24."""
-        if self._numbers is None:
-            row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
-            tp_dim = 3 if self.layout.tp_size > 1 else None
-            self._numbers = self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
-        return self._numbers
+        row = np.arange(self.padded, dtype=np.float32).reshape(1, 1, 1, -1)
+        tp_dim = 3 if self.layout.tp_size > 1 else None
+        return self.layout.place(row, dtype=ttnn.float32, tp_dim=tp_dim)
 
     def embed(self, ids: Value) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
         return all_reduce(
-            ops.embedding(ids, self.table, self.numbers()),
+            ops.embedding(ids, self.table, self.numbers),
             noop_backward=True,
             cluster_axis=self.layout.tp_axis,
         )
@@ -89,61 +94,74 @@ class Vocabulary(Module):
         """[B, 1, S, E] -> [B, 1, S, V on this device]."""
         y = ops.linear(broadcast(x, self.layout.tp_axis), self.table if self.tied else self.head)
         if self.padded > self.vocab_size:
-            y = without_padding(y, self.numbers(), self.vocab_size)
+            y = without_padding(y, self.numbers, self.vocab_size)
         return y
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
         """Return the mean cross-entropy of this device's tokens [B, 1, 1, S]."""
-        return cross_entropy_loss(logits, targets, self.numbers(), self.layout.tp_axis)
+        return cross_entropy_loss(logits, targets, self.numbers, self.layout.tp_axis)
 
 
-class GPTBlock(Module):
+def mlp_width(config: TransformerConfig) -> int:
+    """Return the inner width of the MLP: unless given, four times the width, in Llama 8/3 of it, up
+    to a multiple of 256.
+    """
+    width = config.embedding_dim
+    default = -(-(8 * width // 3) // 256) * 256 if config.model_type == "llama" else 4 * width
+    return config.intermediate_dim or default
+
+
+class Block(Module):
     """x + attention(norm(x)), then x + MLP(norm(x))."""
 
-    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Any = None):
-        width = config.embedding_dim
-        self.norm1 = LayerNorm(width, layout=layout)
-        self.attention = Attention(config, config.num_heads, config.bias, layout)
-        self.norm2 = LayerNorm(width, layout=layout)
-        inner = config.intermediate_dim or 4 * width
-        self.up = ColumnParallelLinear(width, inner, config.bias, layout=layout)
-        self.down = RowParallelLinear(inner, width, config.bias, layout=layout)
+    norm: type[LayerNorm] | type[RMSNorm]
+
+    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
+        width, inner = config.embedding_dim, mlp_width(config)
+        groups, bias = config.num_heads, config.bias
+        if rotary:
+            groups, bias = config.num_groups, False
+        self.norm1 = self.norm(width, layout=layout)
+        self.attention = Attention(config, groups, bias, layout, rotary)
+        self.norm2 = self.norm(width, layout=layout)
+        if rotary:
+            self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
+        self.up = ColumnParallelLinear(width, inner, bias, layout=layout)
+        self.down = RowParallelLinear(inner, width, bias, layout=layout)
         self.dropout = Dropout(config.dropout_prob)
 
     def forward(self, x: Tensor, cache: Any = None) -> Tensor:
         """[B, 1, S, E] -> the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
-        return x + self.dropout(self.down(ops.gelu(self.up(self.norm2(x)))))
+        return x + self.dropout(self.down(self.inner(self.norm2(x))))
+
+    def inner(self, x: Tensor) -> Tensor:
+        """[B, 1, S, E] -> [B, 1, S, the MLP's inner width on this device]."""
+        raise NotImplementedError
 
 
-def llama_width(width: int) -> int:
-    """Return the default inner width of Llama's MLP: 8/3 of the width, up to a multiple of 256."""
-    return -(-(8 * width // 3) // 256) * 256
+class GPTBlock(Block):
+    """With layer norms, and GELU in the MLP."""
+
+    norm = LayerNorm
+
+    def inner(self, x: Tensor) -> Tensor:
+        """Up, then GELU."""
+        return ops.gelu(self.up(x))
 
 
-class LlamaBlock(Module):
-    """As GPT's, with RMS norms, rotary positions, grouped keys and SwiGLU (Shazeer 2020)."""
+class LlamaBlock(Block):
+    """With RMS norms, rotary positions, grouped keys, and SwiGLU in the MLP (Shazeer 2020)."""
 
-    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Any):
-        width = config.embedding_dim
-        inner = config.intermediate_dim or llama_width(width)
-        self.norm1 = RMSNorm(width, layout=layout)
-        self.attention = Attention(config, config.num_groups, False, layout, rotary)
-        self.norm2 = RMSNorm(width, layout=layout)
-        self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
-        self.up = ColumnParallelLinear(width, inner, False, layout=layout)
-        self.down = RowParallelLinear(inner, width, False, layout=layout)
-        self.dropout = Dropout(config.dropout_prob)
+    norm = RMSNorm
 
-    def forward(self, x: Tensor, cache: Any = None) -> Tensor:
-        """[B, 1, S, E] -> the same shape."""
-        x = x + self.dropout(self.attention(self.norm1(x), cache))
-        y = broadcast(self.norm2(x), self.gate.layout.tp_axis)
-        gated = ops.silu(ops.linear(y, self.gate.weight)) * ops.linear(y, self.up.weight)
-        return x + self.dropout(self.down(gated))
+    def inner(self, x: Tensor) -> Tensor:
+        """Up, times the gate's SiLU."""
+        x = broadcast(x, self.gate.layout.tp_axis)
+        return ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
 
 
-def _again(block: GPTBlock | LlamaBlock) -> Callable[[Tensor], Tensor]:
+def _again(block: Block) -> Callable[[Tensor], Tensor]:
     """Wrap a block so that it drops the same elements in every call."""
     first = block.dropout.calls
 
@@ -175,7 +193,7 @@ class Transformer(Module):
         17888
     """
 
-    block: type[GPTBlock] | type[LlamaBlock]
+    block: type[Block]
 
     def __init__(
         self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
@@ -185,17 +203,13 @@ class Transformer(Module):
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
         if self.is_first or self.is_last:
-            parts = "head" if not self.is_first else "both" if self.is_last else "table"
-            self.vocabulary = Vocabulary(
-                config.vocab_size, width, config.is_tied, self.layout, parts
-            )
-        rotary = self.ends(width)
-        self.blocks: dict[int, GPTBlock | LlamaBlock] = {
-            index: self.block(config, self.layout, rotary) for index in mine
-        }  # type: ignore[arg-type]
+            ends = self.is_first, self.is_last
+            tied, size = config.is_tied, config.vocab_size
+            self.vocabulary = Vocabulary(size, width, tied, self.layout, *ends)
+        self.rotary = self.ends(width)
+        self.blocks = {index: self.block(config, self.layout, self.rotary) for index in mine}
         if self.is_last:
-            norm = LayerNorm if rotary is None else RMSNorm
-            self.norm = norm(width, layout=self.layout)
+            self.norm = self.block.norm(width, layout=self.layout)
         self.dropout = Dropout(config.dropout_prob)
         for index, block in self.blocks.items():
             # by its index in the whole model, so that a pipeline stage drops the same elements

@@ -168,12 +168,38 @@ class Module:
         return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
 
 
-class ColumnParallelLinear(Module):
+class Linear(Module):
+    """x W^T + b, the same on every device."""
+
+    shards: tuple[int | None, int | None] = None, None  # the dimensions of weight and bias cut
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        has_bias: bool = True,
+        layout: Layout | None = None,
+    ):
+        self.layout, start = layout or current_layout(), uniform(in_features)
+        shape, bias_shape = (1, 1, out_features, in_features), (1, 1, 1, out_features)
+        self.weight = Parameter(shape, start, self.layout, self.shards[0])
+        self.bias = None
+        if has_bias:
+            self.bias = Parameter(bias_shape, start, self.layout, self.shards[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        return ops.linear(x, self.weight, self.bias)
+
+
+class ColumnParallelLinear(Linear):
     """x W^T + b with sharded output features: each device computes its part from whole inputs.
 
     Args:
         gather_output: join the parts, so that every device has all outputs.
     """
+
+    shards = 2, 3
 
     def __init__(
         self,
@@ -183,30 +209,27 @@ class ColumnParallelLinear(Module):
         gather_output: bool = False,
         layout: Layout | None = None,
     ):
-        self.layout, self.gather_output = layout or current_layout(), gather_output
+        super().__init__(in_features, out_features, has_bias, layout)
+        self.gather_output = gather_output
         self.layout.split(out_features, "Output features")
-        self.weight = Parameter(
-            (1, 1, out_features, in_features), uniform(in_features), self.layout, 2
-        )
-        self.bias = None
-        if has_bias:
-            self.bias = Parameter((1, 1, 1, out_features), uniform(in_features), self.layout, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in] -> [B, 1, S, out on this device]."""
-        y = ops.linear(broadcast(x, self.layout.tp_axis), self.weight, self.bias)
+        y = super().forward(broadcast(x, self.layout.tp_axis))
         if self.gather_output:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
         return y
 
 
-class RowParallelLinear(Module):
+class RowParallelLinear(Linear):
     """x W^T + b with sharded input features: each device multiplies its part, and the products are
     summed.
 
     Args:
         input_is_parallel: x has this device's part of the features already.
     """
+
+    shards = 3, None
 
     def __init__(
         self,
@@ -216,14 +239,9 @@ class RowParallelLinear(Module):
         input_is_parallel: bool = True,
         layout: Layout | None = None,
     ):
-        self.layout, self.input_is_parallel = layout or current_layout(), input_is_parallel
+        super().__init__(in_features, out_features, has_bias, layout)
+        self.input_is_parallel = input_is_parallel
         self.layout.split(in_features, "Input features")
-        self.weight = Parameter(
-            (1, 1, out_features, in_features), uniform(in_features), self.layout, 3
-        )
-        self.bias = None
-        if has_bias:
-            self.bias = Parameter((1, 1, 1, out_features), uniform(in_features), self.layout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in on this device] -> [B, 1, S, out]."""
@@ -232,27 +250,6 @@ class RowParallelLinear(Module):
             ops.linear(x, self.weight), noop_backward=True, cluster_axis=self.layout.tp_axis
         )
         return y + self.bias if self.bias else y
-
-
-class Linear(Module):
-    """x W^T + b, the same on every device."""
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        has_bias: bool = True,
-        layout: Layout | None = None,
-    ):
-        layout = layout or current_layout()
-        self.weight = Parameter((1, 1, out_features, in_features), uniform(in_features), layout)
-        self.bias = (
-            Parameter((1, 1, 1, out_features), uniform(in_features), layout) if has_bias else None
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out]."""
-        return ops.linear(x, self.weight, self.bias)
 
 
 class LayerNorm(Module):

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-
-import numpy as np
+from typing import Any
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
 from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, back_to, recorded
 
@@ -42,24 +40,29 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _elementwise(
-    name: str, forward: Callable[[Value], Value], backward: Callable[[Value, Value], list[Value]]
-) -> Callable[[Tensor], Tensor]:
-    def operation(x: Tensor) -> Tensor:
-        value = x.get_value()
-        return recorded(name, forward(value), [x], lambda grad: backward(grad, value))
+    name: str,
+    x: Tensor,
+    forward: Callable[..., Value],
+    back: Callable[..., list[Value]],
+    **how: Any,
+) -> Tensor:
+    value = x.get_value()
+    return recorded(name, forward(value, **how), [x], lambda grad: back(grad, value, **how))
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = f"{name}, element by element."
-    return operation
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU by tanh, element by element."""
+    return _elementwise("gelu", x, ttnn.gelu, ttnn.gelu_bw, variant=ttnn.GeluVariant.Tanh)
 
 
-gelu = _elementwise(
-    "gelu",
-    lambda x: ttnn.gelu(x, variant=ttnn.GeluVariant.Tanh),
-    lambda grad, x: ttnn.gelu_bw(grad, x, variant=ttnn.GeluVariant.Tanh),
-)
-silu = _elementwise("silu", lambda x: ttnn.silu(x), lambda grad, x: ttnn.silu_bw(grad, x))
-relu = _elementwise("relu", lambda x: ttnn.relu(x), lambda grad, x: ttnn.relu_bw(grad, x))
+def silu(x: Tensor) -> Tensor:
+    """x sigmoid(x), element by element."""
+    return _elementwise("silu", x, ttnn.silu, ttnn.silu_bw)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0), element by element."""
+    return _elementwise("relu", x, ttnn.relu, ttnn.relu_bw)
 
 
 def mean(x: Tensor) -> Tensor:
@@ -74,30 +77,26 @@ def mean(x: Tensor) -> Tensor:
     return recorded("mean", value, [x], backward)
 
 
+def _split(value: Value, heads: int) -> Value:
+    batch, _, length, width = value.shape
+    return ttnn.transpose(ttnn.reshape(value, (batch, length, heads, width // heads)), 1, 2)
+
+
+def _joined(value: Value) -> Value:
+    batch, heads, length, width = value.shape
+    return ttnn.reshape(ttnn.transpose(value, 1, 2), (batch, 1, length, heads * width))
+
+
 def heads_creation(x: Tensor, num_heads: int) -> Tensor:
     """[B, 1, S, heads * d] -> [B, heads, S, d]."""
-    batch, _, length, width = x.shape()
-    split = ttnn.transpose(
-        ttnn.reshape(x.get_value(), (batch, length, num_heads, width // num_heads)), 1, 2
-    )
-    return recorded(
-        "heads_creation",
-        split,
-        [x],
-        lambda grad: [ttnn.reshape(ttnn.transpose(grad, 1, 2), (batch, 1, length, width))],
-    )
+    split = _split(x.get_value(), num_heads)
+    return recorded("heads_creation", split, [x], lambda grad: [_joined(grad)])
 
 
 def heads_fusion(x: Tensor) -> Tensor:
     """[B, heads, S, d] -> [B, 1, S, heads * d]."""
-    batch, heads, length, width = x.shape()
-    fused = ttnn.reshape(ttnn.transpose(x.get_value(), 1, 2), (batch, 1, length, heads * width))
-    return recorded(
-        "heads_fusion",
-        fused,
-        [x],
-        lambda grad: [ttnn.transpose(ttnn.reshape(grad, (batch, length, heads, width)), 1, 2)],
-    )
+    heads = x.shape()[1]
+    return recorded("heads_fusion", _joined(x.get_value()), [x], lambda grad: [_split(grad, heads)])
 
 
 def layernorm(
@@ -108,54 +107,49 @@ def layernorm(
     """
     value, w = x.get_value(), weight.get_value()
     out = ttnn.layer_norm(value, weight=w, bias=bias.get_value() if bias else None, epsilon=epsilon)
-
-    def backward(grad: Value) -> list[Value]:
-        centred = ttnn.subtract(value, ttnn.mean(value, dim=-1, keepdim=True))
-        scale = ttnn.rsqrt(ttnn.add(ttnn.mean(ttnn.square(centred), dim=-1, keepdim=True), epsilon))
-        normal = ttnn.multiply(centred, scale)
-        dnormal = ttnn.multiply(grad, w)
-        average = ttnn.mean(dnormal, dim=-1, keepdim=True)
-        dx = ttnn.subtract(ttnn.subtract(dnormal, average), _projection(dnormal, normal))
-        dx = ttnn.multiply(dx, scale)
-        dw = back_to(weight, ttnn.multiply(grad, normal))
-        return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
-
-    return recorded("layernorm", out, [x, weight] if bias is None else [x, weight, bias], backward)
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return _norm("layernorm", out, inputs, epsilon, _centred)
 
 
 def rmsnorm(x: Tensor, weight: Tensor, epsilon: float = 1e-5) -> Tensor:
     """x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang, Sennrich 2019)."""
+    out = ttnn.rms_norm(x.get_value(), weight=weight.get_value(), epsilon=epsilon)
+    return _norm("rmsnorm", out, [x, weight], epsilon, lambda value: value)
+
+
+def _mean(value: Value) -> Value:
+    return ttnn.mean(value, dim=-1, keepdim=True)
+
+
+def _centred(value: Value) -> Value:
+    return ttnn.subtract(value, _mean(value))
+
+
+def _norm(
+    name: str,
+    out: Value,
+    inputs: list[Tensor],
+    epsilon: float,
+    centre: Callable[[Value], Value],
+) -> Tensor:
+    """Record a norm of x, weight and perhaps a bias: `centre`, then divide by the root of the mean
+    square.
+    """
+    x, weight, *biases = inputs
     value, w = x.get_value(), weight.get_value()
-    out = ttnn.rms_norm(value, weight=w, epsilon=epsilon)
 
     def backward(grad: Value) -> list[Value]:
-        scale = ttnn.rsqrt(ttnn.add(ttnn.mean(ttnn.square(value), dim=-1, keepdim=True), epsilon))
-        normal = ttnn.multiply(value, scale)
+        centred = centre(value)
+        scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
+        normal = ttnn.multiply(centred, scale)
         dnormal = ttnn.multiply(grad, w)
-        dx = ttnn.multiply(ttnn.subtract(dnormal, _projection(dnormal, normal)), scale)
-        return [dx, back_to(weight, ttnn.multiply(grad, normal))]
+        # a norm does not depend on the part along the normalized values
+        along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
+        dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)
+        dw = back_to(weight, ttnn.multiply(grad, normal))
+        return [dx, dw, *(back_to(bias, grad) for bias in biases)]
 
-    return recorded("rmsnorm", out, [x, weight], backward)
-
-
-def _projection(grad: Value, normal: Value) -> Value:
-    """Return the part of a gradient along the normalized values: a norm does not depend on it."""
-    return ttnn.multiply(normal, ttnn.mean(ttnn.multiply(grad, normal), dim=-1, keepdim=True))
-
-
-def causal_mask(length: int, heads_per_group: int, like: Value) -> Value:
-    """Return [1, 1, heads_per_group * length, length] to add to scores: each query sees the keys up
-    to its own position.
-    """
-    hidden = np.triu(np.full((length, length), NEVER, np.float32), 1)
-    mask = np.tile(hidden, (heads_per_group, 1))[None, None]
-    return from_numpy(
-        mask,
-        dtype=like.dtype,
-        layout=ttnn.TILE_LAYOUT,
-        device=like.device(),
-        mesh_mapper=ttnn.ReplicateTensorToMesh(like.device()),
-    )
+    return recorded(name, out, inputs, backward)
 
 
 def scaled_dot_product_attention(

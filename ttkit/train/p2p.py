@@ -8,6 +8,7 @@ two stages may differ in shape."""
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,11 +22,11 @@ from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.mesh_sockets import Sockets
 from ttkit.train.parallel import Layout
-from ttkit.train.replicas import POLL_S, check_timeout
+from ttkit.train.replicas import POLL_S, check_timeout, wait
 
-# What messages carry: between stages, between stages that share a token table, and in hierarchical
-# training. A message's tag counts in this order.
-KINDS = ("activations", "gradients", "table", "weight gradients", "weights", "note")
+# What messages carry: between stages, and in hierarchical training. A message's tag counts in this
+# order.
+KINDS = ("activations", "gradients", "weight gradients", "weights", "note")
 AHEAD = 2  # receives that are posted before their turn, so that data arrives during computation
 Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
 
@@ -50,14 +51,13 @@ class Transport:
         """Start to send an array, without waiting."""
         self._arrived[message] = array
 
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Announce that a message is needed soon."""
-
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived."""
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message of this shape has arrived; the first call announces that it is needed
+        soon.
+        """
         return message in self._arrived
 
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Return the array of a message that has arrived."""
         return self._arrived.pop(message)
 
@@ -67,11 +67,10 @@ class Transport:
 
     def fetch(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Wait for a message and return its array."""
-        self.expect(message, shape)
         start = time.monotonic()
-        while not self.has(message):
+        while not self.has(message, shape):
             self.pause(start, [message])
-        return self.take(message)
+        return self.take(message, shape)
 
     def flush(self) -> None:
         """Wait until all that was sent has left."""
@@ -90,7 +89,7 @@ class Transport:
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
         """Put the array of a message that has arrived, of this global shape, on a mesh."""
-        array = self.take(message)
+        array = self.take(message, shape)
         array = array * layout.ddp_size if message.what == "gradients" else array
         return layout.place(array.reshape(shape), ddp_dim=0)
 
@@ -102,10 +101,13 @@ def describe(message: Message) -> str:
 
 
 class MPITransport(Transport):
-    """Between ranks, from host to host. A tag names each message, so any order works.
+    """Between ranks: from host to host by MPI, where a tag names each message, so that any order
+    works; and what has a route, from chip to chip over sockets between meshes of the same shape.
 
     Args:
         comm: an mpi4py communicator, used for nothing else, in which a message's stage is a rank.
+        layout: of this rank's mesh.
+        routes: (what, one rank, the other) of what sockets carry; a socket keeps the order.
         chunks: parts of the model on each stage.
         describe: names a message that does not arrive.
 
@@ -114,11 +116,25 @@ class MPITransport(Transport):
             itself, so that the sender's message comes first and names the culprit.
     """
 
-    def __init__(self, comm: Any, chunks: int = 1, describe: Callable[[Message], str] = describe):
+    def __init__(
+        self,
+        comm: Any,
+        layout: Layout,
+        routes: Iterable[Route] = (),
+        chunks: int = 1,
+        describe: Callable[[Message], str] = describe,
+    ):
         self.comm, self.chunks, self.describe, self.patience = comm, chunks, describe, 1
+        self.layout = layout
         self._sent: list[tuple[Any, np.ndarray]] = []
         self._posted: dict[Message, tuple[Any, np.ndarray]] = {}
-        self._complete: set[Message] = set()
+        self._sockets: dict[tuple[str, int], Sockets] = {}
+        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
+        # both ends make theirs in the same order
+        for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
+            if comm.rank in (low, high):
+                peer = low + high - comm.rank
+                self._sockets[what, peer] = Sockets(layout.device, world[peer])
 
     def _tag(self, message: Message) -> int:
         part = message.micro_batch * self.chunks + message.destination.chunk
@@ -126,27 +142,29 @@ class MPITransport(Transport):
 
     def put(self, message: Message, array: np.ndarray) -> None:
         """Start to send an array, which must not change until `flush`."""
+        if sockets := self._sockets.get((message.what, message.destination.stage)):
+            return sockets.send(self._place(array))
         array = np.ascontiguousarray(array, np.float32)
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
 
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Post the receive of a message."""
+    def has(self, message: Message, shape: tuple[int, ...]) -> bool:
+        """Whether a message has arrived, or comes by a socket, which `take` waits for; the first
+        call posts its receive.
+        """
+        if (message.what, message.source.stage) in self._sockets:
+            return True
         if message not in self._posted:
             array = np.empty(shape, np.float32)
             request = self.comm.Irecv(array, message.source.stage, self._tag(message))
             self._posted[message] = request, array
+        return bool(self._posted[message][0].Test())
 
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived; lets MPI make progress."""
-        self._forget_sent()
-        if message not in self._complete and self._posted[message][0].Test():
-            self._complete.add(message)
-        return message in self._complete
-
-    def take(self, message: Message) -> np.ndarray:
+    def take(self, message: Message, shape: tuple[int, ...]) -> np.ndarray:
         """Return the array of a message that has arrived."""
-        self._complete.discard(message)
+        if (message.what, message.source.stage) in self._sockets:
+            return to_host(self.receive(message, self.layout, shape), self.layout)[: shape[0]]
+        self._sent = [sent for sent in self._sent if not sent[0].Test()]
         return self._posted.pop(message)[1]
 
     def pause(self, start: float, awaited: Iterable[Message]) -> None:
@@ -160,112 +178,49 @@ class MPITransport(Transport):
 
     def flush(self) -> None:
         """Wait until all that was sent has been received."""
-        start = time.monotonic()
-        self._forget_sent()
-        while self._sent:
-            time.sleep(POLL_S)
-            check_timeout(start, f"{len(self._sent)} messages to be received", self.patience)
-            self._forget_sent()
-
-    def _forget_sent(self) -> None:
-        self._sent = [sent for sent in self._sent if not sent[0].Test()]
+        for request, _ in self._sent:
+            wait(request, self.patience)
+        self._sent = []
 
     def drop(self) -> None:
         """Cancel the receives that are posted, before their memory goes."""
-        for message, (request, _) in self._posted.items():
-            if message not in self._complete:
+        for request, _ in self._posted.values():
+            if not request.Test():
                 request.Cancel()
-        self._posted, self._complete = {}, set()
-
-
-class FabricTransport(MPITransport):
-    """Between ranks, chip to chip, over sockets between meshes of the same shape. What has no
-    route goes by MPI.
-
-    Args:
-        comm, chunks, describe: as for `MPITransport`.
-        layout: of this rank's mesh.
-        routes: (what, one rank, the other) of the communicator; a socket delivers in the order of
-            sending.
-    """
-
-    def __init__(
-        self,
-        comm: Any,
-        layout: Layout,
-        routes: Iterable[Route],
-        chunks: int = 1,
-        describe: Callable[[Message], str] = describe,
-    ):
-        super().__init__(comm, chunks, describe)
-        self.layout = layout
-        world = comm.allgather(int(ttnn.distributed_context_get_rank()))
-        self._sockets: dict[tuple[str, int], Sockets] = {}
-        self._shapes: dict[Message, tuple[int, ...]] = {}
-        # both ends make theirs in the same order
-        for what, low, high in sorted({(what, min(ends), max(ends)) for what, *ends in routes}):
-            if comm.rank in (low, high):
-                peer = low + high - comm.rank
-                self._sockets[what, peer] = Sockets(layout.device, world[peer])
+        self._posted = {}
 
     def _place(self, array: np.ndarray) -> Value:
         """Put a row for each group on the mesh, or the same row on all chips."""
         return self.layout.place(array, ddp_dim=0 if len(array) > 1 else None)
 
-    def put(self, message: Message, array: np.ndarray) -> None:
-        """Send an array by way of the mesh."""
-        sockets = self._sockets.get((message.what, message.destination.stage))
-        if sockets:
-            sockets.send(self._place(array))
-        else:
-            super().put(message, array)
-
-    def expect(self, message: Message, shape: tuple[int, ...]) -> None:
-        """Post the receive of a message; a socket needs no post."""
-        if (message.what, message.source.stage) in self._sockets:
-            self._shapes[message] = shape
-        else:
-            super().expect(message, shape)
-
-    def has(self, message: Message) -> bool:
-        """Whether an expected message has arrived, or comes by a socket, which `take` waits for."""
-        return message in self._shapes or super().has(message)
-
-    def take(self, message: Message) -> np.ndarray:
-        """Wait for the shards of all chips."""
-        if message not in self._shapes:
-            return super().take(message)
-        shape = self._shapes.pop(message)
-        sockets = self._sockets[message.what, message.source.stage]
-        like = self._place(np.zeros(shape, np.float32))
-        return to_host(sockets.receive(like), self.layout)[: shape[0]]
-
     def send(self, message: Message, value: Value, layout: Layout) -> None:
-        """Send the shards of all chips, without the host."""
-        self._sockets[message.what, message.destination.stage].send(value)
+        """Send the shards of all chips without the host, where there is a route."""
+        if sockets := self._sockets.get((message.what, message.destination.stage)):
+            return sockets.send(value)
+        super().send(message, value, layout)
 
     def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
-        """Wait for the shards of all chips."""
-        self._shapes.pop(message, None)
-        like = layout.place(np.zeros(shape, np.float32), ddp_dim=0)
-        return self._sockets[message.what, message.source.stage].receive(like)
+        """Return what has arrived on the mesh, or wait for the shards of all chips."""
+        if sockets := self._sockets.get((message.what, message.source.stage)):
+            return sockets.receive(self._place(np.zeros(shape, np.float32)))
+        return super().receive(message, layout, shape)
 
 
 def fabric_routes(schedule: Schedule) -> list[Route]:
-    """Return (what, stage, stage) of all that a schedule sends, for `FabricTransport`.
+    """Return (what, stage, stage) of all that a schedule sends, for `MPITransport`.
 
     Raises:
         TTKitError: a stage receives messages in another order than they are sent: activations and
             gradients have a socket each, and a socket keeps the order.
     """
-    sent: dict[Route, list[Message]] = {}
-    received: dict[Route, list[Message]] = {}
+    sent: defaultdict[Route, list[Message]] = defaultdict(list)
+    received: defaultdict[Route, list[Message]] = defaultdict(list)
     for stage in range(schedule.stages):
         for task in schedule.tasks(stage):
             for message, found in ((task.send, sent), (task.receive, received)):
                 if message:
                     route = message.what, message.source.stage, message.destination.stage
-                    found.setdefault(route, []).append(message)
+                    found[route].append(message)
     for route, order in sent.items():
         if received[route] != order:
             what, source, destination = route

@@ -5,7 +5,7 @@ longer than 1, as the training guide promises for [1, 32]."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -117,34 +117,30 @@ class ParallelismContext:
 
     def __init__(self, device: Any, config: DistributedConfig):
         on = [name for name in STRATEGIES if getattr(config, f"enable_{name}")]
-        self._shape = tuple(device.shape)
-        self._axes = parallel_axes(self._shape, on)
+        self._axes = parallel_axes(device.shape, on)
+        self.layout = Layout.of(device.shape, self._axes, device)
 
     def __repr__(self) -> str:
-        axes = [
-            f"{name}: axis {axis}, {self._size(name)} chips" for name, axis in self._axes.items()
-        ]
-        mesh = "x".join(map(str, self._shape))
+        shape = tuple(self.layout.device.shape)
+        axes = [f"{name}: axis {axis}, {shape[axis]} chips" for name, axis in self._axes.items()]
+        mesh = "x".join(map(str, shape))
         return f"ParallelismContext({mesh} mesh; {', '.join(axes) or 'no parallelism'})"
-
-    def _size(self, name: str) -> int:
-        return self._shape[self._axes[name]] if name in self._axes else 1
 
     def get_ddp_axis(self) -> int | None:
         """The mesh axis along which replicas of the model share a batch; None when off."""
-        return self._axes.get("ddp")
+        return self.layout.ddp_axis
 
     def get_tp_axis(self) -> int | None:
         """The mesh axis along which chips share each layer; None when off."""
-        return self._axes.get("tp")
+        return self.layout.tp_axis
 
     def get_ddp_size(self) -> int:
         """How many replicas share a batch; 1 when off."""
-        return self._size("ddp")
+        return self.layout.ddp_size
 
     def get_tp_size(self) -> int:
         """How many chips share a layer; 1 when off."""
-        return self._size("tp")
+        return self.layout.tp_size
 
     def is_ddp_enabled(self) -> bool:
         """Whether data parallelism is on."""
@@ -172,6 +168,15 @@ class Layout(NamedTuple):
     ddp_size: int = 1
     dtype: Any = None
 
+    @classmethod
+    def of(
+        cls, shape: Sequence[int], axes: Mapping[str, int], device: Any = None, dtype: Any = None
+    ) -> Layout:
+        """Return the layout on a mesh of this shape whose strategies have these axes."""
+        tp, ddp = axes.get("tp"), axes.get("ddp")
+        tp_size, ddp_size = (1 if axis is None else shape[axis] for axis in (tp, ddp))
+        return cls(device, tp, tp_size, ddp, ddp_size, dtype)
+
     def split(self, n: int, what: str) -> int:
         """Return a tensor-parallel device's part of n.
 
@@ -183,11 +188,6 @@ class Layout(NamedTuple):
             cure = f"{what} a multiple of {self.tp_size}, or another mesh shape"
             fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
         return n // self.tp_size
-
-    @property
-    def ddp_axes(self) -> tuple[int, ...]:
-        """The mesh axes that replicas lie along."""
-        return () if self.ddp_axis is None else (self.ddp_axis,)
 
     def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
         """Return the mapper that shards tensor dimension `tp_dim` over the tensor-parallel axis

@@ -17,20 +17,20 @@ import numpy as np
 
 from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.plans.actions import Action, Message, Place, Task
+from ttkit.plans.actions import Action, Task
 from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Slot, Timetable
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import PipelineParallelConfig, Settings
 from ttkit.train.context import DistributedContext, open_layout
-from ttkit.train.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
-from ttkit.train.p2p import AHEAD, FabricTransport, MPITransport, Transport, fabric_routes
+from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel import Layout
-from ttkit.train.replicas import Replicas, mean, start_mpi
+from ttkit.train.replicas import average_gradients, check_same_model, mean, start_mpi
 from ttkit.train.run_folder import Saved
-from ttkit.train.stage import COPY, TABLE, Stage, make_schedule, split_blocks
+from ttkit.train.stage import Stage, make_schedule, split_blocks
 from ttkit.train.trainer import VALIDATION_BATCHES, Trainer
 
 Data = Callable[[int], tuple[np.ndarray, np.ndarray]]  # micro-batch -> tokens, targets
@@ -49,8 +49,8 @@ class PipelineTrainer(Trainer):
         schedule: one of `ttkit.plans`, or your own; that of `pipeline_parallel_config` unless
             given.
         meshes: the meshes of all stages, if this process drives them all: submeshes of one that is
-            open. A `Layout` in place of a mesh assigns its axes. Unless given, this process is one
-            of `num_workers` ranks, and its stage has the mesh of device_config.
+            open, each with the strategies of device_config. Unless given, this process is one of
+            `num_workers` ranks, and its stage has the mesh of device_config.
         text, step: as for `Trainer`.
 
     Attributes:
@@ -119,9 +119,10 @@ class PipelineTrainer(Trainer):
             settings.transformer_config.num_blocks
         )
         if meshes is not None:
-            self.count = self.world
+            self.count, device = self.world, settings.device_config
+            dtype = getattr(ttnn, settings.training_config.precision)
             self.layouts = [
-                mesh if isinstance(mesh, Layout) else _layout(settings, mesh) for mesh in meshes
+                replace(device, mesh_shape=tuple(mesh.shape)).layout(mesh, dtype) for mesh in meshes
             ]
         else:
             shares = len(self.pipeline.blocks_per_rank)
@@ -139,6 +140,9 @@ class PipelineTrainer(Trainer):
         parts = self.settings.training_config.gradient_accumulation_steps
         self.schedule = make_schedule(self.pipeline, self.count, parts, self._given)
         chunks, shares = self.schedule.chunks, self.pipeline.blocks_per_rank
+        if self.model_config.is_tied:
+            rule = "both ends of the pipeline would train the token table of tied embeddings"
+            fail("PipelineTrainer", rule, "weight_tying: disabled")
         if self.pipeline.num_blocks != self.model_config.num_blocks:
             blocks, have = self.pipeline.num_blocks, self.model_config.num_blocks
             rule = f"pipeline_parallel_config.num_blocks is {blocks}, the model has {have} blocks"
@@ -162,14 +166,13 @@ class PipelineTrainer(Trainer):
             return
         self.part, self.parts = self.rank // self.count, self.world // self.count
         stages = self.comm.Split(self.part, self.rank)  # of our pipeline
-        if self.settings.multihost_config.socket_type == "fabric":
-            routes = fabric_routes(self.schedule)
-            self.transport = FabricTransport(stages, self.layout, routes, chunks)
-        else:
-            self.transport = MPITransport(stages, chunks)
+        fabric = self.settings.multihost_config.socket_type == "fabric"
+        routes = fabric_routes(self.schedule) if fabric else ()
+        self.transport = MPITransport(stages, self.layout, routes, chunks)
         if self.parts > 1:
             peers = self.comm.Split(self.rank % self.count, self.rank)
-            self.replicas = Replicas(self.parameters, peers, self.layout.ddp_axes)
+            self.replicas = peers
+            check_same_model(self.parameters, peers)
 
     # ------------------------------------------------------------ one step
     def gradients(self) -> float:
@@ -179,15 +182,8 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
-        if self.replicas:
-            self.replicas.average()
-        else:
-            for key, parameter in self.parameters.items():
-                if parameter.layout.ddp_axes:
-                    synchronize_gradients({key: parameter}, parameter.layout.ddp_axes)
-        if self.model_config.is_tied:
-            self._sum_table()
-        return self._everywhere(total / parts)
+        average_gradients(self.parameters, self.replicas)
+        return self.everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
         """Run a schedule on the stages of this process; return the sum of their losses.
@@ -209,9 +205,9 @@ class PipelineTrainer(Trainer):
             while any(todo.values()):
                 moved = False
                 for stage, tasks in todo.items():
-                    for message in [task.receive for task in tasks if task.receive][:AHEAD]:
-                        self.transport.expect(message, shape)
-                    if tasks and (tasks[0].receive is None or self.transport.has(tasks[0].receive)):
+                    soon = [task.receive for task in tasks if task.receive][:AHEAD]
+                    here = [message for message in soon if self.transport.has(message, shape)]
+                    if tasks and (tasks[0].receive is None or tasks[0].receive in here):
                         total += self._do(self.stages[stage], tasks.popleft(), shape, data, keep)
                         moved, start = True, time.monotonic()
                 if not moved:
@@ -233,11 +229,10 @@ class PipelineTrainer(Trainer):
         action, loss, start, layout = task.action, 0.0, time.time(), stage.layout
         given = self.transport.receive(task.receive, layout, shape) if task.receive else None
         if action.kind == "F":
-            part, (x, y) = stage.parts[action.chunk], data(action.micro_batch)
-            stage.set_dropout(action, self.steps * 2 * self.schedule.micro_batches)
-            given = layout.tokens(x) if part.is_first else given
-            out = stage.forward(action, given, layout.tokens(y) if part.is_last else None, keep)
-            loss = mean_over_groups(out, layout) if part.is_last else 0.0
+            before = self.steps * 2 * self.schedule.micro_batches
+            out = stage.forward(action, given, data(action.micro_batch), before, keep)
+            is_last = stage.parts[action.chunk].is_last
+            loss = mean_over_groups(out, layout) if is_last else 0.0
             value = out.get_value()
         else:
             value = stage.backward(action, given, 1 / self.schedule.micro_batches)
@@ -248,30 +243,13 @@ class PipelineTrainer(Trainer):
             self.times.append((stage.index, action, start, time.time()))
         return loss
 
-    def _sum_table(self) -> None:
-        """Give the first stage's token table and the last one's the sum of both gradients, so that
-        they stay equal.
-        """
-        ends = {TABLE: Place(0, 0), COPY: Place(self.count - 1, self.schedule.chunks - 1)}
-        other = {TABLE: COPY, COPY: TABLE}
-        mine = {key: self.parameters[key] for key in ends if key in self.parameters}
-        grads = {key: parameter.gather(parameter.get_grad()) for key, parameter in mine.items()}
-        for key, grad in grads.items():
-            self.transport.put(Message("table", 0, ends[key], ends[other[key]]), grad)
-        for key, parameter in mine.items():
-            message = Message("table", 0, ends[other[key]], ends[key])
-            total = grads[key] + self.transport.fetch(message, parameter.global_shape)
-            parameter.set_grad(parameter.distribute(total, parameter.get_value().dtype))
-        self.transport.flush()
-
-    def _everywhere(self, total: float) -> float:
+    def everywhere(self, total: float) -> float:
         """Return the sum of a number over the stages, its mean over the replicas."""
         return total if self.comm is None else mean(self.comm, total) * self.count
 
     def clip(self, max_norm: float) -> None:
         """Scale all gradients of all stages down if their norm is above `max_norm`."""
-        own = [parameter for key, parameter in self.parameters.items() if key != COPY]
-        square = self._everywhere(optimizers.gradient_square(own))
+        square = self.everywhere(optimizers.gradient_square(self.parameters.values()))
         optimizers.clip_grad_norm(self.parameters, max_norm, square)
 
     def validate(self) -> float:
@@ -281,7 +259,7 @@ class PipelineTrainer(Trainer):
         forwards = Schedule("forward only", self.count, count, (row,) * self.count, chunks)
         with no_grad():
             found = self._play(forwards, self.validation.batch, keep=False) / count
-        return self._everywhere(found)
+        return self.everywhere(found)
 
     # ------------------------------------------------------------ results
     def timetable(self) -> Timetable:
@@ -303,7 +281,7 @@ class PipelineTrainer(Trainer):
         """Return the global arrays of a checkpoint, whole on rank 0; they are sent one by one, so
         that no message has a whole stage.
         """
-        mine = {key: array for key, array in super().collected().items() if not key.endswith(COPY)}
+        mine = super().collected()
         if self.comm is None:
             return mine
         if 0 < self.rank < self.count:
@@ -319,11 +297,11 @@ class PipelineTrainer(Trainer):
         whole = create_model(self.model_config, Layout()).parameters()
         shapes = {name: parameter.global_shape for name, parameter in whole.items()}
         checkpoint.check_matches(shapes, saved.part("model/"))
-        mine: dict[str, np.ndarray] = {}
-        for key, parameter in self.parameters.items():
-            for name, array in saved.tensors.items():
-                if name.split("/")[-1] == parameter.name:
-                    mine[name[: -len(parameter.name)] + key] = array
+        mine = {
+            name: array
+            for name, array in saved.tensors.items()
+            if name.split("/")[-1] in self.parameters
+        }
         super()._restore(replace(saved, tensors=mine))
 
     def sample(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -335,12 +313,3 @@ class PipelineTrainer(Trainer):
         rule = "each token would wait for every stage"
         cure = "save(), then sample() of a Trainer with the same checkpoint_dir"
         fail("PipelineTrainer.sample", rule, cure)
-
-
-def _layout(settings: Settings, mesh: Any) -> Layout:
-    """Return the layout of a stage's mesh: the configuration's strategies on this mesh's axes."""
-    device = replace(settings.device_config, mesh_shape=tuple(mesh.shape))
-    axes, dtype = device.axes(), getattr(ttnn, settings.training_config.precision)
-    return Layout(
-        mesh, axes.get("tp"), device.size("tp"), axes.get("ddp"), device.size("ddp"), dtype
-    )

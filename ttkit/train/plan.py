@@ -23,7 +23,7 @@ from ttkit.roofline import default_fidelity, roofline
 from ttkit.train.config import Settings, TransformerConfig
 from ttkit.train.memory import DTYPES, activation_elements, local_shape, state_bytes, tiled
 from ttkit.train.models import Transformer, create_model
-from ttkit.train.parallel import Layout, check_divisible
+from ttkit.train.parallel import check_divisible
 
 
 class Product(NamedTuple):
@@ -341,9 +341,8 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         cure = "enable_pp: false to plan the model on one mesh"
         fail("plan a run with enable_pp", rule, cure)
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
-    config, tp, ddp = settings.training_config, device.size("tp"), device.size("ddp")
-    parts = ddp * config.gradient_accumulation_steps
+    config, layout = settings.training_config, device.layout()
+    parts = layout.ddp_size * config.gradient_accumulation_steps
     by = "the DDP size times gradient_accumulation_steps"
     check_divisible("batch_size", config.batch_size, by, parts)
-    layout = Layout(None, axes.get("tp"), tp, axes.get("ddp"), ddp)
     return TrainingPlan(settings, machine, axes, create_model(settings.transformer_config, layout))

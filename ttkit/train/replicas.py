@@ -1,149 +1,61 @@
-"""Data parallelism between ranks that have a mesh each: gradients averaged over MPI in few large
-messages while backward goes on; and waits for MPI that can be interrupted.
+"""Data parallelism between ranks that have a mesh each: each gradient is averaged over MPI; and
+waits for MPI that can be interrupted.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ttkit import ttnn
 from ttkit.errors import fail
-from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged
 from ttkit.train.modules import Parameter
 
-# Gradients in one message: from some MiB on, a message's size costs time and not its number
-# (measured with Open MPI on one host).
-BUCKET_BYTES = 4 << 20
 POLL_S = (
     0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
 )
-Named = tuple[str, Parameter]
 Result = TypeVar("Result")
 
 
-def in_buckets(parameters: Iterable[Named]) -> list[list[Named]]:
-    """Group named parameters in their order, so that the float32 numbers of a group make a message
-    of about `BUCKET_BYTES`.
+def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
+    """Raise unless all ranks of a communicator have parameters of the same names and shapes."""
+    mine = [(name, parameter.global_shape) for name, parameter in parameters.items()]
+    for rank, theirs in enumerate(comm.allgather(mine)):
+        if theirs != mine:
+            pairs = itertools.zip_longest(mine, theirs)
+            ours, other = next(pair for pair in pairs if pair[0] != pair[1])
+            ranks = f"rank {comm.rank} and rank {rank}"
+            rule = f"{ranks} have different models: parameter {ours} and {other}"
+            fail("train replicas", rule, "the same configuration")
+
+
+def average_gradients(parameters: Mapping[str, Parameter], comm: Any = None) -> None:
+    """Replace each gradient by its mean over the data-parallel groups of its mesh and, if there is
+    a communicator, over its ranks: a replica of the model each.
     """
-    buckets: list[list[Named]] = []
-    size = BUCKET_BYTES
-    for name, parameter in parameters:
-        if size >= BUCKET_BYTES:
-            buckets.append([])
-            size = 0
-        buckets[-1].append((name, parameter))
-        size += 4 * math.prod(parameter.global_shape)
-    return buckets
+    sent = []
+    for parameter in parameters.values():
+        grad = parameter.get_grad()
+        if grad is None:
+            continue
+        grad = averaged(grad, parameter.layout.ddp_axis)
+        parameter.set_grad(grad)
+        if comm:
+            from mpi4py import MPI
 
-
-class Replicas:
-    """The ranks that train a replica each.
-
-    Every rank must train the same model with the same settings.
-
-    Args:
-        parameters: what `model.parameters()` returns.
-        comm: an mpi4py communicator of those ranks.
-        cluster_axes: mesh axes of a rank that hold replicas too; they are averaged first.
-
-    Example::
-
-        replicas = Replicas(model.parameters(), MPI.COMM_WORLD)
-        replicas.start()        # before the last backward of a step
-        loss.backward()         # gradients are sent as they get ready
-        replicas.finish()       # now every gradient is the mean over the ranks
-    """
-
-    def __init__(
-        self, parameters: Mapping[str, Parameter], comm: Any, cluster_axes: tuple[int, ...] = ()
-    ):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.parameters, self.cluster_axes = dict(parameters), cluster_axes
-        self._check()
-        # the last layers' gradients are ready first
-        self._buckets = in_buckets(reversed(self.parameters.items()))
-        self._bucket_of = {
-            name: number for number, bucket in enumerate(self._buckets) for name, _ in bucket
-        }
-        self._active = False
-        for name, parameter in self.parameters.items():
-            parameter.register_hook(functools.partial(self._ready, name))
-
-    def _check(self) -> None:
-        mine = [(name, parameter.global_shape) for name, parameter in self.parameters.items()]
-        for rank, theirs in enumerate(self.comm.allgather(mine)):
-            if theirs != mine:
-                pairs = itertools.zip_longest(mine, theirs)
-                ours, other = next(pair for pair in pairs if pair[0] != pair[1])
-                ranks = f"rank {self.rank} and rank {rank}"
-                rule = f"{ranks} have different models: parameter {ours} and {other}"
-                fail("Replicas", rule, "the same configuration")
-
-    def start(self) -> None:
-        """Send gradients from the next backward on."""
-        self._active = True
-        self._arrays: list[list[tuple[str, np.ndarray]]] = [[] for _ in self._buckets]
-        self._sent: list[tuple[Any, np.ndarray, list[tuple[str, np.ndarray]]]] = []
-
-    def _ready(self, name: str, grad: Value) -> None:
-        if not self._active:
-            return
-        parameter, before = self.parameters[name], self.parameters[name].get_grad()
-        whole = averaged(grad if before is None else ttnn.add(before, grad), self.cluster_axes)
-        number = self._bucket_of[name]
-        self._arrays[number].append((name, parameter.gather(whole)))
-        if len(self._arrays[number]) == len(self._buckets[number]):
-            self._send(number)
-        for request, _, _ in self._sent:
-            request.Test()  # MPI moves data only while it is called
-
-    def _send(self, number: int) -> None:
-        from mpi4py import MPI
-
-        arrays = self._arrays[number]
-        flat = np.concatenate([array.ravel() for _, array in arrays])
-        flat *= np.float32(1 / self.size)
-        self._sent.append((self.comm.Iallreduce(MPI.IN_PLACE, flat), flat, arrays))
-
-    def finish(self) -> None:
-        """Wait until all gradients are averaged, and put them in place."""
-        for number, bucket in enumerate(self._buckets):
-            if 0 < len(self._arrays[number]) < len(bucket):  # the loss does not use all of them
-                self._send(number)
-        self._active = False
-        for request, flat, arrays in self._sent:
-            wait(request)
-            start = 0
-            for name, array in arrays:
-                parameter = self.parameters[name]
-                mean = flat[start : start + array.size].reshape(array.shape)
-                parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
-                start += array.size
-        self._sent = []
-
-    def average(self) -> None:
-        """Average the gradients that exist: for parameters whose last backwards come at different
-        times, as in a pipeline.
-        """
-        self.start()
-        for name, parameter in self.parameters.items():
-            grad = parameter.get_grad()
-            if grad is not None:
-                parameter.set_grad(None)
-                self._ready(name, grad)
-        self.finish()
+            array = parameter.gather(grad) * np.float32(1 / comm.size)
+            sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
+    for request, parameter, mean in sent:
+        wait(request)
+        parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
 
 
 def start_mpi() -> Any:
@@ -164,16 +76,17 @@ def start_mpi() -> Any:
     return MPI
 
 
-def wait(request: Any) -> None:
+def wait(request: Any, times: float = 1) -> None:
     """Wait for an MPI request, so that Ctrl-C interrupts it.
 
     Raises:
-        TTKitError: it is not complete after `TTKIT_RANK_TIMEOUT` seconds, 300 unless set.
+        TTKitError: it is not complete after so many times `TTKIT_RANK_TIMEOUT` seconds, 300
+            unless set.
     """
     start = time.monotonic()
     while not request.Test():
         time.sleep(POLL_S)
-        check_timeout(start, "the other ranks")
+        check_timeout(start, "the other ranks", times)
 
 
 def check_timeout(start: float, what: str, times: float = 1) -> None:

@@ -113,19 +113,18 @@ class RunFolder:
             TTKitError: no checkpoint of that step; one that no trainer wrote, or whose numbers are
                 not finite.
         """
-        steps = [checkpoint.step_of(path) for path in checkpoint.checkpoints(self.path)]
+        there = {checkpoint.step_of(path): path for path in checkpoint.checkpoints(self.path)}
         asked = f"Trainer in {self.path}"
         if step is None:
-            if not steps:
+            if not there:
                 return None
             path = checkpoint.latest(self.path)
+        elif step not in there:
+            cure = f"one of the steps {', '.join(map(str, there))}"
+            rule = f"it has no checkpoint of step {step}"
+            fail(asked, rule, cure if there else "check checkpoint_dir")
         else:
-            if step not in steps:
-                cure = f"one of the steps {', '.join(map(str, steps))}"
-                rule = f"it has no checkpoint of step {step}"
-                fail(asked, rule, cure if steps else "check checkpoint_dir")
-            path = checkpoint.checkpoints(self.path)[steps.index(step)]
-            self._step = step
+            path, self._step = there[step], step
         tensors, found = checkpoint.load(path)
         another = self.earlier(path) or "another checkpoint_dir"
         try:

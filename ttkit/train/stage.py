@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+
+import numpy as np
 
 from ttkit.errors import fail
 from ttkit.plans.actions import Action
@@ -13,9 +16,6 @@ from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.models import create_model
 from ttkit.train.modules import Parameter
 from ttkit.train.parallel import Layout
-
-TABLE = "vocabulary.table"  # both ends of a model with tied embeddings have it
-COPY = "vocabulary.table, the last stage's"  # the key of the second one
 
 
 class Stage:
@@ -36,30 +36,38 @@ class Stage:
         self._kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return {name: parameter} of all chunks, named as in the whole model; the last stage's
-        token table is `COPY`.
-        """
+        """Return {name: parameter} of all chunks, named as in the whole model."""
         found: dict[str, Parameter] = {}
         for part in self.parts:
-            for name, parameter in part.parameters().items():
-                found[COPY if name == TABLE and not part.is_first else name] = parameter
+            found |= part.parameters()
         return found
 
     def forward(
-        self, action: Action, given: Value, targets: Value | None, keep: bool = True
+        self,
+        action: Action,
+        given: Value | None,
+        batch: tuple[np.ndarray, np.ndarray],
+        before: int,
+        keep: bool = True,
     ) -> Tensor:
         """Return the output of a part: activations [B, 1, S, E], of the last part the loss.
 
+        It drops the elements that it drops on one device, in any order of forwards.
+
         Args:
-            given: tokens for the first part, activations for the others.
-            targets: for the last part.
+            given: activations; None for the first part.
+            batch: tokens and targets of the micro-batch, for the first and the last part.
+            before: calls of each dropout in all earlier steps.
             keep: whether to keep what the backward of this micro-batch needs.
         """
-        part = self.parts[action.chunk]
+        part, (x, y) = self.parts[action.chunk], batch
+        for dropout in part.dropouts():
+            # a block has two places
+            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
         start = None if part.is_first else Tensor(given)
-        end = part(given if start is None else start)
+        end = part(self.layout.tokens(x) if start is None else start)
         if part.is_last:
-            end = part.loss(end, targets)
+            end = part.loss(end, self.layout.tokens(y))
         if keep:
             self._kept[action.chunk, action.micro_batch] = start, end
         return end
@@ -81,17 +89,6 @@ class Stage:
     def forget(self) -> None:
         """Forget what forwards kept: a step was given up."""
         self._kept.clear()
-
-    def set_dropout(self, action: Action, before: int) -> None:
-        """Make a forward drop the elements that it drops on one device, in any order of forwards.
-
-        Args:
-            before: calls of each dropout in all earlier steps.
-        """
-        part = self.parts[action.chunk]
-        for dropout in part.dropouts():
-            # a block has two places
-            dropout.calls = before + action.micro_batch * (1 if dropout is part.dropout else 2)
 
     def train(self, mode: bool = True) -> None:
         """Switch dropout on or off."""
@@ -151,10 +148,9 @@ def split_blocks(
         rule = f"{stages} stages of {chunks} chunks need at least a block for each part"
         fail(asked, f"{rule}, and {have} is too few", "fewer stages or chunks")
     if per_stage:
-        if len(per_stage) != stages or sum(per_stage) != total:
+        if sum(per_stage) != total:
             rule = f"blocks_per_rank {list(per_stage)} does not add up to {total} blocks"
-            cure = "one line 'RANK: BLOCKS' for each stage"
-            fail(asked, f"{rule} on {stages} stages", cure)
+            fail(asked, f"{rule} on {stages} stages", "one line 'RANK: BLOCKS' for each stage")
         sizes = [
             count // chunks + (chunk < count % chunks)
             for chunk in range(chunks)
@@ -162,7 +158,7 @@ def split_blocks(
         ]
     else:
         sizes = [total // parts + (part < total % parts) for part in range(parts)]
-    ends = [sum(sizes[: part + 1]) for part in range(parts)]
+    ends = list(itertools.accumulate(sizes))
     return [
         [range(ends[part] - sizes[part], ends[part]) for part in range(stage, parts, stages)]
         for stage in range(stages)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -17,20 +17,6 @@ from ttkit.errors import fail
 
 # characters that the library encodes at once: it takes some 250 bytes for each of them
 PIECE = 1 << 16
-
-
-class Tokenizer(Protocol):
-    """The methods of every tokenizer.
-
-    `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is
-    one more than the largest id, and `to_dict` is plain JSON, from which `tokenizer_from_dict`
-    makes the same tokenizer again."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    def encode(self, text: str) -> np.ndarray: ...
-    def decode(self, ids: Any) -> str: ...
-    def to_dict(self) -> dict[str, Any]: ...
 
 
 def _known_ids(ids: Any, vocab_size: int) -> np.ndarray:
@@ -228,6 +214,11 @@ def _one_thread() -> Iterator[None]:
         del os.environ[name]
         if before is not None:
             os.environ[name] = before
+
+
+# `encode` returns uint32 ids [length], `decode` takes ids of any shape in order, `vocab_size` is
+# one more than the largest id, and `to_dict` is plain JSON for `tokenizer_from_dict`
+Tokenizer = ByteTokenizer | CharTokenizer | BPETokenizer
 
 
 def make_tokenizer(

@@ -18,15 +18,22 @@ from ttkit import ttnn
 from ttkit.errors import fail
 from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import Tensor, no_grad
-from ttkit.train.config import Settings, TrainingConfig
+from ttkit.train.config import Settings
 from ttkit.train.config_files import read_settings
 from ttkit.train.context import AutoContext, DistributedContext, drives_whole, open_layout
 from ttkit.train.data import make_batches, training_text
-from ttkit.train.distributed import mean_over_groups, synchronize_gradients
+from ttkit.train.distributed import mean_over_groups
 from ttkit.train.generation import Sampler, generate
 from ttkit.train.memory import check_memory
 from ttkit.train.models import create_model
-from ttkit.train.replicas import Replicas, interrupts, mean, of_rank_0, start_mpi
+from ttkit.train.replicas import (
+    average_gradients,
+    check_same_model,
+    interrupts,
+    mean,
+    of_rank_0,
+    start_mpi,
+)
 from ttkit.train.run_folder import Record, RunFolder, Saved
 from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
 
@@ -76,14 +83,20 @@ class Trainer:
 
     def _make(self, settings: Settings, text: str | None, step: int | None) -> None:
         config = settings.training_config
-        self.folder = Path(config.checkpoint_dir) if config.checkpoint_dir else None
-        self.run_folder = RunFolder(self.folder) if self.folder else None
+        self.run_folder = folder = None
+        if config.checkpoint_dir:
+            self.run_folder = folder = RunFolder(Path(config.checkpoint_dir))
+        elif step is not None:
+            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
+            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
         self._open(settings)
         # rank 0's checkpoint may not be on the other hosts
-        saved = of_rank_0(self.comm, lambda: self._saved(config, step))
+        saved = of_rank_0(self.comm, lambda: folder.saved(step)) if folder else None
         self.text = training_text(config.data_path) if text is None else text
         model = settings.transformer_config
         if saved:
+            then = saved.meta.settings.training_config
+            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
             self.tokenizer = tokenizer_from_dict(saved.meta.tokenizer)
         else:
             kind, path = config.tokenizer_type, config.tokenizer_path
@@ -132,16 +145,16 @@ class Trainer:
             fail("Trainer", f"{rule}: {same}", cure)
         if self.world > 1 or distributed:
             self.comm = start_mpi().COMM_WORLD
-            self.rank, self.world = self.comm.rank, self.comm.size
 
     def _build(self) -> None:
         """Make the model, and connect it to its replicas."""
         self.model = create_model(self.model_config, self.layout)
         self.parameters = self.model.parameters()
-        self.replicas, self.part, self.parts = None, 0, 1  # which of how many parts of a batch
+        # the ranks with a replica each; which of how many parts of a batch is this one's
+        self.replicas, self.part, self.parts = None, 0, 1
         if self.settings.distributed.enabled:
-            self.replicas = Replicas(self.parameters, self.comm, self.layout.ddp_axes)
-            self.part, self.parts = self.rank, self.world
+            self.replicas, self.part, self.parts = self.comm, self.rank, self.world
+            check_same_model(self.parameters, self.replicas)
 
     # ------------------------------------------------------------ one step
     def step(self) -> Record:
@@ -176,15 +189,13 @@ class Trainer:
         for part in range(parts):
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
-            if self.replicas and part == parts - 1:
-                self.replicas.start()
             (loss * (1 / parts) if parts > 1 else loss).backward()
-        if self.replicas:
-            self.replicas.finish()
-            total = mean(self.comm, total)
-        elif self.layout.ddp_axis is not None:
-            synchronize_gradients(self.parameters, self.layout.ddp_axes)
-        return total
+        average_gradients(self.parameters, self.replicas)
+        return self.everywhere(total)
+
+    def everywhere(self, number: float) -> float:
+        """Return the mean of a number over the replicas."""
+        return mean(self.replicas, number) if self.replicas else number
 
     def forward(self, x: np.ndarray, y: np.ndarray) -> Tensor:
         """Return each device's loss [1, 1, 1, 1] of tokens and targets [B, 1, 1, S]."""
@@ -212,8 +223,7 @@ class Trainer:
         with no_grad():
             losses = [self.number(self.forward(*self.validation.batch(i))) for i in range(count)]
         self.model.train()
-        found = sum(losses) / count
-        return mean(self.comm, found) if self.replicas else found
+        return self.everywhere(sum(losses) / count)
 
     # ------------------------------------------------------------ the loop
     def fit(
@@ -301,17 +311,6 @@ class Trainer:
         found = {f"model/{name}": parameter.gather() for name, parameter in self.parameters.items()}
         state = self.optimizer.state_dict()["tensors"]
         return found | {f"optimizer/{key}": array for key, array in state.items()}
-
-    def _saved(self, config: TrainingConfig, step: int | None) -> Saved | None:
-        """Return the checkpoint to go on from, if there is one."""
-        if self.run_folder is None and step is not None:
-            cure = "training_config.checkpoint_dir: the folder of that checkpoint"
-            fail(f"Trainer(step={step})", "checkpoint_dir is empty", cure)
-        saved = self.run_folder.saved(step) if self.run_folder else None
-        if saved:
-            then = saved.meta.settings.training_config
-            saved.check_same({"tokenizer_type", "tokenizer_path"}, then, asdict(config))
-        return saved
 
     def _restore(self, saved: Saved) -> None:
         now, then = asdict(self.model_config), saved.meta.settings.transformer_config
