@@ -6,12 +6,13 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ttkit.errors import OutOfMemoryError, fail
 
+F = TypeVar("F", bound=Callable[..., Any])
 Classes = tuple[type, ...]
 # What else may stand for a class of an annotation.
 STANDS_FOR: dict[type, Classes] = {
@@ -29,6 +30,20 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
         inspect.Parameter(h, inspect.Parameter.KEYWORD_ONLY, default=None) for h in sorted(hints)
     ]
     return signature.replace(parameters=parameters + extra + rest)
+
+
+def keywords_of(other: Callable[..., Any]) -> Callable[[F], F]:
+    """Show the keywords of `other` in the signature of a function that hands them on."""
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        every = inspect.signature(other).parameters.values()
+        more = [p for p in every if p.kind is p.KEYWORD_ONLY]
+        function.__signature__ = signature.replace(parameters=own + more)  # type: ignore[attr-defined]
+        return function
+
+    return shown
 
 
 def translate(error: Exception, asked: describe) -> NoReturn:

@@ -217,19 +217,37 @@ def scaled_dot_product_attention(
     operands = (input_tensor_q, input_tensor_k, input_tensor_v, *masks)
     like, arrays, topology = of_rank_four(name, *operands)
     _check_attention(describe(name, operands, {"is_causal": is_causal}), operands, is_causal)
-    (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
-    lead, shared = len(like.grid.shape), heads // groups
-    q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
-    mask = None
-    if attn_mask is not None:
-        mask = grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
-    factor = F(1 / math.sqrt(size) if scale is None else scale)
-    values = attend(q, k, v, mask, factor, is_causal, sliding_window_size or 0)
-    values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
+    q, k, v, mask = *arrays, *[None] * (4 - len(arrays))
+    values = attend_heads(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
     return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
 
 
-def grouped(x: Array, n: int) -> Array:
+def attend_heads(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    scale: float | None,
+    causal: bool = False,
+    window: int = 0,
+) -> Array:
+    """Attention of values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
+
+    Args:
+        mask: [..., heads or 1, s, keys], added to the scores.
+        scale: 1 / sqrt(size) when left out.
+    """
+    *_, heads, _, size = q.shape
+    shared = heads // k.shape[-3]
+    if mask is not None:
+        mask = _grouped(mask, shared if mask.shape[-3] == heads else 1)
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    parts = (_grouped(x, n) for x, n in ((q, shared), (k, 1), (v, 1)))
+    values = _attend(*parts, mask, factor, causal, window)
+    return values.reshape((*values.shape[:-4], heads, *values.shape[-2:]))
+
+
+def _grouped(x: Array, n: int) -> Array:
     """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
     *front, many, length, size = x.shape
     return x.reshape((*front, many // n, n, length, size))
@@ -268,7 +286,7 @@ def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: in
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
-def attend(
+def _attend(
     q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
 ) -> Array:
     """Attention of float32 values [..., s, d].

@@ -8,11 +8,11 @@ from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.attention import of_rank_four
-from ttkit.sim.cache import looked_up
+from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
+from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, spread
 from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 
@@ -22,36 +22,36 @@ A_USER_ON_A_CORE = MemoryConfig(TensorMemoryLayout.HEIGHT_SHARDED, BufferType.L1
 
 
 # ---------------------------------------------------------------- heads
+def _parts(x: Array, heads: int, groups: int) -> list[Array]:
+    """Return [..., (heads + 2 * groups) * size] as query, keys and values [..., n, size]."""
+    x = x.reshape((*x.shape[:-1], heads + 2 * groups, -1))
+    return np.split(x, (heads, heads + groups), -2)
+
+
 def _split(
     name: str,
-    operands: tuple[Tensor, ...],
+    tensors: tuple[Tensor, Tensor | None],
     rank: int,
     heads: int,
     groups: int | None,
     transpose: bool,
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on_mesh(name, *operands)
-    tensor, groups = operands[0], groups or heads
-    asked = describe(name, operands, {"num_heads": heads, "num_kv_heads": groups})
+    asked, like, arrays, topology = operands(name, *tensors)
+    tensor, groups, lead = tensors[0], groups or heads, len(like.grid.shape)
     shape = tensor.shard_shape
     if len(shape) != rank or (rank == 4 and shape[1] != 1):
         form = "[batch, sequence, width]" if rank == 3 else "[batch, 1, sequence, width]"
         fail(asked, f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}", form)
-    width = sum(t.shard_shape[-1] for t in operands)
-    size = width // (heads + 2 * groups)
-    if size * (heads + 2 * groups) != width or size % 32:
+    given = [x for x in arrays if x is not None]
+    x = np.concatenate(spread(given, lead), -1) if len(given) > 1 else given[0]
+    many, width = heads + 2 * groups, x.shape[-1]
+    if width % many or width // many % 32:
         rule = f"Invalid head size: {width} columns over {heads} query and 2 x {groups} key and"
         rule += " value heads. The head size must be a multiple of the tile width (32)."
         fail(asked, rule, "another size, or shard by whole heads")
-    like, arrays, topology = together(name, operands)
-    front = (*arrays[0].shape[: len(like.grid.shape)], shape[0], shape[-2])
-    first = arrays[0].reshape(*front, -1)
-    others = first[..., heads * size :]
-    if len(arrays) > 1:
-        others = arrays[1].reshape(arrays[1].shape[: len(like.grid.shape)] + (*front[-2:], -1))
-    parts = (first[..., : heads * size], *np.split(others, 2, -1))
-    q, k, v = (p.reshape((*p.shape[:-1], -1, size)).swapaxes(-3, -2) for p in parts)
+    x = x.reshape((*x.shape[:lead], shape[0], shape[-2], width))
+    q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     k = k.swapaxes(-1, -2) if transpose else k
     made = [result(like, x, dtype=tensor.dtype, topology=topology, owned=False) for x in (q, k, v)]
     return made[0], made[1], made[2]
@@ -74,9 +74,8 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    operands = (input_tensor,) if kv_input_tensor is None else (input_tensor, kv_input_tensor)
-    name = "split_query_key_value_and_split_heads"
-    return _split(name, operands, 3, num_heads, num_kv_heads, transpose_key)
+    name, given = "split_query_key_value_and_split_heads", (input_tensor, kv_input_tensor)
+    return _split(name, given, 3, num_heads, num_kv_heads, transpose_key)
 
 
 @operation(
@@ -94,18 +93,16 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    operands = (input,) if input_kv is None else (input, input_kv)
-    name = "nlp_create_qkv_heads"
-    return _split(name, operands, 4, num_heads, num_kv_heads, transpose_k_heads)
+    name, given = "nlp_create_qkv_heads", (input, input_kv)
+    return _split(name, given, 4, num_heads, num_kv_heads, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange", hints="memory_config")
 def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
-    name, shape = "nlp_create_qkv_heads_falcon7b", input.shard_shape
-    fits = len(shape) == 4 and shape[1] == 1 and shape[3] == 73 * 64
-    check(describe(name, (input,)), (not fits, "Unsupported input shape", "[batch, 1, s, 4672]"))
-    return _split(name, (input,), 4, 71, 1, False)
+    asked, width = describe("nlp_create_qkv_heads_falcon7b", (input,)), input.shard_shape[-1]
+    check(asked, (width != 73 * 64, "Unsupported input shape", "[batch, 1, s, 4672]"))
+    return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
 
 
 @operation(
@@ -132,8 +129,8 @@ def nlp_create_qkv_heads_decode(
     Returns:
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
-    given = (input_tensor,) if batch_offset is None else (input_tensor, batch_offset)
-    asked, like, (x, *offset), topology = operands("nlp_create_qkv_heads_decode", *given)
+    name = "nlp_create_qkv_heads_decode"
+    asked, like, (x, offset), topology = operands(name, input_tensor, batch_offset)
     (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many, lead = num_heads + 2 * groups, len(like.grid.shape)
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
@@ -146,10 +143,9 @@ def nlp_create_qkv_heads_decode(
         (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )
     if slice_size is not None:
-        first = offset[0].astype(np.int32) if offset else np.zeros((1,) * lead + (1,), int)
-        x = looked_up(x[..., 0, 0, :, :], lead, first + np.arange(slice_size))
-    x = x.reshape((*x.shape[:lead], 1, -1, many, width // many))
-    parts = np.split(x, (num_heads, num_heads + groups), -2)
+        first = numbers(offset, 0, lead) + np.arange(slice_size)
+        x = looked_up(x[..., 0, 0, :, :], lead, first)[..., None, None, :, :]
+    parts = _parts(x[..., 0, :, :, :], num_heads, groups)
     made = [result(like, part, topology=topology, owned=False) for part in parts]
     for tensor in made:
         tensor.plain_memory_config = A_USER_ON_A_CORE
@@ -161,20 +157,17 @@ def nlp_concat_heads_decode(
     input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
-    on_mesh("nlp_concat_heads_decode", input_tensor)
-    x, (*_, users, heads, size) = input_tensor.array, input_tensor.shard_shape
-    kept, loose = min(heads, num_heads), is_strict() and not input_tensor.is_sharded()
+    asked, _, (x,), _ = operands("nlp_concat_heads_decode", input_tensor)
+    (_, users, _, size), loose = x.shape[-4:], is_strict() and not input_tensor.is_sharded()
     check(
-        describe("nlp_concat_heads_decode", (input_tensor,), {"num_heads": num_heads}),
+        asked,
         (loose, "Input tensor must be sharded", "HEIGHT_SHARDED, one user on a core"),
         (size % 32, "head_dim must be multiple of TILE_WIDTH"),
         (num_heads > 32 or users > 32, f"num_heads {num_heads} and users {users} are at most 32"),
     )
-    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads * size), np.float32)
-    joined[..., 0, 0, :users, : kept * size] = x[..., 0, :, :kept, :].reshape(
-        (*x.shape[:-4], users, -1)
-    )
-    made = result(input_tensor, joined, output=output_tensor)
+    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
+    joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
+    made = result(input_tensor, joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
     made.plain_memory_config = MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED, BufferType.L1)
     return made
 
@@ -270,27 +263,34 @@ def rotary_embedding_llama(
         cos_cache, sin_cache: [1, 1 or heads, positions, size]; [1, batch, 1, size] to decode.
         trans_mat: [1, 1, 32, 32].
     """
-    operands = (input_tensor, cos_cache, sin_cache, trans_mat)
-    like, (x, cos, sin, matrix), topology = of_rank_four("rotary_embedding_llama", *operands)
-    asked = describe("rotary_embedding_llama", operands)
-    rows = slice(0, 1 if is_decode_mode else input_tensor.shard_shape[-2])
-    _check_caches(asked, operands, rows.stop, 32)
-    if any(t.dtype is not DataType.BFLOAT16 for t in operands):
-        fail(asked, "All input tensors must have dtype = bfloat16", "ttnn.typecast")
-    values = _turned(x, cos[..., rows, :], sin[..., rows, :], matrix, asked)
-    made = result(like, values, dtype=input_tensor.dtype, topology=topology)
-    made.plain_memory_config = input_tensor.plain_memory_config
+    others, rows = (cos_cache, sin_cache, trans_mat), input_tensor.shard_shape[-2]
+    return _turned("rotary_embedding_llama", input_tensor, others, 1 if is_decode_mode else rows)
+
+
+def _turned(
+    name: str, tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
+) -> Tensor:
+    """Return x cos + (x T) sin, with cosines and sines of the first rows of some users.
+
+    Of many copies of the matrix T, one on each core, the first counts.
+    """
+    given = (tensor, *others)
+    like, (x, cos, sin, matrix), topology = of_rank_four(name, *given)
+    asked, shape = describe(name, given), list(matrix.shape[-4:])
+    _check_caches(asked, given, rows, 32)
+    wide, rule = {t.dtype for t in given} != {DataType.BFLOAT16}, "Transformation matrix must have"
+    whole = shape[-1] == 32 and shape[-2] % 32 == 0
+    check(
+        asked,
+        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
+        (not whole, f"{rule} 4th dim equal to TILE_WIDTH, got {shape}", "[1, 1, 32, 32]"),
+    )
+    cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
+    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
+    values = x * cos + product(tiles, one, len(like.grid.shape)).reshape(x.shape) * sin
+    made = result(like, values, dtype=tensor.dtype, topology=topology)
+    made.plain_memory_config = tensor.plain_memory_config
     return made
-
-
-def _turned(x: Array, cos: Array, sin: Array, matrix: Array, asked: describe) -> Array:
-    """Return x cos + (x T) sin; of many copies of the matrix T, one on each core, the first."""
-    copies = matrix.reshape((*matrix.shape[:-4], -1, matrix.shape[-1]))
-    if copies.shape[-1] != 32 or copies.shape[-2] % 32:
-        rule = "Transformation matrix must have 4th dim equal to TILE_WIDTH, got"
-        fail(asked, f"{rule} {list(matrix.shape[-4:])}", "[1, 1, 32, 32]")
-    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), copies[..., None, None, :32, :]
-    return x * cos + product(tiles, one, x.ndim - 4).reshape(x.shape) * sin
 
 
 @operation(
@@ -312,25 +312,15 @@ def rotary_embedding_llama_fused_qk(
         cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
-    given = (q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat)
-    name = "rotary_embedding_llama_fused_qk"
-    asked, like, (q, k, cos, sin, matrix), topology = operands(name, *given)
-    users, wide = q.shape[-3], {t.dtype for t in given} != {DataType.BFLOAT16}
-    loose = is_strict() and not (q_input_tensor.is_sharded() and k_input_tensor.is_sharded())
-    many = "Cos and Sin are repeated for Q and K, so they must have the same batch size as the sum"
+    name, pair = "rotary_embedding_llama_fused_qk", (q_input_tensor, k_input_tensor)
+    loose, users = is_strict() and not all(t.is_sharded() for t in pair), pair[0].shard_shape[1]
+    rows = [pair[1].shard_shape[1], cos_cache.shard_shape[1]]
+    many = "Cos and Sin must have the batch size of Q, which is that of K, twice"
     check(
-        asked,
+        describe(name, pair),
         (loose, "Q input tensor must be HEIGHT_SHARDED.", "one user on a core"),
-        (k.shape[-3] != users, "Q and K must have the equal batch size"),
-        (cos.shape[-3] != 2 * users, f"{many} of Q and K batch sizes", "twice the same rows"),
-        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
+        (rows != [users, 2 * users], f"{many}: {users}, {rows}", "twice the same rows"),
     )
-    made = []
-    for tensor, x, part in (
-        (q_input_tensor, q, slice(users)),
-        (k_input_tensor, k, slice(users, None)),
-    ):
-        values = _turned(x, cos[..., part, :1, :], sin[..., part, :1, :], matrix, asked)
-        made.append(result(like, values, topology=topology))
-        made[-1].plain_memory_config = tensor.plain_memory_config
-    return made[0], made[1]
+    others = (cos_cache, sin_cache, trans_mat)
+    query = _turned(name, pair[0], others, 1, slice(users))
+    return query, _turned(name, pair[1], others, 1, slice(users, None))

@@ -313,12 +313,21 @@ def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndar
 
 
 def operands(
-    name: str, *tensors: Tensor
-) -> tuple[describe, Tensor, list[np.ndarray], TensorTopology]:
-    """Return what was asked, and `together` of tensors that lie on one mesh."""
-    on_mesh(name, *tensors, letters="ABCDEF")
-    like, arrays, topology = together(name, tensors)
-    return describe(name, tensors), like, arrays, topology
+    name: str, *tensors: Tensor | None
+) -> tuple[describe, Tensor, list[Any], TensorTopology]:
+    """Return what was asked, and `together` of tensors on one mesh; None for one that is None."""
+    given = tuple(t for t in tensors if t is not None)
+    on_mesh(name, *given, letters="ABCDEF")
+    like, arrays, topology = together(name, given)
+    found = iter(arrays)
+    every = [None if t is None else next(found) for t in tensors]
+    return describe(name, given), like, every, topology
+
+
+def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
+    """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
+    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
+    return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
 
 
 def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
