@@ -15,7 +15,7 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
-from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result, together
+from ttkit.sim.operation import Operands, aligned, each_element, on_mesh, operation, result
 from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 
@@ -159,18 +159,6 @@ def attention_softmax_(
 
 
 # ---------------------------------------------------------------- attention
-def of_rank_four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
-    """Return `together`, where the first three tensors must have rank 4."""
-    on_mesh(name, *tensors, letters="QKVMN")
-    for tensor in tensors[:3]:
-        rank = len(tensor.shard_shape)
-        if rank != 4:
-            rule = f"inputs must have rank 4, got {list(tensor.shard_shape)}"
-            rule += f": ShapeBase[] index out of range. 3 not in [-4, {rank})"
-            fail(describe(name, tensors), rule, "[batch, heads, sequence, head size]")
-    return together(name, tensors)
-
-
 def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     """Two products for every pair of a query and a key that it sees."""
     batch, heads, queries, size = shape(given["input_tensor_q"])
@@ -212,14 +200,12 @@ def scaled_dot_product_attention(
         TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
             dialect, as on a card; a mask with `is_causal`.
     """
-    name = "scaled_dot_product_attention"
-    masks = () if attn_mask is None else (attn_mask,)
-    operands = (input_tensor_q, input_tensor_k, input_tensor_v, *masks)
-    like, arrays, topology = of_rank_four(name, *operands)
-    _check_attention(describe(name, operands, {"is_causal": is_causal}), operands, is_causal)
-    q, k, v, mask = *arrays, *[None] * (4 - len(arrays))
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
+    on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
+    _check_attention(on, is_causal)
+    q, k, v, mask = on.arrays
     values = attend_heads(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
-    return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
+    return on.result(values)
 
 
 def attend_heads(
@@ -242,8 +228,8 @@ def attend_heads(
     if mask is not None:
         mask = _grouped(mask, shared if mask.shape[-3] == heads else 1)
     factor = F(1 / math.sqrt(size) if scale is None else scale)
-    parts = (_grouped(x, n) for x, n in ((q, shared), (k, 1), (v, 1)))
-    values = _attend(*parts, mask, factor, causal, window)
+    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
+    values = _attend(q, k, v, mask, factor, causal, window)
     return values.reshape((*values.shape[:-4], heads, *values.shape[-2:]))
 
 
@@ -253,29 +239,39 @@ def _grouped(x: Array, n: int) -> Array:
     return x.reshape((*front, many // n, n, length, size))
 
 
-def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: bool) -> None:
-    for tensor in operands[:3]:
+def _check_attention(on: Operands, is_causal: bool) -> None:
+    for tensor in on.tensors[:3]:
+        rank = len(tensor.shard_shape)
+        rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
+        on.check((rank != 4, rule, "[batch, heads, sequence, head size]"))
         _check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
-    q, k, v = (tensor.shard_shape for tensor in operands[:3])
-    if is_causal and q[2] != k[2]:
-        rule = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
-        fail(asked, f"{rule} {q[2]}, K: {k[2]}", "is_causal=False with a mask")
-    if k != v or (q[0], q[3]) != (k[0], k[3]):
-        rule = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
-        fail(asked, f"{rule} {list(q)}, K: {list(k)}, V: {list(v)}")
-    if not k[1] or q[1] % k[1]:
-        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads"
-        cure = "shard query and key heads over the same chips"
-        fail(asked, f"{rule}. Got Q: {q[1]}, K: {k[1]}", cure)
-    if len(operands) < 4:
-        return
-    if is_causal:
-        fail(asked, "is_causal and attn_mask cannot both be present", "is_causal=False, or no mask")
-    mask, wanted = operands[3].shard_shape, (*q[:3], k[2])
-    fits = len(mask) == 4 and mask[2:] == wanted[2:]
-    if not fits or any(m not in (1, n) for m, n in zip(mask[:2], wanted, strict=False)):
-        rule = f"Mask must be {list(wanted)}, or 1 in one of the first two, got {list(mask)}"
-        fail(asked, rule, "ttnn.reshape the mask, or shard it like the heads")
+    q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
+    got = f"Got Q: {q}, K: {k}, V: {v}"
+    lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
+    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got Q:"
+    on.check(
+        (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
+        (
+            k != v or (q[0], q[3]) != (k[0], k[3]),
+            f"K and V must match, and have the batch and the hidden dim of Q. {got}",
+        ),
+        (
+            not k[1] or q[1] % k[1],
+            f"{heads} {q[1]}, K: {k[1]}",
+            "shard query and key heads over the same chips",
+        ),
+        (
+            is_causal and masks,
+            "is_causal and attn_mask cannot both be present",
+            "is_causal=False, or no mask",
+        ),
+    )
+    for mask in masks:
+        wanted = [*q[:3], k[2]]
+        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == wanted[2:]
+        rule = f"Mask must be {wanted}, or 1 in one of the first two, got {mask}"
+        cure = "ttnn.reshape the mask, or shard it like the heads"
+        on.check((not fits, rule, cure))
 
 
 def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: int) -> Array | None:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from ttkit.dialect import is_strict
-from ttkit.sim.arguments import check, describe, keywords_of
+from ttkit.sim.arguments import keywords_of
 from ttkit.sim.dtypes import convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.grid import TensorTopology
-from ttkit.sim.operation import operands, operation, spread
+from ttkit.sim.operation import Operands, operation, spread
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integers
 
@@ -52,37 +51,29 @@ def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
 
 
 # ---------------------------------------------------------------- writing
-def _operands(name: str, *tensors: Tensor | None) -> tuple[describe, list[Array], TensorTopology]:
-    """Return what was asked, the arrays beside the cache's, and where the cache will be.
-
-    Values that will be written are rounded as the cache stores them.
-    """
-    asked, like, (_, values, *others), topology = operands(name, *tensors)
-    cache: Any = tensors[0]
-    fewer = like.grid is not cache.grid
-    check(asked, (fewer, "operands lie on fewer chips than the cache", "the same mapper"))
-    return asked, [convert(values, cache.dtype), *others], topology
+def _operands(name: str, cache: Tensor, *others: Tensor | None) -> Operands:
+    """Return the operands; what will be written is rounded as the cache stores it."""
+    on = Operands(name, cache, *others)
+    fewer = on.like.grid is not cache.grid
+    on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
+    on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
+    return on
 
 
 def _write(
-    cache: Tensor,
-    topology: TensorTopology,
-    given: list[Array],
-    put: Callable[..., None],
-    coords: Any = None,
+    on: Operands, given: list[Array], put: Callable[..., None], coords: Any = None
 ) -> Tensor:
     """Call put(cache, *given) with each chip's arrays; with `coords` only of the chips there."""
-    lead = len(cache.grid.shape)
-    chips = np.empty(cache.grid.shape if coords else (1,) * lead)
-    before, *given = spread((cache.array, *given, chips), lead)[:-1]
+    cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    before, *given = spread((cache.array, *given, chips), on.lead)[:-1]
     # An array that nothing else refers to (the tensor, `before` and this call do) may be written.
     alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
     if not alone or cache.array.shape != before.shape:
         cache.rebind(np.array(before))
-    for chip, place in zip(np.ndindex(before.shape[:lead]), cache.grid.coords, strict=False):
+    for chip, place in zip(np.ndindex(before.shape[: on.lead]), cache.grid.coords, strict=False):
         if not coords or place in map(tuple, coords):
             put(cache.array[chip], *(x[chip] for x in given))
-    cache.topology = topology
+    cache.topology = on.topology
     return cache
 
 
@@ -93,14 +84,13 @@ def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
 
 
 # ---------------------------------------------------------------- one position for all users
-def _check_whole(asked: describe, cache: Tensor, tensor: Tensor) -> None:
+def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
-    tiles = Layout.ROW_MAJOR not in (cache.layout, tensor.layout)
-    check(asked, (not tiles, "Inputs to update_cache must be tilized", IN_TILES))
-    (one, heads, _, width), (_, own, _, size) = tensor.padded, cache.padded
+    (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
+    tiles = {t.layout for t in on.tensors} == {Layout.TILE}
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
-    check(
-        asked,
+    on.check(
+        (not tiles, "Inputs to update_cache must be tilized", IN_TILES),
         (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
         (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
         (heads != own, rule, "shard the heads of both over the same chips"),
@@ -112,15 +102,14 @@ def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
     """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
-    asked, given, topology = _operands("fill_cache", cache_tensor, input_tensor)
-    user, first = integers((batch_idx, update_idx), asked, 0)
-    _check_whole(asked, cache_tensor, input_tensor)
+    on = _operands("fill_cache", cache_tensor, input_tensor)
+    user, first = integers((batch_idx, update_idx), on.asked, 0)
+    _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
     alike = cache_tensor.dtype is input_tensor.dtype
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
-    check(
-        asked,
+    on.check(
         (not alike, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
         (user >= users, few),
         (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
@@ -130,7 +119,7 @@ def fill_cache(
     def put(cache: Array, values: Array) -> None:
         cache[user, :, first : first + values.shape[2]] = values[0]
 
-    return _write(cache_tensor, topology, given, put)
+    return _write(on, on.arrays, put)
 
 
 @operation("kv_cache.fill_cache_for_user_", "store", moves="part")
@@ -148,14 +137,13 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     Args:
         batch_offset: the row of the input that is the first user's.
     """
-    asked, given, topology = _operands("update_cache", cache, input)
-    row, first = integers((update_idx, batch_offset), asked, 0)
-    _check_whole(asked, cache, input)
+    on = _operands("update_cache", cache, input)
+    row, first = integers((update_idx, batch_offset), on.asked, 0)
+    _check_whole(on)
     users, height, rows = cache.shard_shape[0], input.padded[2], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
     size = f"Cache tensor batch size ({users}) must be <= input tensor height ({height})"
-    check(
-        asked,
+    on.check(
         (users > height, size, "a row for each user"),
         (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
     )
@@ -163,7 +151,7 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     def put(cache: Array, values: Array) -> None:
         cache[:, :, row] = values[0, :, first : first + users].swapaxes(0, 1)
 
-    return _write(cache, topology, given, put)
+    return _write(on, on.arrays, put)
 
 
 @operation("kv_cache.update_cache_for_token_", "store", moves="part")
@@ -200,21 +188,20 @@ def paged_update_cache(
         mesh_coords: only the chips at these coordinates write.
     """
     more = (input_tensor, update_idxs_tensor, page_table)
-    asked, (values, rows, table), topology = _operands("paged_update_cache", cache_tensor, *more)
+    on = _operands("paged_update_cache", cache_tensor, *more)
+    values, rows, table = on.arrays
     (many, own, length, size), (_, users, heads, _) = cache_tensor.shard_shape, values.shape[-4:]
-    front = (1,) * len(cache_tensor.grid.shape)
-    rows = numbers(rows, integers(update_idxs, asked, 0), len(front))
+    rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
     if table is None:  # each user has one page
         pages = np.zeros(users, int) if share_cache else np.arange(many)
-        table = pages.reshape((*front, -1, 1))
+        table = pages.reshape((1,) * on.lead + (-1, 1))
     loose = is_strict() and not input_tensor.is_sharded()
     other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
     shape, fits = input_tensor.shard_shape, (1, users, max(heads, own), size)
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
-    check(
-        asked,
+    on.check(
         (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (shape != fits, f"the input must be [1, users, {own} heads or more, {size}], got {shape}"),
         (batch_offset, "batch_offset must be 0"),
@@ -229,7 +216,7 @@ def paged_update_cache(
         pages = np.where(rows < 0, -1, table[np.arange(users), rows // length])
         _put_rows(cache, values[0, :, :own], pages, rows % length)
 
-    return _write(cache_tensor, topology, [values, rows, table], put, mesh_coords)
+    return _write(on, [values, rows, table], put, mesh_coords)
 
 
 @operation("experimental.paged_fused_update_cache", "store", moves="part")
@@ -262,9 +249,10 @@ def paged_fill_cache(
         page_table: int32 [users, pages]; of a negative page nothing is written.
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
-    tensors = (cache_tensor, input_tensor, page_table, batch_idx_tensor)
-    asked, (values, table, chosen), topology = _operands("paged_fill_cache", *tensors)
-    chosen = numbers(chosen, batch_idx, len(cache_tensor.grid.shape))
+    more = (input_tensor, page_table, batch_idx_tensor)
+    on = _operands("paged_fill_cache", cache_tensor, *more)
+    values, table, chosen = on.arrays
+    chosen = numbers(chosen, batch_idx, on.lead)
     (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
     (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
     kept, kind = cache_tensor.dtype, input_tensor.dtype
@@ -275,8 +263,7 @@ def paged_fill_cache(
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
     ints = page_table.dtype is DataType.INT32
-    check(
-        asked,
+    on.check(
         (not ints, "Expect page_table_tensor to have datatype INT32", INT32),
         (kept is not kind, differ, "ttnn.typecast the input"),
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
@@ -292,4 +279,4 @@ def paged_fill_cache(
                 pages = table[user, position // rows]
                 _put_rows(cache, prompt.swapaxes(0, 1), pages, position % rows)
 
-    return _write(cache_tensor, topology, [values, table, chosen], put, mesh_coords)
+    return _write(on, [values, table, chosen], put, mesh_coords)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ttkit.dialect import is_strict
-from ttkit.sim.arguments import check, describe, keywords_of
+from ttkit.sim.arguments import keywords_of
 from ttkit.sim.attention import NEVER, F, attend_heads
 from ttkit.sim.cache import INT32, by_pages, numbers
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import operands, operation, result
+from ttkit.sim.matmul import product_flops
+from ttkit.sim.operation import Operands, operation
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -30,22 +31,22 @@ def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
 
 def _operands(
     name: str, qkv: tuple[Tensor, ...], table: Tensor | None, of: slice, *more: Tensor | None
-) -> tuple[describe, Tensor, list[Any], Any]:
-    """Return `operands`, with keys and values of pages put in a row.
+) -> Operands:
+    """Return the operands, with keys and values of pages put in a row; the table goes.
 
     Args:
         of: which dimensions of the queries are users and heads.
     """
-    asked, like, (*arrays, pages), topology = operands(name, *qkv, *more, table)
+    on = Operands(name, *qkv, *more, table)
+    pages = on.arrays.pop()
     q, k, v = (t.shard_shape for t in qkv)
-    check(asked, (len(q) + len(k) != 8, "ShapeBase[] index out of range: rank must be 4"))
+    on.check((len(q) + len(k) != 8, "ShapeBase[] index out of range: rank must be 4"))
     users, heads = q[of]
     kinds = [t.dtype for t in qkv if t.dtype not in FLOATS[is_strict() :]]
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
     length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
     shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
-    check(
-        asked,
+    on.check(
         ({t.layout for t in qkv} != {Layout.TILE}, "Inputs to SDPA must be tilized"),
         (kinds, f"Unsupported data type {kinds}.", "ttnn.typecast"),
         (k[3] != q[3], size, "the head size of the cache"),
@@ -55,18 +56,16 @@ def _operands(
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
         ints = table.dtype is DataType.INT32
-        check(
-            asked,
+        on.check(
             (not ints, "Page table must be int32: SDPA currently only supports INT32", INT32),
             (table.shard_shape[0] != users, rule),
         )
-        arrays[1:3] = (by_pages(x, pages, len(like.grid.shape)) for x in arrays[1:3])
-    return asked, like, arrays, topology
+        on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
+    return on
 
 
 def _attended(
-    asked: describe,
-    qkv: list[Array],
+    on: Operands,
     at: Array,
     window: int | None,
     scale: float | None,
@@ -77,9 +76,9 @@ def _attended(
     Args:
         at: [*chips, users or 1, s].
     """
-    query, key, value = qkv
+    query, key, value = on.arrays[:3]
     last = int(at.max()) + 1
-    check(asked, (last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
+    on.check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where((behind < 0) | (behind >= (window or last)), NEVER, F(0))
     return attend_heads(query, key[..., :last, :], value[..., :last, :], added, scale)
@@ -99,35 +98,34 @@ def _decode(
     sliding_window_size: int | None = None,
 ) -> Tensor:
     more = (attn_mask, cur_pos_tensor)
-    asked, like, arrays, topology = _operands(name, qkv, table, slice(1, 3), *more)
-    (query, key, value, mask, at), lead = arrays, len(like.grid.shape)
+    on = _operands(name, qkv, table, slice(1, 3), *more)
+    (query, key, value, mask, at), lead = on.arrays, on.lead
     (one, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
     batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     few = f"cur_pos tensor must have at least one position per batch ({users}), got {at.shape[-1]}"
-    check(
-        asked,
+    on.check(
         (one != 1, f"Q tensor batch size must be 1 for decode mode but got {one}"),
         (not share_cache and many != users, batch, "the users of the cache, or share_cache=True"),
         (is_causal and mask is not None, both),
         (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
     )
-    query = query.reshape((*query.shape[:lead], users, heads, 1, -1))
+    query = on.arrays[0] = query.reshape((*query.shape[:lead], users, heads, 1, -1))
     if is_causal:
         at = at[..., :users, None]
         rule = "cur_pos must be <= K sequence dim: {1}, {0}"
-        values = _attended(asked, [query, key, value], at, sliding_window_size, scale, rule)
+        values = _attended(on, at, sliding_window_size, scale, rule)
         values = values * (at >= 0)[..., None, None]  # a skipped user has zeros
     else:
         if mask is not None:
             wanted, got = [heads, keys], list(mask.shape[-2:])
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
-            check(asked, (got != wanted, rule))
+            on.check((got != wanted, rule))
             mask = mask.reshape((*mask.shape[:lead], users, heads, 1, keys))
         values = attend_heads(query, key, value, mask, scale)
     values = values.reshape((*values.shape[:lead], *qkv[0].shard_shape))
-    return result(like, values, dtype=qkv[0].dtype, topology=topology)
+    return on.result(values)
 
 
 @operation("transformer.scaled_dot_product_attention_decode", flops=_flops, hints=HINTS)
@@ -198,16 +196,16 @@ def chunked_scaled_dot_product_attention(
     """
     name, start = "chunked_scaled_dot_product_attention", chunk_start_idx_tensor
     qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
-    asked, like, arrays, topology = _operands(name, qkv, page_table_tensor, slice(2), start)
+    on = _operands(name, qkv, page_table_tensor, slice(2), start)
     neither = start is None and chunk_start_idx is None
-    check(asked, (neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
-    first = numbers(arrays.pop(), chunk_start_idx, len(like.grid.shape))
+    on.check((neither, "chunk_start_idx (int) is required for legacy chunked SDPA"))
+    first = numbers(on.arrays[3], chunk_start_idx, on.lead)
     length = input_tensor_q.shard_shape[2]
     rule = "K's sequence length must be >= Q's sequence length + chunk_start_idx. Got K: {0}"
     rule += f", Q: {length}, chunk_start_idx: {first.max()}"
     at = first[..., None] + np.arange(length)
-    values = _attended(asked, arrays, at, sliding_window_size, scale, rule)
-    return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
+    values = _attended(on, at, sliding_window_size, scale, rule)
+    return on.result(values)
 
 
 # ---------------------------------------------------------------- products of one token
@@ -221,11 +219,11 @@ def _enter(name: str, one: bool) -> None:
         compute_with_storage_grid_size: Any,
         dtype: DataType | None = None,
     ) -> Tensor:
-        asked, like, (x, y), topology = operands(name, input_tensor_a, input_tensor_b)
+        on = Operands(name, input_tensor_a, input_tensor_b)
+        x, y = on.arrays
         length, heads, users, size = input_tensor_a.padded
         many, groups, inner, _ = input_tensor_b.padded
-        check(
-            asked,
+        on.check(
             (length != 1, "Input q_len must be 1!", "[1, heads, users, size]"),
             (users != many, "Num of users must match!", "a matrix for each of 32 users"),
             (one and groups != 1, "Number of kv_heads must be 1!", "ttnn.experimental.group_"),
@@ -235,7 +233,7 @@ def _enter(name: str, one: bool) -> None:
         x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
         values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
         values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
-        return result(like, values, dtype=dtype, topology=topology)
+        return on.result(values, dtype)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
@@ -243,11 +241,7 @@ def _enter(name: str, one: bool) -> None:
     The result is [1, heads, users, n]; query heads share key heads.
     """
     hints = "memory_config compute_kernel_config output_tensor optional_output_tensor"
-    operation(f"experimental.{name}", "product", flops=_attn_flops, hints=hints)(call)
-
-
-def _attn_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    return 2 * math.prod(shape(results[0])) * shape(given["input_tensor_a"])[-1]
+    operation(f"experimental.{name}", "product", flops=product_flops, hints=hints)(call)
 
 
 _enter("attn_matmul", True)

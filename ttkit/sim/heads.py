@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
-from ttkit.sim.attention import of_rank_four
 from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, spread
+from ttkit.sim.operation import Operands, each_element, operation, spread
 from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 
@@ -28,6 +29,11 @@ def _parts(x: Array, heads: int, groups: int) -> list[Array]:
     return np.split(x, (heads, heads + groups), -2)
 
 
+def _three(on: Operands, parts: Iterable[Array]) -> Three:
+    q, k, v = (on.result(part, owned=False) for part in parts)
+    return q, k, v
+
+
 def _split(
     name: str,
     tensors: tuple[Tensor, Tensor | None],
@@ -37,24 +43,23 @@ def _split(
     transpose: bool,
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    asked, like, arrays, topology = operands(name, *tensors)
-    tensor, groups, lead = tensors[0], groups or heads, len(like.grid.shape)
-    shape = tensor.shard_shape
+    on = Operands(name, *tensors)
+    shape, groups = on.tensors[0].shard_shape, groups or heads
     if len(shape) != rank or (rank == 4 and shape[1] != 1):
         form = "[batch, sequence, width]" if rank == 3 else "[batch, 1, sequence, width]"
-        fail(asked, f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}", form)
-    given = [x for x in arrays if x is not None]
-    x = np.concatenate(spread(given, lead), -1) if len(given) > 1 else given[0]
+        fail(on.asked, f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}", form)
+    x, more = on.arrays
+    if more is not None:
+        x = np.concatenate(spread(on.arrays, on.lead), -1)
     many, width = heads + 2 * groups, x.shape[-1]
     if width % many or width // many % 32:
         rule = f"Invalid head size: {width} columns over {heads} query and 2 x {groups} key and"
         rule += " value heads. The head size must be a multiple of the tile width (32)."
-        fail(asked, rule, "another size, or shard by whole heads")
-    x = x.reshape((*x.shape[:lead], shape[0], shape[-2], width))
+        fail(on.asked, rule, "another size, or shard by whole heads")
+    x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     k = k.swapaxes(-1, -2) if transpose else k
-    made = [result(like, x, dtype=tensor.dtype, topology=topology, owned=False) for x in (q, k, v)]
-    return made[0], made[1], made[2]
+    return _three(on, (q, k, v))
 
 
 @operation(
@@ -130,12 +135,12 @@ def nlp_create_qkv_heads_decode(
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
     name = "nlp_create_qkv_heads_decode"
-    asked, like, (x, offset), topology = operands(name, input_tensor, batch_offset)
+    on = Operands(name, input_tensor, batch_offset)
+    x, offset = on.arrays
     (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
-    many, lead = num_heads + 2 * groups, len(like.grid.shape)
+    many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    check(
-        asked,
+    on.check(
         (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
         (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
         (front != [1, 1] or users > 32, f"Unsupported input shape = {input_tensor.shape}"),
@@ -143,13 +148,12 @@ def nlp_create_qkv_heads_decode(
         (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )
     if slice_size is not None:
-        first = numbers(offset, 0, lead) + np.arange(slice_size)
-        x = looked_up(x[..., 0, 0, :, :], lead, first)[..., None, None, :, :]
-    parts = _parts(x[..., 0, :, :, :], num_heads, groups)
-    made = [result(like, part, topology=topology, owned=False) for part in parts]
+        first = numbers(offset, 0, on.lead) + np.arange(slice_size)
+        x = looked_up(x[..., 0, 0, :, :], on.lead, first)[..., None, None, :, :]
+    made = _three(on, _parts(x[..., 0, :, :, :], num_heads, groups))
     for tensor in made:
         tensor.plain_memory_config = A_USER_ON_A_CORE
-    return made[0], made[1], made[2]
+    return made
 
 
 @operation("experimental.nlp_concat_heads_decode", "arrange", hints="memory_config sub_core_grids")
@@ -157,58 +161,61 @@ def nlp_concat_heads_decode(
     input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
-    asked, _, (x,), _ = operands("nlp_concat_heads_decode", input_tensor)
-    (_, users, _, size), loose = x.shape[-4:], is_strict() and not input_tensor.is_sharded()
-    check(
-        asked,
-        (loose, "Input tensor must be sharded", "HEIGHT_SHARDED, one user on a core"),
+    on, loose = Operands("nlp_concat_heads_decode", input_tensor), not input_tensor.is_sharded()
+    (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
+    on.check(
+        (
+            loose and is_strict(),
+            "Input tensor must be sharded",
+            "HEIGHT_SHARDED, one user on a core",
+        ),
         (size % 32, "head_dim must be multiple of TILE_WIDTH"),
         (num_heads > 32 or users > 32, f"num_heads {num_heads} and users {users} are at most 32"),
     )
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
-    made = result(input_tensor, joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
+    made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
     made.plain_memory_config = MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED, BufferType.L1)
     return made
 
 
-def _join(name: str, tensor: Tensor, keep_one: bool) -> Tensor:
-    on_mesh(name, tensor)
-    if len(tensor.shard_shape) != 4:
-        rule = f"Input tensor must have rank 4. Shape: {list(tensor.shard_shape)}"
-        fail(describe(name, (tensor,)), rule, "[batch, heads, sequence, size]")
-    batch, heads, length, size = tensor.shard_shape
-    lead = tensor.array.shape[: len(tensor.grid.shape)]
-    front = (batch, 1, length) if keep_one else (batch, length)
-    return result(tensor, tensor.array.swapaxes(-3, -2).reshape((*lead, *front, heads * size)))
+def _join(name: str, tensor: Tensor, *one: int) -> Tensor:
+    on, shape = Operands(name, tensor), list(tensor.shard_shape)
+    rule = f"Input tensor must have rank 4. Shape: {shape}"
+    on.check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
+    x = on.arrays[0].swapaxes(-3, -2)
+    return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
 
 
 @operation("transformer.concatenate_heads", "arrange", hints="memory_config")
 def concatenate_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, s, heads * size]."""
-    return _join("concatenate_heads", input_tensor, False)
+    return _join("concatenate_heads", input_tensor)
 
 
 @operation("experimental.nlp_concat_heads", "arrange", hints="memory_config")
 def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
-    return _join("nlp_concat_heads", input_tensor, True)
+    return _join("nlp_concat_heads", input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
-def _check_caches(asked: object, operands: tuple[Tensor, ...], rows: int, step: int) -> None:
+def _check_caches(on: Operands, rows: int, step: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
-    width, cos, sin = operands[0].shard_shape[-1], *(t.shard_shape for t in operands[1:3])
-    if width % step and width != 32:
-        rule = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
-        fail(asked, rule, "another head size, or shard by whole heads")
-    if cos != sin or len(cos) != 4 or cos[-1] != width:
-        rule = "Cosine and Sine cache dimensions must match, and match input dimensions. Expected"
-        rule += f" (1, 1, positions, {width}), but got {list(cos)} and {list(sin)}."
-        fail(asked, rule)
-    if cos[2] < rows:
-        rule = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[2]}."
-        fail(asked, rule, "longer caches, or the sequence sharded")
+    x, cos, sin = (t.shard_shape for t in on.tensors[:3])
+    width, ranks = x[-1], f"inputs must have rank 4, got {list(x)}, {list(cos)}, {list(sin)}"
+    beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
+    wide = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
+    short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
+    on.check(
+        ({len(x), len(cos), len(sin)} != {4}, ranks, "[batch, heads, sequence, head size]"),
+        (width % step and width != 32, wide, "another head size, or shard by whole heads"),
+        (
+            cos != sin or cos[-1] != width,
+            f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",
+        ),
+        (cos[-2] < rows, short, "longer caches, or the sequence sharded"),
+    )
 
 
 @operation(
@@ -230,17 +237,17 @@ def rotary_embedding(
         [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added
         rows are zero.
     """
-    operands = (input_tensor, cos_cache, sin_cache)
-    like, (x, cos, sin), topology = of_rank_four("rotary_embedding", *operands)
+    on = Operands("rotary_embedding", input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
-    _check_caches(describe("rotary_embedding", operands), operands, rows.stop, 64)
+    _check_caches(on, rows.stop, 64)
+    x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     if length % 32:  # ttnn makes whole tiles of it
         more = np.zeros((*values.shape[:-2], -length % 32, size), np.float32)
         values = np.concatenate([values, more], -2)
-    return result(like, values, dtype=input_tensor.dtype, topology=topology)
+    return on.result(values)
 
 
 @operation(
@@ -274,21 +281,18 @@ def _turned(
 
     Of many copies of the matrix T, one on each core, the first counts.
     """
-    given = (tensor, *others)
-    like, (x, cos, sin, matrix), topology = of_rank_four(name, *given)
-    asked, shape = describe(name, given), list(matrix.shape[-4:])
-    _check_caches(asked, given, rows, 32)
-    wide, rule = {t.dtype for t in given} != {DataType.BFLOAT16}, "Transformation matrix must have"
-    whole = shape[-1] == 32 and shape[-2] % 32 == 0
-    check(
-        asked,
+    on = Operands(name, tensor, *others)
+    _check_caches(on, rows, 32)
+    x, cos, sin, matrix = on.arrays
+    shape, wide = list(matrix.shape[-4:]), {t.dtype for t in on.tensors} != {DataType.BFLOAT16}
+    rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
+    on.check(
         (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
-        (not whole, f"{rule} 4th dim equal to TILE_WIDTH, got {shape}", "[1, 1, 32, 32]"),
+        (shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"),
     )
     cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
     tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
-    values = x * cos + product(tiles, one, len(like.grid.shape)).reshape(x.shape) * sin
-    made = result(like, values, dtype=tensor.dtype, topology=topology)
+    made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
     made.plain_memory_config = tensor.plain_memory_config
     return made
 
