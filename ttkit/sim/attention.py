@@ -38,13 +38,15 @@ def softmax_of(array: Array) -> Array:
     return blocks.rowwise(_softmax_rows, array)
 
 
-def _check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
+def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
         rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
         fail(describe(name, (tensor,)), rule, cure)
     if tensor.dtype not in types:
-        rule = f"Input tensor must be {', '.join(t.name for t in types)}, got"
+        rule = (
+            f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
+        )
         fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
@@ -63,7 +65,7 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     on_mesh("softmax", input_tensor)
     asked = describe("softmax", (input_tensor, dim))
     axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
-    _check_tiles("softmax", input_tensor, FLOATS[:3])
+    check_tiles("softmax", input_tensor, FLOATS[:3])
     values = softmax_of(input_tensor.array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
@@ -76,24 +78,22 @@ def _masked(
     Args:
         shared: the mask also serves all batches.
     """
-    operands = (tensor,) if mask is None else (tensor, mask)
-    on_mesh(name, *operands)
-    _check_tiles("softmax", tensor, FLOATS[:3])
-    asked = describe(name, operands, {"scale": scale})
+    on = Operands(name, tensor, mask)
+    check_tiles("softmax", tensor, FLOATS[:3])
+    values, added = on.arrays
     if mask is None:
-        if scale is not None:
-            rule = "Scale value must not be set when mask is not present"
-            fail(asked, rule, "ttnn.softmax(ttnn.multiply(x, scale))")
-        return result(tensor, softmax_of(tensor.array), output=tensor)
+        rule = "Scale value must not be set when mask is not present"
+        on.check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
+        return on.result(softmax_of(values), output=tensor)
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
-    ours = (1 if shared else ours[0], *ours[1:])
-    if (ours[0], ours[-1]) != (theirs[0], theirs[-1]) or any(n != 1 for n in theirs[1:-2]):
-        rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
-        fail(asked, f"{rule} {list(theirs)}; head-uniform masks are required", "[batch, 1, s, n]")
-    like, (values, added), topology = aligned(name, operands)
+    fits = theirs == (1 if shared else ours[0], 1, theirs[-2], ours[-1])
+    rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
+    cure = f"{rule} {list(theirs)}; head-uniform masks are required"
+    on.check((not fits, cure, "[batch, 1, s, n]"))
+    _, (values, added), _ = aligned(name, on.tensors)
     scores = (values if scale is None else values * F(scale)) + added
-    scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
-    return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, output=tensor)
+    scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
+    return on.result(softmax_of(scores), output=tensor)
 
 
 @operation(
@@ -204,33 +204,8 @@ def scaled_dot_product_attention(
     on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
     _check_attention(on, is_causal)
     q, k, v, mask = on.arrays
-    values = attend_heads(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
+    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
     return on.result(values)
-
-
-def attend_heads(
-    q: Array,
-    k: Array,
-    v: Array,
-    mask: Array | None,
-    scale: float | None,
-    causal: bool = False,
-    window: int = 0,
-) -> Array:
-    """Attention of values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
-
-    Args:
-        mask: [..., heads or 1, s, keys], added to the scores.
-        scale: 1 / sqrt(size) when left out.
-    """
-    *_, heads, _, size = q.shape
-    shared = heads // k.shape[-3]
-    if mask is not None:
-        mask = _grouped(mask, shared if mask.shape[-3] == heads else 1)
-    factor = F(1 / math.sqrt(size) if scale is None else scale)
-    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
-    values = _attend(q, k, v, mask, factor, causal, window)
-    return values.reshape((*values.shape[:-4], heads, *values.shape[-2:]))
 
 
 def _grouped(x: Array, n: int) -> Array:
@@ -244,27 +219,21 @@ def _check_attention(on: Operands, is_causal: bool) -> None:
         rank = len(tensor.shard_shape)
         rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
         on.check((rank != 4, rule, "[batch, heads, sequence, head size]"))
-        _check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
+        check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
     q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
-    got = f"Got Q: {q}, K: {k}, V: {v}"
     lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
+    alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
     heads = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got Q:"
+    both, fits = "is_causal and attn_mask cannot both be present", (q[0], q[3]) == (k[0], k[3])
     on.check(
         (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
+        (k != v or not fits, f"{alike} {q}, K: {k}, V: {v}"),
         (
-            k != v or (q[0], q[3]) != (k[0], k[3]),
-            f"K and V must match, and have the batch and the hidden dim of Q. {got}",
-        ),
-        (
-            not k[1] or q[1] % k[1],
+            q[1] % k[1],
             f"{heads} {q[1]}, K: {k[1]}",
             "shard query and key heads over the same chips",
         ),
-        (
-            is_causal and masks,
-            "is_causal and attn_mask cannot both be present",
-            "is_causal=False, or no mask",
-        ),
+        (is_causal and masks, both, "is_causal=False, or no mask"),
     )
     for mask in masks:
         wanted = [*q[:3], k[2]]
@@ -282,26 +251,50 @@ def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: in
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
-def _attend(
-    q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    scale: float | None,
+    causal: bool = False,
+    window: int = 0,
 ) -> Array:
-    """Attention of float32 values [..., s, d].
+    """Attention of float32 values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
 
     Keys that no query of a block sees are not scored.
+
+    Args:
+        mask: [..., heads or 1, s, keys], added to the scores.
+        scale: 1 / sqrt(size) when left out.
     """
-    queries, keys = q.shape[-2], k.shape[-2]
+    *_, many, queries, size = q.shape
+    shared, keys = many // k.shape[-3], k.shape[-2]
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    if mask is not None:
+        mask = _grouped(mask, shared if mask.shape[-3] == many else 1)
+    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
     batch = np.broadcast_shapes(
         q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
     )
-    if queries * keys < LOOP_PAYS_FROM:
-        scores = np.matmul(q * scale, k.swapaxes(-1, -2))
-        hidden = _hidden(0, queries, 0, keys, causal, window)
-        if hidden is not None:
-            scores = np.where(hidden, NEVER, scores)
-        return np.matmul(softmax_of(scores if mask is None else scores + mask), v)
     out = blocks.empty(batch + (queries, v.shape[-1]))
     q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
+    heads = [(...,)] if queries * keys < LOOP_PAYS_FROM else list(np.ndindex(batch))
+
+    def part(head: Any, rows: slice, columns: slice, seen: int, hidden: Array | None) -> None:
+        """Write the attention of some queries to some keys; `hidden` begins at the key `seen`."""
+        ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
+        scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
+        if mask is not None:
+            scores += mask[(*head, rows, columns)]
+        if hidden is not None:
+            np.copyto(scores[..., seen:], NEVER, where=hidden)
+        scores -= np.maximum.reduce(scores, -1, keepdims=True)
+        np.exp(scores, out=scores)
+        np.matmul(scores, v[theirs], out=out[ours])
+        out[ours] /= np.add.reduce(scores, -1, keepdims=True)
+
     jobs = []
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
@@ -309,46 +302,7 @@ def _attend(
         # so many of the keys do all queries of the block see
         seen = low - first if causal and not window else 0
         hidden = _hidden(low, high, first + seen, last, causal, window)
-        rows, columns = slice(low, high), slice(first, last)
-        for i in np.ndindex(batch):
-            added = None if mask is None else mask[i][rows, columns]
-            jobs.append(
-                partial(
-                    _attend_rows,
-                    q[i][rows],
-                    k[i][columns],
-                    v[i][columns],
-                    scale,
-                    added,
-                    hidden,
-                    seen,
-                    out[i][rows],
-                )
-            )
+        which = (slice(low, high), slice(first, last), seen, hidden)
+        jobs += [partial(part, head, *which) for head in heads]
     blocks.run(jobs, pays=out.size * keys >= THREADS_PAY_FROM)
-    return out
-
-
-def _attend_rows(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: Any,
-    mask: Array | None,
-    hidden: Array | None,
-    seen: int,
-    out: Array,
-) -> None:
-    """The attention of some queries of one head, into `out`.
-
-    `hidden` begins at the key number `seen`.
-    """
-    scores = (q * scale) @ k.T
-    if mask is not None:
-        scores += mask
-    if hidden is not None:
-        np.copyto(scores[:, seen:], NEVER, where=hidden)
-    scores -= np.maximum.reduce(scores, -1, keepdims=True)
-    np.exp(scores, out=scores)
-    np.matmul(scores, v, out=out)
-    out /= np.add.reduce(scores, -1, keepdims=True)
+    return out.reshape((*out.shape[:-4], many, queries, -1))

@@ -140,11 +140,9 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     on = _operands("update_cache", cache, input)
     row, first = integers((update_idx, batch_offset), on.asked, 0)
     _check_whole(on)
-    users, height, rows = cache.shard_shape[0], input.padded[2], input.shard_shape[2]
+    users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
-    size = f"Cache tensor batch size ({users}) must be <= input tensor height ({height})"
     on.check(
-        (users > height, size, "a row for each user"),
         (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
     )
 
@@ -190,20 +188,18 @@ def paged_update_cache(
     more = (input_tensor, update_idxs_tensor, page_table)
     on = _operands("paged_update_cache", cache_tensor, *more)
     values, rows, table = on.arrays
-    (many, own, length, size), (_, users, heads, _) = cache_tensor.shard_shape, values.shape[-4:]
+    (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
     rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
     if table is None:  # each user has one page
         pages = np.zeros(users, int) if share_cache else np.arange(many)
         table = pages.reshape((1,) * on.lead + (-1, 1))
     loose = is_strict() and not input_tensor.is_sharded()
     other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
-    shape, fits = input_tensor.shard_shape, (1, users, max(heads, own), size)
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     on.check(
         (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
-        (shape != fits, f"the input must be [1, users, {own} heads or more, {size}], got {shape}"),
         (batch_offset, "batch_offset must be 0"),
         (bool(update_idxs) == (update_idxs_tensor is not None), both),
         (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
@@ -214,7 +210,7 @@ def paged_update_cache(
 
     def put(cache: Array, values: Array, rows: Array, table: Array) -> None:
         pages = np.where(rows < 0, -1, table[np.arange(users), rows // length])
-        _put_rows(cache, values[0, :, :own], pages, rows % length)
+        _put_rows(cache, values.squeeze(0)[:, :own], pages, rows % length)
 
     return _write(on, [values, rows, table], put, mesh_coords)
 

@@ -15,7 +15,7 @@ from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import place_of
 from ttkit.sim.matmul import product, product_flops
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import Operands, each_element, on_mesh, operation, spread
+from ttkit.sim.operation import Operands, each_element, on_mesh, operation
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -81,20 +81,15 @@ def sampling(
         seed: of this call; without it the streams that `manual_seed` set go on.
     """
     on = Operands("sampling", input_values_tensor, input_indices_tensor, k, p, temp)
-    *_, users, width = shape = input_values_tensor.shard_shape
+    *_, users, width = input_values_tensor.shard_shape
     kinds, tiles = {t.dtype for t in (input_values_tensor, p, temp)}, width / 32
     some = f"Sampling currently supports between 1 and 32 users (one core per user); got {users}!"
     power = f"Input inner dim ({width}) must yield a power-of-2 number of tiles (Wt = W/32 ="
-    alike = shape == input_indices_tensor.shard_shape
     on.check(
         (kinds != {DataType.BFLOAT16}, "Only BFLOAT16 is supported for inputs!", "ttnn.typecast"),
-        (not alike, "Input values and indices must have the same shape!"),
         (tiles not in [2**i for i in range(16)], f"{power} {tiles})", "pad with -inf"),
         (users > 32, some),
     )
-    for what, tensor in (("k", k), ("p", p), ("temp", temp)):
-        one = tensor.shard_shape == (users,)
-        on.check((not one, f"{what} must have shape [{users}] (one per user)!"))
     streams = _streams.setdefault(on.like.mesh, {}) if seed is None else {}
     for user in range(users):
         streams.setdefault(user, np.random.default_rng([seed or 0, user]))
@@ -188,13 +183,14 @@ def moe_expert_token_remap(
     tokens, grid, own = batch * length, on.like.grid, experts // chips
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
     on.check((tokens % reduction_size, rule))
-    chip = np.reshape([place_of(c, grid.mesh_shape) for c in grid.coords], grid.shape)
-    scores, mapping, chosen, chip = spread([*on.arrays, chip], on.lead)
-    mapped = np.zeros((*grid.shape, 1, batch, length, own), F)
-    for i in np.ndindex(grid.shape):
-        here = np.flatnonzero(mapping[i][0, 0, :, chip[i]])  # the experts of this chip
-        taken = (chosen[i][..., None] == here).any(-2)
-        mapped[i][..., : len(here)] = scores[i][..., here] * taken
+    scores, mapping, chosen = on.arrays
+    chip = np.reshape(
+        [place_of(c, grid.mesh_shape) for c in grid.coords], (*grid.shape, 1, 1, 1, 1)
+    )
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
+    here = np.argsort(has == 0, -1, kind="stable")[..., :own]  # the experts of this chip
+    taken = (chosen[..., None] == here[..., None, :]).any(-2)
+    mapped = np.take_along_axis(scores, here, -1) * taken
     any_of = (mapped != 0).reshape((*grid.shape, 1, 1, -1, reduction_size, own)).any(-2)
     return [on.result(mapped), on.result(any_of.astype(F), DataType.UINT16)]
 
@@ -263,7 +259,7 @@ def sparse_matmul(
         [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
     """
     on = Operands("sparse_matmul", input_tensor_a, input_tensor_b, sparsity)
-    (*front, m, inner), (_, experts, rows, n) = (t.shard_shape for t in on.tensors[:2])
+    (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
     a, b, mask = on.arrays
     if not is_input_a_sparse:
         a, front = a[..., None, None, :, :], [*front, 1, experts]
@@ -271,7 +267,6 @@ def sparse_matmul(
     dense = not (is_input_a_sparse or is_input_b_sparse)
     on.check(
         (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
-        (inner != rows, f"Dimension K (A.shape[-1] {inner}) and B.shape[-2] ({rows}) must match"),
         (volume != many, f"sparsity logical_volume ({volume}) must equal batch_length ({many})"),
         ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
     )

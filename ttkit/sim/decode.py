@@ -10,10 +10,10 @@ import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.attention import NEVER, F, attend_heads
+from ttkit.sim.attention import NEVER, F, attend, check_tiles
 from ttkit.sim.cache import INT32, by_pages, numbers
 from ttkit.sim.dtypes import FLOATS
-from ttkit.sim.enums import DataType, Layout
+from ttkit.sim.enums import DataType
 from ttkit.sim.matmul import product_flops
 from ttkit.sim.operation import Operands, operation
 from ttkit.sim.tensor import Tensor
@@ -39,16 +39,14 @@ def _operands(
     """
     on = Operands(name, *qkv, *more, table)
     pages = on.arrays.pop()
+    for tensor in qkv:
+        check_tiles("SDPA", tensor, FLOATS[is_strict() :])
     q, k, v = (t.shard_shape for t in qkv)
-    on.check((len(q) + len(k) != 8, "ShapeBase[] index out of range: rank must be 4"))
     users, heads = q[of]
-    kinds = [t.dtype for t in qkv if t.dtype not in FLOATS[is_strict() :]]
     size = f"K tensor hidden dimension ({k[3]}) must equal Q tensor hidden dimension ({q[3]})"
     length = f"K and V tensors must have the same sequence length. K: {k[2]}, V: {v[2]}"
     shared = f"GQA expects Q to have a multiple of K heads, but got {heads} and {k[1]}"
     on.check(
-        ({t.layout for t in qkv} != {Layout.TILE}, "Inputs to SDPA must be tilized"),
-        (kinds, f"Unsupported data type {kinds}.", "ttnn.typecast"),
         (k[3] != q[3], size, "the head size of the cache"),
         (k != v, length, "equal shapes"),
         (heads % k[1], shared, "shard query and key heads over the same chips"),
@@ -81,7 +79,7 @@ def _attended(
     on.check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
     behind = at[..., None, :, None] - np.arange(last)
     added = np.where((behind < 0) | (behind >= (window or last)), NEVER, F(0))
-    return attend_heads(query, key[..., :last, :], value[..., :last, :], added, scale)
+    return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 
 def _decode(
@@ -100,13 +98,12 @@ def _decode(
     more = (attn_mask, cur_pos_tensor)
     on = _operands(name, qkv, table, slice(1, 3), *more)
     (query, key, value, mask, at), lead = on.arrays, on.lead
-    (one, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
+    (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
     batch = f"K tensor batch size ({many}) must equal B ({users})"
     both = "attn_mask must not be provided when is_causal=True. Pass is_causal=False"
     few = f"cur_pos tensor must have at least one position per batch ({users}), got {at.shape[-1]}"
     on.check(
-        (one != 1, f"Q tensor batch size must be 1 for decode mode but got {one}"),
         (not share_cache and many != users, batch, "the users of the cache, or share_cache=True"),
         (is_causal and mask is not None, both),
         (is_causal and at.shape[-1] < users, few, "-1 skips a user"),
@@ -123,7 +120,7 @@ def _decode(
             rule = f"Expect same number of heads in mask as in Q, and keys as in K: {wanted}, {got}"
             on.check((got != wanted, rule))
             mask = mask.reshape((*mask.shape[:lead], users, heads, 1, keys))
-        values = attend_heads(query, key, value, mask, scale)
+        values = attend(query, key, value, mask, scale)
     values = values.reshape((*values.shape[:lead], *qkv[0].shard_shape))
     return on.result(values)
 
@@ -209,7 +206,7 @@ def chunked_scaled_dot_product_attention(
 
 
 # ---------------------------------------------------------------- products of one token
-def _enter(name: str, one: bool) -> None:
+def _enter(name: str) -> None:
     """Enter a product of each user's query with the user's own matrix."""
 
     def call(
@@ -221,15 +218,8 @@ def _enter(name: str, one: bool) -> None:
     ) -> Tensor:
         on = Operands(name, input_tensor_a, input_tensor_b)
         x, y = on.arrays
-        length, heads, users, size = input_tensor_a.padded
-        many, groups, inner, _ = input_tensor_b.padded
-        on.check(
-            (length != 1, "Input q_len must be 1!", "[1, heads, users, size]"),
-            (users != many, "Num of users must match!", "a matrix for each of 32 users"),
-            (one and groups != 1, "Number of kv_heads must be 1!", "ttnn.experimental.group_"),
-            (heads % groups, "Number of q_heads must be divisible by kv_heads!"),
-            (size != inner, f"Dimension K (A.shape[3] and B.shape[2]) must match: {size}, {inner}"),
-        )
+        (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
+        on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
         x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
         values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
         values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
@@ -244,5 +234,5 @@ def _enter(name: str, one: bool) -> None:
     operation(f"experimental.{name}", "product", flops=product_flops, hints=hints)(call)
 
 
-_enter("attn_matmul", True)
-_enter("group_attn_matmul", False)
+_enter("attn_matmul")
+_enter("group_attn_matmul")

@@ -245,8 +245,7 @@ def rotary_embedding(
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     if length % 32:  # ttnn makes whole tiles of it
-        more = np.zeros((*values.shape[:-2], -length % 32, size), np.float32)
-        values = np.concatenate([values, more], -2)
+        values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, -length % 32), (0, 0)])
     return on.result(values)
 
 

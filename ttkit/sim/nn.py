@@ -42,7 +42,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         if volume != width:  # of a tile, the first row counts
             array = array[..., :1, :]
         array = array.reshape(array.shape[: on.lead] + (*ones, width))
-        longer = np.broadcast_shapes(normal.shape, array.shape) != normal.shape
+        longer = any(n > m for n, m in zip(array.shape, normal.shape, strict=True))
         normal = apply(normal, array, out=None if longer else normal)
     return normal
 

@@ -114,36 +114,37 @@ def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
 @operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return where the largest element is along `dim` of each shard: uint32, row-major."""
-    on, rank = Operands("argmax", input_tensor), len(input_tensor.shard_shape)
-    (array,), tiles = on.arrays, input_tensor.layout is Layout.TILE
+    on_mesh("argmax", input_tensor)
+    asked, rank = describe("argmax", (input_tensor, dim)), len(input_tensor.shard_shape)
+    array, lead = input_tensor.array, len(input_tensor.grid.shape)
     if dim is not None:
-        axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
-        found = array.argmax(axis, keepdims=keepdim)
+        found = array.argmax(lead + axis_of(input_tensor, dim, asked, RANGE), keepdims=keepdim)
     else:
-        rule = "For inputs with TILE layout, dim parameter must be specified!"
-        on.check((tiles, rule, "dim=-1"))
-        found = array.reshape((*array.shape[: on.lead], -1)).argmax(-1)
+        if input_tensor.layout is Layout.TILE:
+            fail(asked, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
+        found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
         found = found.reshape(found.shape + (1,) * rank * keepdim)
-    return on.result(found, DataType.UINT32, layout=Layout.ROW_MAJOR)
+    return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
 @operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
 def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
     """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
-    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
-    axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
-    (array,) = on.arrays
-    size = array.shape[axis]
-    on.check(
-        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
-        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
-    )
+    on_mesh("topk", input_tensor)
+    asked = describe("topk", (input_tensor, k, dim))
+    if input_tensor.layout is not Layout.TILE:
+        fail(asked, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
+    axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
+    array, size = input_tensor.array, input_tensor.array.shape[axis]
+    if k > size:
+        fail(asked, f"K cannot be larger than the dimension size! K={k}, dimension size={size}")
     # Unsigned numbers have no negatives to sort by.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
     taken = np.take(order, range(k), axis)
     index_type = DataType.UINT16 if size < 65536 else DataType.UINT32
-    return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
+    values = result(input_tensor, np.take_along_axis(array, taken, axis))
+    return [values, result(input_tensor, taken, dtype=index_type)]
 
 
 # ---------------------------------------------------------------- sums of other forms
@@ -194,11 +195,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         src: at least as long as `index` in each dimension.
     """
     on, shape = Operands("scatter_add", input, index, src), index.shard_shape
-    same = len(shape) == len(input.shard_shape)
-    on.check(
-        (index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."),
-        (not same, "input_rank must be equal to index_rank"),
-    )
+    on.check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
     axis = axis_of(input, dim, on.asked, "dim {dim} is out of range for the tensor")
     sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
     long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
