@@ -131,13 +131,10 @@ def scale_causal_mask_hw_dims_softmax_in_place(
         program_config: the one of sharded inputs; the strict dialect refuses another.
     """
     name = "scale_causal_mask_hw_dims_softmax_in_place"
-    asked, plain = describe(name, (input_tensor, scale, mask)), program_config is None
+    plain = is_strict() and program_config is None
     rule = "Scale causal mask HW dims softmax not supported in default program config"
-    check(
-        asked,
-        (plain and is_strict(), rule, "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"),
-        (mask is None, "Causal-mask softmax requires an attention mask", "[1, 1, s, n]"),
-    )
+    cure = "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"
+    check(describe(name, (input_tensor, scale, mask)), (plain, rule, cure))
     return _masked(name, input_tensor, scale, mask, True)
 
 
@@ -243,11 +240,8 @@ def _check_attention(on: Operands, is_causal: bool) -> None:
         on.check((not fits, rule, cure))
 
 
-def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: int) -> Array | None:
-    """Which of the keys first..last the queries low..high must not see; None: they see all."""
-    behind = np.arange(low, high)[:, None] - np.arange(first, last)[None, :]
-    if not causal:
-        return np.abs(behind) > window // 2 if window else None
+def hidden(behind: Array, window: int | None) -> Array:
+    """Which keys a query does not see that lie so far behind it, in causal attention."""
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
@@ -282,14 +276,14 @@ def attend(
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
     heads = [(...,)] if queries * keys < LOOP_PAYS_FROM else list(np.ndindex(batch))
 
-    def part(head: Any, rows: slice, columns: slice, seen: int, hidden: Array | None) -> None:
-        """Write the attention of some queries to some keys; `hidden` begins at the key `seen`."""
+    def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
+        """Write the attention of some queries to some keys; `unseen` begins at the key `seen`."""
         ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
         scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
         if mask is not None:
             scores += mask[(*head, rows, columns)]
-        if hidden is not None:
-            np.copyto(scores[..., seen:], NEVER, where=hidden)
+        if unseen is not None:
+            np.copyto(scores[..., seen:], NEVER, where=unseen)
         scores -= np.maximum.reduce(scores, -1, keepdims=True)
         np.exp(scores, out=scores)
         np.matmul(scores, v[theirs], out=out[ours])
@@ -301,8 +295,11 @@ def attend(
         first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
         # so many of the keys do all queries of the block see
         seen = low - first if causal and not window else 0
-        hidden = _hidden(low, high, first + seen, last, causal, window)
-        which = (slice(low, high), slice(first, last), seen, hidden)
+        behind = np.arange(low, high)[:, None] - np.arange(first + seen, last)
+        unseen = hidden(behind, window) if causal else None
+        if window and not causal:
+            unseen = np.abs(behind) > window // 2
+        which = (slice(low, high), slice(first, last), seen, unseen)
         jobs += [partial(part, head, *which) for head in heads]
     blocks.run(jobs, pays=out.size * keys >= THREADS_PAY_FROM)
     return out.reshape((*out.shape[:-4], many, queries, -1))

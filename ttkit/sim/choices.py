@@ -263,11 +263,10 @@ def sparse_matmul(
     a, b, mask = on.arrays
     if not is_input_a_sparse:
         a, front = a[..., None, None, :, :], [*front, 1, experts]
-    many, volume = math.prod(front), sparsity.logical_volume()
+    many = math.prod(front)
     dense = not (is_input_a_sparse or is_input_b_sparse)
     on.check(
         (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
-        (volume != many, f"sparsity logical_volume ({volume}) must equal batch_length ({many})"),
         ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
     )
     values = product(a, b, on.lead)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
-from ttkit.sim.attention import NEVER, F, attend, check_tiles
+from ttkit.sim.attention import NEVER, F, attend, check_tiles, hidden
 from ttkit.sim.cache import INT32, by_pages, numbers
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType
@@ -78,7 +78,7 @@ def _attended(
     last = int(at.max()) + 1
     on.check((last > key.shape[-2], rule.format(key.shape[-2], last - 1), "a longer cache"))
     behind = at[..., None, :, None] - np.arange(last)
-    added = np.where((behind < 0) | (behind >= (window or last)), NEVER, F(0))
+    added = np.where(hidden(behind, window), NEVER, F(0))
     return attend(query, key[..., :last, :], value[..., :last, :], added, scale)
 
 

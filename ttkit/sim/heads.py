@@ -46,15 +46,15 @@ def _split(
     on = Operands(name, *tensors)
     shape, groups = on.tensors[0].shard_shape, groups or heads
     if len(shape) != rank or (rank == 4 and shape[1] != 1):
-        form = "[batch, sequence, width]" if rank == 3 else "[batch, 1, sequence, width]"
-        fail(on.asked, f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}", form)
+        rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
+        fail(on.asked, rule, "[batch, sequence, width], or with a 1 after the batch")
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
     many, width = heads + 2 * groups, x.shape[-1]
     if width % many or width // many % 32:
-        rule = f"Invalid head size: {width} columns over {heads} query and 2 x {groups} key and"
-        rule += " value heads. The head size must be a multiple of the tile width (32)."
+        rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
+        rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
         fail(on.asked, rule, "another size, or shard by whole heads")
     x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
@@ -105,8 +105,6 @@ def nlp_create_qkv_heads(
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange", hints="memory_config")
 def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
-    asked, width = describe("nlp_create_qkv_heads_falcon7b", (input,)), input.shard_shape[-1]
-    check(asked, (width != 73 * 64, "Unsupported input shape", "[batch, 1, s, 4672]"))
     return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
 
 
@@ -169,8 +167,6 @@ def nlp_concat_heads_decode(
             "Input tensor must be sharded",
             "HEIGHT_SHARDED, one user on a core",
         ),
-        (size % 32, "head_dim must be multiple of TILE_WIDTH"),
-        (num_heads > 32 or users > 32, f"num_heads {num_heads} and users {users} are at most 32"),
     )
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
@@ -317,13 +313,8 @@ def rotary_embedding_llama_fused_qk(
     """
     name, pair = "rotary_embedding_llama_fused_qk", (q_input_tensor, k_input_tensor)
     loose, users = is_strict() and not all(t.is_sharded() for t in pair), pair[0].shard_shape[1]
-    rows = [pair[1].shard_shape[1], cos_cache.shard_shape[1]]
-    many = "Cos and Sin must have the batch size of Q, which is that of K, twice"
-    check(
-        describe(name, pair),
-        (loose, "Q input tensor must be HEIGHT_SHARDED.", "one user on a core"),
-        (rows != [users, 2 * users], f"{many}: {users}, {rows}", "twice the same rows"),
-    )
+    rule = "Q input tensor must be HEIGHT_SHARDED."
+    check(describe(name, pair), (loose, rule, "one user on a core"))
     others = (cos_cache, sin_cache, trans_mat)
     query = _turned(name, pair[0], others, 1, slice(users))
     return query, _turned(name, pair[1], others, 1, slice(users, None))
