@@ -39,8 +39,9 @@ def keywords_of(other: Callable[..., Any]) -> Callable[[F], F]:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         every = inspect.signature(other).parameters.values()
-        more = [p for p in every if p.kind is p.KEYWORD_ONLY]
-        function.__signature__ = signature.replace(parameters=own + more)  # type: ignore[attr-defined]
+        own += [p for p in every if p.kind is p.KEYWORD_ONLY]
+        signature = signature.replace(parameters=own)
+        function.__signature__ = signature  # type: ignore[attr-defined]
         return function
 
     return shown

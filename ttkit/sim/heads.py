@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from ttkit.dialect import is_strict
-from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
@@ -45,17 +44,16 @@ def _split(
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
     on = Operands(name, *tensors)
     shape, groups = on.tensors[0].shard_shape, groups or heads
-    if len(shape) != rank or (rank == 4 and shape[1] != 1):
-        rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
-        fail(on.asked, rule, "[batch, sequence, width], or with a 1 after the batch")
+    flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
+    rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
+    on.check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
     x, more = on.arrays
     if more is not None:
         x = np.concatenate(spread(on.arrays, on.lead), -1)
     many, width = heads + 2 * groups, x.shape[-1]
-    if width % many or width // many % 32:
-        rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
-        rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
-        fail(on.asked, rule, "another size, or shard by whole heads")
+    rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
+    rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
+    on.check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
     x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
     q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     k = k.swapaxes(-1, -2) if transpose else k
@@ -161,13 +159,8 @@ def nlp_concat_heads_decode(
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
     on, loose = Operands("nlp_concat_heads_decode", input_tensor), not input_tensor.is_sharded()
     (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
-    on.check(
-        (
-            loose and is_strict(),
-            "Input tensor must be sharded",
-            "HEIGHT_SHARDED, one user on a core",
-        ),
-    )
+    cure = "HEIGHT_SHARDED, one user on a core"
+    on.check((loose and is_strict(), "Input tensor must be sharded", cure))
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
     made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
