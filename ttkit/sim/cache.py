@@ -106,11 +106,11 @@ def fill_cache(
     user, first = integers((batch_idx, update_idx), on.asked, 0)
     _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
-    alike = cache_tensor.dtype is input_tensor.dtype
+    other = cache_tensor.dtype is not input_tensor.dtype
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
     few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
     on.check(
-        (not alike, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
+        (other, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
         (user >= users, few),
         (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
         (first + height > length, f"{rule} height ({length})", "a longer cache"),
@@ -252,15 +252,13 @@ def paged_fill_cache(
     (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
     (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
     kept, kind = cache_tensor.dtype, input_tensor.dtype
-    differ = (
-        f"Input tensor dtype ({kind.name}) must match cache tensor dtype (DataType::{kept.name})"
-    )
+    differ = f"Input tensor dtype ({kind}) must match cache tensor dtype (DataType::{kept.name})"
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    ints = page_table.dtype is DataType.INT32
+    other = page_table.dtype is not DataType.INT32
     on.check(
-        (not ints, "Expect page_table_tensor to have datatype INT32", INT32),
+        (other, "Expect page_table_tensor to have datatype INT32", INT32),
         (kept is not kind, differ, "ttnn.typecast the input"),
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
         (count != many, batch, "batch_idx_tensor, a user for each prompt"),

@@ -36,7 +36,6 @@ def manual_seed(
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
     tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
-    asked = describe("manual_seed", (seeds, user_ids))
     mesh: Any = on_mesh("manual_seed", *tensors) if tensors else device
     chosen: list[Any] = [
         next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
@@ -47,7 +46,7 @@ def manual_seed(
     bad = {t.dtype for t in tensors} - {DataType.UINT32}
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
-        asked,
+        describe("manual_seed", (seeds, user_ids)),
         (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
         (bad, "Seeds tensor must be of type UINT32.", "dtype=ttnn.uint32"),
         (users.size != values.size, f"must have the same {count}"),
@@ -97,8 +96,8 @@ def sampling(
     values, tokens, *settings = on.arrays
     draw = np.vectorize(_draw, [np.uint32], signature="(n),(n),(),(),(),()->()")
     chosen = draw(values[..., 0, 0, :, :], tokens[..., 0, 0, :, :], *settings, drawn)
-    how: Any = {"layout": ROWS, "output": output_tensor}
-    return on.result(chosen[..., None, None, None, :], DataType.UINT32, **how)
+    chosen = chosen[..., None, None, None, :]
+    return on.result(chosen, DataType.UINT32, layout=ROWS, output=output_tensor)
 
 
 def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:

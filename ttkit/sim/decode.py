@@ -53,9 +53,9 @@ def _operands(
     )
     if table is not None:
         rule = f"Page table batch size must match input batch size {users}: {table.shape}"
-        ints = table.dtype is DataType.INT32
+        other = table.dtype is not DataType.INT32
         on.check(
-            (not ints, "Page table must be int32: SDPA currently only supports INT32", INT32),
+            (other, "Page table must be int32: SDPA currently only supports INT32", INT32),
             (table.shard_shape[0] != users, rule),
         )
         on.arrays[1:3] = (by_pages(x, pages, on.lead) for x in on.arrays[1:3])
@@ -95,8 +95,7 @@ def _decode(
     scale: float | None = None,
     sliding_window_size: int | None = None,
 ) -> Tensor:
-    more = (attn_mask, cur_pos_tensor)
-    on = _operands(name, qkv, table, slice(1, 3), *more)
+    on = _operands(name, qkv, table, slice(1, 3), attn_mask, cur_pos_tensor)
     (query, key, value, mask, at), lead = on.arrays, on.lead
     (_, users, heads, _), (many, _, keys) = qkv[0].shard_shape, key.shape[lead:-1]
     at = numbers(at, cur_pos, lead)
@@ -206,33 +205,29 @@ def chunked_scaled_dot_product_attention(
 
 
 # ---------------------------------------------------------------- products of one token
-def _enter(name: str) -> None:
-    """Enter a product of each user's query with the user's own matrix."""
-
-    def call(
-        input_tensor_a: Tensor,
-        input_tensor_b: Tensor,
-        *,
-        compute_with_storage_grid_size: Any,
-        dtype: DataType | None = None,
-    ) -> Tensor:
-        on = Operands(name, input_tensor_a, input_tensor_b)
-        x, y = on.arrays
-        (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
-        on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
-        x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
-        values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
-        values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
-        return on.result(values, dtype)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
+def group_attn_matmul(
+    input_tensor_a: Tensor,
+    input_tensor_b: Tensor,
+    *,
+    compute_with_storage_grid_size: Any,
+    dtype: DataType | None = None,
+) -> Tensor:
+    """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
 
     The result is [1, heads, users, n]; query heads share key heads.
     """
-    hints = "memory_config compute_kernel_config output_tensor optional_output_tensor"
-    operation(f"experimental.{name}", "product", flops=product_flops, hints=hints)(call)
+    on = Operands("group_attn_matmul", input_tensor_a, input_tensor_b)
+    x, y = on.arrays
+    (_, heads, users, size), groups = input_tensor_a.shard_shape, input_tensor_b.shard_shape[1]
+    on.check((heads % groups, "Number of q_heads must be divisible by kv_heads!"))
+    x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
+    values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
+    values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
+    return on.result(values, dtype)
 
 
-_enter("attn_matmul")
-_enter("group_attn_matmul")
+for _name in ("attn_matmul", "group_attn_matmul"):
+    _hints = "memory_config compute_kernel_config output_tensor optional_output_tensor"
+    operation(f"experimental.{_name}", "product", flops=product_flops, hints=_hints)(
+        group_attn_matmul
+    )

@@ -198,7 +198,7 @@ def _check_caches(on: Operands, rows: int, step: int) -> None:
     short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
     on.check(
         ({len(x), len(cos), len(sin)} != {4}, ranks, "[batch, heads, sequence, head size]"),
-        (width % step and width != 32, wide, "another head size, or shard by whole heads"),
+        (width % step and width != 32, wide, "shard by whole heads"),
         (
             cos != sin or cos[-1] != width,
             f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",

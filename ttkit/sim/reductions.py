@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.operation import Operands, each_element, on_mesh, operation, result, spread
-from ttkit.sim.shaping import RANGE, axis_of
+from ttkit.sim.shaping import RANGE, axis_of, split
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -165,8 +165,7 @@ def fast_reduce_nc(
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
     values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
-    rows, columns = input.shard_shape[-2:]
-    tile = [(0, -rows % 32), (0, -columns % 32)]
+    tile = [(0, -n % 32) for n in input.shard_shape[-2:]]
     values = np.pad(values, [(0, 0)] * (values.ndim - 2) + tile)
     return on.result(values, output=output)
 
@@ -179,11 +178,10 @@ def fast_reduce_nc(
 def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: int) -> list[Tensor]:
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
     whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
-    on = Operands("deepseek_moe_fast_reduce_nc", whole)
     rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
-    on.check((split_size < 1 or width % split_size, rule))
-    parts = np.split(whole.array, width // split_size, -1)
-    return [on.result(part, owned=False) for part in parts]
+    asked = describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim))
+    check(asked, (split_size < 1 or width % split_size, rule))
+    return split(whole, split_size, -1)
 
 
 @operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
