@@ -17,7 +17,6 @@ import mmap
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -188,9 +187,9 @@ def _work(rest: list[Callable[[], object]]) -> None:
 # ---------------------------------------------------------------- buffer pool
 # malloc takes a big array's memory from the system anew and gives it back when it is freed. Filling
 # fresh pages costs as much as adding two arrays, and was 5 to 10 % of a tensor-parallel MLP step.
-SMALLEST = 4 << 20  # bytes; malloc has smaller ones at hand
-KEPT = 128 << 20  # bytes held back at most; the oldest go first
-_free: OrderedDict[int, Array] = OrderedDict()  # by identity, oldest first
+SMALLEST = 256 << 10  # bytes; malloc has smaller ones at hand
+KEPT = 128 << 20  # bytes held back at most
+_free: dict[int, list[Array]] = {}  # by size; the size last freed comes last
 
 
 def empty(shape: tuple[int, ...]) -> Array:
@@ -206,28 +205,25 @@ def empty(shape: tuple[int, ...]) -> Array:
     size = 4 * math.prod(shape)
     if not SMALLEST <= size <= KEPT:
         return np.empty(shape, np.float32)
-    block = None
-    for key, kept in list(_free.items())[::-1]:
-        if kept.nbytes == size and _free.pop(key, None) is not None:
-            block = kept
-            break
-    if block is None:
+    try:
+        block = _free[size].pop()
+    except LookupError:
         block = np.empty(size, np.uint8)
     # Views of `array` keep `array` alive, not `block`: NumPy follows bases only from array to
-    # array,
-    # and a memoryview lies between.
+    # array, and a memoryview lies between.
     array = np.frombuffer(memoryview(block), np.float32)  # type: ignore[arg-type]
     weakref.finalize(array, _keep, block).atexit = False
     return array.reshape(shape)
 
 
 def _keep(block: Array) -> None:
-    _free[id(block)] = block
-    while sum(kept.nbytes for kept in list(_free.values())) > KEPT:
-        try:
-            _free.popitem(last=False)
-        except KeyError:  # another thread took it
-            break
+    size = block.nbytes
+    _free[size] = [*_free.pop(size, ()), block]
+    while sum(size * len(kept) for size, kept in list(_free.items())) > KEPT:
+        size, kept = next(iter(_free.items()))
+        _free[size] = kept[1:]
+        if not kept[1:]:
+            _free.pop(size, None)
 
 
 # ---------------------------------------------------------------- sums of several ranks
