@@ -192,12 +192,12 @@ def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
 def _check_caches(on: Operands, rows: int, step: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
     x, cos, sin = (t.shard_shape for t in on.tensors[:3])
-    width, ranks = x[-1], f"inputs must have rank 4, got {list(x)}, {list(cos)}, {list(sin)}"
+    width, ranks = x[-1], f"inputs must have rank 4, got {x}, {cos}"
     beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
     wide = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
     short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
     on.check(
-        ({len(x), len(cos), len(sin)} != {4}, ranks, "[batch, heads, sequence, head size]"),
+        (len(x) + len(cos) != 8, ranks, "[batch, heads, sequence, head size]"),
         (width % step and width != 32, wide, "shard by whole heads"),
         (
             cos != sin or cos[-1] != width,

@@ -23,7 +23,9 @@ Array = np.ndarray
 def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
     """Return rows times the weight, plus the bias: the last two operands, where they are given."""
     width, ones = normal.shape[-1], (1,) * (normal.ndim - on.lead - 1)
-    for vector, array, apply in zip((weight, bias), on.arrays[-2:], (np.multiply, np.add)):
+    for vector, array, apply in zip(
+        (weight, bias), on.arrays[-2:], (np.multiply, np.add), strict=True
+    ):
         if vector is None:
             continue
         shape, volume = vector.shard_shape, vector.logical_volume()
@@ -32,11 +34,7 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
         cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
         on.check(
-            (
-                width not in (shape[-1], volume),
-                differ,
-                "shard them like the input's last dimension",
-            ),
+            (width not in (shape[-1], volume), differ, "shard them like the input's width"),
             (loose, f"{rule}, got {list(shape)}", cure),
         )
         if volume != width:  # of a tile, the first row counts
@@ -229,19 +227,14 @@ def embedding(
     numbers = indices.astype(np.int64)
     if rank > 2:
         numbers = numbers[(slice(None),) * (on.lead + 1) + (0,) * (rank - 2)]
-    last, kinds = (
-        numbers.max(initial=0),
-        f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}",
-    )
+    first, last = numbers.min(initial=0), numbers.max(initial=0)
+    kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
+    outside = f"index {last} is outside of a table of {rows} rows"
     on.check(
         (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
         (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
         (set(front) - {1}, f"First two dimensions for the weights must be 1 but got {front}"),
-        (
-            numbers.min(initial=0) < 0 or last >= rows,
-            f"index {last} is outside of a table of {rows} rows",
-            "indices below the number of rows",
-        ),
+        (first < 0 or last >= rows, outside, "indices below the number of rows"),
     )
     table = table.reshape(table.shape[: on.lead] + (rows, width))
     taken = looked_up(table, on.lead, numbers)
@@ -296,13 +289,13 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: 
             return [converted(child) for child in module]
         made, usual = ParameterDict(), ("weight", "bias")
         for name, values in module.named_parameters(recurse=False):
-            how: Any = {"dtype": DataType.BFLOAT16 if values.is_floating_point() else None}
+            kind: Any = DataType.BFLOAT16 if values.is_floating_point() else None
             if isinstance(module, torch.nn.Linear) and name == "weight":
-                made[name] = preprocess_linear_weight(values, device=device, **how)
+                made[name] = preprocess_linear_weight(values, dtype=kind, device=device)
             elif isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)) and name in usual:
-                made[name] = preprocess_linear_bias(values, device=device, **how)
+                made[name] = preprocess_linear_bias(values, dtype=kind, device=device)
             else:
-                made[name] = from_torch(values, device=device, **how)
+                made[name] = from_torch(values, kind, device=device)
         for name, child in module.named_children():
             inner = converted(child)
             if inner:

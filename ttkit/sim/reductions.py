@@ -130,21 +130,20 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
 @operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
 def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
     """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
-    on_mesh("topk", input_tensor)
-    asked = describe("topk", (input_tensor, k, dim))
-    if input_tensor.layout is not Layout.TILE:
-        fail(asked, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-    axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
-    array, size = input_tensor.array, input_tensor.array.shape[axis]
-    if k > size:
-        fail(asked, f"K cannot be larger than the dimension size! K={k}, dimension size={size}")
+    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
+    axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
+    (array,) = on.arrays
+    size = array.shape[axis]
+    on.check(
+        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
+    )
     # Unsigned numbers have no negatives to sort by.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
     taken = np.take(order, range(k), axis)
     index_type = DataType.UINT16 if size < 65536 else DataType.UINT32
-    values = result(input_tensor, np.take_along_axis(array, taken, axis))
-    return [values, result(input_tensor, taken, dtype=index_type)]
+    return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
 
 
 # ---------------------------------------------------------------- sums of other forms
