@@ -6,13 +6,12 @@ import inspect
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ttkit.errors import OutOfMemoryError, fail
 
-F = TypeVar("F", bound=Callable[..., Any])
 Classes = tuple[type, ...]
 # What else may stand for a class of an annotation.
 STANDS_FOR: dict[type, Classes] = {
@@ -32,16 +31,14 @@ def with_hints(signature: inspect.Signature, hints: frozenset[str]) -> inspect.S
     return signature.replace(parameters=parameters + extra + rest)
 
 
-def keywords_of(other: Callable[..., Any]) -> Callable[[F], F]:
+def keywords_of(other: Any) -> Callable[[Any], Any]:
     """Show the keywords of `other` in the signature of a function that hands them on."""
 
-    def shown(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        every = inspect.signature(other).parameters.values()
-        own += [p for p in every if p.kind is p.KEYWORD_ONLY]
-        signature = signature.replace(parameters=own)
-        function.__signature__ = signature  # type: ignore[attr-defined]
+    def shown(function: Any) -> Any:
+        own, theirs = (inspect.signature(f).parameters.values() for f in (function, other))
+        kept = [p for p in own if p.kind is not p.VAR_KEYWORD]
+        kept += [p for p in theirs if p.kind is p.KEYWORD_ONLY]
+        function.__signature__ = inspect.Signature(kept)
         return function
 
     return shown
