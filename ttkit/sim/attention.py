@@ -15,7 +15,8 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
-from ttkit.sim.operation import Operands, aligned, each_element, on_mesh, operation, result
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result
 from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 

@@ -16,7 +16,8 @@ from ttkit.dialect import is_strict
 from ttkit.sim.arguments import keywords_of
 from ttkit.sim.dtypes import convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import Operands, operation, spread
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import operation
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integers
 

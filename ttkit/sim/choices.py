@@ -15,7 +15,8 @@ from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import place_of
 from ttkit.sim.matmul import product, product_flops
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import Operands, each_element, on_mesh, operation
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import each_element, on_mesh, operation
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray

@@ -15,7 +15,8 @@ from ttkit.sim.cache import INT32, by_pages, numbers
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType
 from ttkit.sim.matmul import product_flops
-from ttkit.sim.operation import Operands, operation
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import operation
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray

@@ -12,7 +12,8 @@ from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import Operands, each_element, operation, spread
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import each_element, operation
 from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 

@@ -13,7 +13,8 @@ from ttkit.sim import blocks, dtypes
 from ttkit.sim.cache import looked_up
 from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import Operands, each_element, operation
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import each_element, operation
 from ttkit.sim.tensor import Tensor
 
 F = np.float32

@@ -19,15 +19,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes as rounding
 from ttkit.sim import hints as hardware
-from ttkit.sim.arguments import (
-    Classes,
-    check,
-    classes_of,
-    describe,
-    refuse,
-    translate,
-    with_hints,
-)
+from ttkit.sim.arguments import Classes, classes_of, describe, refuse, translate, with_hints
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import TensorTopology, restricted
 from ttkit.sim.memory import in_l1
@@ -318,44 +310,6 @@ def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndar
     grid = like.grid
     arrays = [t._array if t.grid is grid else _on_chips_of(name, t, tensors, grid) for t in tensors]
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
-
-
-class Operands:
-    """The tensors of a call, on one mesh.
-
-    Args:
-        tensors: some may be None.
-
-    Attributes:
-        asked: the call, for messages.
-        arrays: those of the tensors on the chips of `like`, None for a tensor that is None.
-        like: the operand on the fewest chips; the result lies on these.
-        lead: how many axes of the arrays run over the chips.
-    """
-
-    def __init__(self, name: str, *tensors: Tensor | None):
-        given = tuple(t for t in tensors if t is not None)
-        on_mesh(name, *given, letters="ABCDEF")
-        self.tensors, self.asked = given, describe(name, given)
-        self.like, arrays, self.topology = together(name, given)
-        self.lead, found = len(self.like.grid.shape), iter(arrays)
-        self.arrays: list[Any] = [None if t is None else next(found) for t in tensors]
-
-    def check(self, *rules: tuple[Any, ...]) -> None:
-        """Check rules as `arguments.check` does."""
-        check(self.asked, *rules)
-
-    def result(self, array: np.ndarray, dtype: DataType | None = None, **how: Any) -> Tensor:
-        """Return a tensor as the function `result` does, by default like the first operand."""
-        first = self.tensors[0]
-        how = {"layout": first.layout, "topology": self.topology, **how}
-        return result(self.like, array, dtype=dtype or first.dtype, **how)
-
-
-def spread(arrays: Sequence[np.ndarray], lead: int) -> list[np.ndarray]:
-    """Return arrays whose first `lead` axes, over the chips, have equal lengths."""
-    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
-    return [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
 
 
 def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:

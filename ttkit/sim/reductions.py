@@ -15,7 +15,8 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import Operands, each_element, on_mesh, operation, result, spread
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import each_element, on_mesh, operation, result
 from ttkit.sim.shaping import RANGE, axis_of, split
 from ttkit.sim.tensor import Tensor
 
