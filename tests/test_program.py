@@ -143,19 +143,13 @@ def test_a_report_comes_however_a_program_ends(program, tmp_path, arguments, cod
     assert "8 chips used: 0, 1, 2, 3, 4, 5, 6, 7" in done.stderr
     # of each chip: a tile, and two results of all_gather, the one before still there
     peak = 2 * (32 * 32 + 2 * 32 * 96)
-    assert f"memory: at most {peak / 1000:.1f} kB of 12 GB on chip 4" in done.stderr
+    assert f"memory: at most {peak / 1000:.1f} kB of a chip's 12 GB" in done.stderr
     assert (
         "warning: from_torch: shards of [32, 20] are stored as [32, 32]: dim -1 does not divide "
         "into whole tiles" in done.stderr
     )
     row = next(line for line in done.stderr.splitlines() if "all_gather" in line)
     assert row.split()[3] == "3"  # calls
-
-
-def test_a_report_in_a_file(program, tmp_path):
-    done = run(*TTKIT, "python", "--report", "out.txt", program, cwd=tmp_path)
-    assert done.returncode == 0 and "chips used" not in done.stderr
-    assert "8 chips used" in (tmp_path / "out.txt").read_text()
 
 
 def test_the_systems(program, tmp_path):

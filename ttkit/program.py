@@ -6,13 +6,13 @@ import argparse
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 from ttkit import backend, dialect
 from ttkit.errors import fail
-from ttkit.files import write_whole
 from ttkit.hardware import current_system, use_system
 from ttkit.profiler import Profile
 from ttkit.sim import memory, ttnn
@@ -21,10 +21,13 @@ from ttkit.sim.trace import tensors_in
 from ttkit.sim.types import PlacementShard
 from ttkit.words import short
 
-# Modules of the real ttnn whose names are, here, those of ttnn itself; operations.NAME too.
-WHOLE = ["core", "decorators", "distributed", "distributed.distributed", "operations", "types"]
-OPERATIONS = "activations binary ccl core data_movement embedding losses matmul normalization"
-OPERATIONS += " reduction transformer unary"
+# Modules of the real ttnn whose names are, here, those of ttnn itself.
+WHOLE = """core decorators distributed distributed.distributed types operations
+operations.activations operations.binary operations.ccl operations.core operations.data_movement
+operations.embedding operations.losses operations.matmul operations.normalization
+operations.reduction operations.transformer operations.unary"""
+# Files that are no program's.
+OURS = (os.path.join(os.path.dirname(__file__), ""), "<frozen", runpy.__file__)
 
 
 def install_as_ttnn() -> None:
@@ -48,7 +51,7 @@ def install_as_ttnn() -> None:
     from ttkit import ttml
 
     sys.modules.update({"ttnn": ttnn, "ttml": ttml})
-    for name in WHOLE + [f"operations.{name}" for name in OPERATIONS.split()]:
+    for name in WHOLE.split():
         sys.modules[f"ttnn.{name}"] = ttnn
         vars(ttnn).setdefault(name.partition(".")[0], ttnn)
     for name, space in [*vars(ttnn).items(), *sys.modules.items()]:
@@ -67,13 +70,10 @@ def python(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("ttkit python", description=about)
     parser.add_argument("--system", metavar="NAME", help="the machine, such as galaxy")
     parser.add_argument("--strict", action="store_true", help="accept what ttnn 0.81.1 accepts")
-    report = "at the end, print what ran; into FILE where one is given that does not end in .py"
-    parser.add_argument("--report", nargs="?", const="-", metavar="FILE", help=report)
+    parser.add_argument("--report", action="store_true", help="at the end, print what ran")
     parser.add_argument("-m", action="store_true", help="PROGRAM is a module, such as pytest")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     asked = parser.parse_args(words)
-    if str(asked.report).endswith(".py"):
-        asked.program, asked.report = [asked.report, *asked.program], "-"
     if not asked.program:
         parser.error("PROGRAM is missing")
     if asked.system:
@@ -87,55 +87,38 @@ def python(words: Sequence[str]) -> int:
     sys.argv[:] = asked.program
     sys.path[0] = "" if asked.m else os.path.dirname(os.path.abspath(sys.argv[0]))
     try:
-        if asked.m:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
+        run = runpy.run_module if asked.m else runpy.run_path
+        run(sys.argv[0], run_name="__main__")  # type: ignore[operator]
     except Exception as error:
-        error.__traceback__ = _of_the_program(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
+        shown = traceback.TracebackException.from_exception(error)
+        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+        print(*shown.format(), sep="", end="", file=sys.stderr)
         return 1
     finally:
-        if asked.report == "-":
+        if asked.report:
             print(used, file=sys.stderr)
-        elif asked.report:
-            write_whole(asked.report, f"{used}\n", f"--report {asked.report}")
     return 0
-
-
-def _of_the_program(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from the program's first frame to its last."""
-    first = last = None
-    while trace is not None:
-        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in ("runpy", "ttkit"):
-            first, last = first or trace, trace
-        trace = trace.tb_next
-    if last is not None:
-        last.tb_next = None
-    return first
 
 
 class _Report(Profile):
     """A profile that also knows the memory that was in use, and shards that are not whole tiles."""
 
-    peak, fullest = 0, 0  # bytes, and the chip that held them
-
     def __init__(self) -> None:
         super().__init__()
-        self.warnings: dict[str, None] = {}
+        self.peak, self.warnings = 0, dict[str, None]()
 
     def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Record a call."""
         super().after(name, args, kwargs, result)
-        for chip, used in memory.bytes_in_use().items():
-            if used > self.peak:
-                self.peak, self.fullest = used, chip
+        self.peak = max([self.peak, *memory.bytes_in_use().values()])
         for tensor in tensors_in(result):
-            shape, rank = tensor.shard_shape, len(tensor.shard_shape)
+            shape, stored = tensor.shard_shape, tensor.padded
             for placement in tensor.topology.placements():
-                at = placement.dim % rank - rank if isinstance(placement, PlacementShard) else 0
-                if at and shape[at] != tensor.padded[at]:
-                    text = f"{name}: shards of {list(shape)} are stored as {list(tensor.padded)}"
+                if not isinstance(placement, PlacementShard):
+                    continue
+                at = placement.dim % len(shape) - len(shape)
+                if shape[at] != stored[at]:
+                    text = f"{name}: shards of {list(shape)} are stored as {list(stored)}"
                     self.warnings[f"{text}: dim {at} does not divide into whole tiles"] = None
 
     def __str__(self) -> str:
@@ -143,5 +126,5 @@ class _Report(Profile):
         warnings = "".join(f"warning: {text}\n" for text in self.warnings)
         return f"""{system.name}, {"x".join(map(str, system.shape))} chips: {self!r}
 {len(chips)} chips used: {", ".join(map(str, sorted(chips)))}
-memory: at most {short(self.peak, "B")} of {system.chip.dram.value:g} GB on chip {self.fullest}
+memory: at most {short(self.peak, "B")} of a chip's {system.chip.dram.value:g} GB
 {warnings}{self.summary()!r}"""

@@ -23,7 +23,8 @@ autograd                  context      AutoContext GradMode
 autograd                  parallel     DistributedConfig ParallelismContext
 autograd                  bindings     DataType
 core                      bindings     clip_grad_norm empty_like ones_like zeros_like
-core.distributed          context      DistributedContext SocketManager SocketType
+core.distributed          context      DistributedContext SocketType
+core.distributed          mesh_sockets SocketManager
 core.distributed          distributed  synchronize_gradients
 core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
 core.distributed          bindings     shard_tensor_to_mesh_mapper
@@ -45,7 +46,8 @@ ops.distributed           distributed  GradOutputType all_gather all_reduce broa
 ops.distributed           distributed  reduce_scatter scatter
 ops.layernorm             ops          layernorm
 ops.linear                ops          linear
-ops.loss                  bindings     cross_entropy_loss mse_loss
+ops.loss                  bindings     cross_entropy_loss
+ops.loss                  ops          mse_loss
 ops.multi_head_utils      ops          heads_creation heads_fusion
 ops.rmsnorm               ops          rmsnorm
 ops.unary                 ops          gelu mean relu silu
@@ -59,18 +61,18 @@ class _Sources:
     """The folders of a module of ttml in tt-train's sources, as `sys.path` is now."""
 
     def __init__(self, module: str):
-        self.parts = ("ttml", *module.split("."))
+        self.below = os.path.join("ttml", *module.split("."))
 
     def __iter__(self) -> Iterator[str]:
-        home = os.path.join(os.environ.get("TT_METAL_HOME", ""), "tt-train", "sources", "ttml")
-        return iter([os.path.join(path, *self.parts) for path in (*sys.path, home)])
+        home = os.path.join(os.environ.get("TT_METAL_HOME", ""), "tt-train/sources/ttml")
+        return (os.path.join(path, self.below) for path in (*sys.path, home))
 
 
 _held: dict[str, dict[str, str]] = {"": {"bindings": "Layout"}}
-for _line in _NAMES.split("\n")[1:-1]:
-    _space, _module, *_words = _line.split()
+for _line in _NAMES.strip().splitlines():
+    _space, _module, _words = _line.split(maxsplit=2)
     _names = _held.setdefault(_space, {})
-    _names[_module] = " ".join([_names.get(_module, ""), *_words])
+    _names[_module] = f"{_names.get(_module, '')} {_words}"
 for _space, _names in _held.items():
     _full = f"{__name__}.{_space}".rstrip(".")
     _made = sys.modules.setdefault(_full, ModuleType(_full))

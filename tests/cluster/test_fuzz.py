@@ -237,6 +237,7 @@ def laughs(depth, way):
 
 
 HARD = {
+    "half of a character": b'{"mesh_graph_desc_path": "\\ud800"}',
     "many aliases": laughs(12, "list"),
     "many merges": laughs(12, "merge"),
     "a list that holds itself": b"rank_bindings: &a [*a]\n",

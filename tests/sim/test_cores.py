@@ -59,7 +59,6 @@ def test_what_is_no_place_for_cores_is_refused():
         (lambda: square.contains(3), "incompatible function arguments"),
         (lambda: ttnn.CoreRangeSet([(0, 0)]), "incompatible function arguments"),
         (lambda: ttnn.CoreRangeSet([square, square]), "overlap!"),
-        (lambda: ttnn.CoreRangeSet([]).bounding_box(), "of an empty CoreRangeSet"),
         (lambda: ttnn.CoreGrid(x=-1, y=2), "incompatible function arguments"),
         (lambda: ttnn.num_cores_to_corerangeset(65, (8, 8)), "available cores 64"),
     ):

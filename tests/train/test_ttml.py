@@ -151,7 +151,7 @@ def test_gradient_mode():
 
 def test_refused():
     x = place(np.ones((1, 1, 32, 32), np.float32))
-    with pytest.raises(TTKitError, match="a loss is the mean of each device here"):
+    with pytest.raises(AttributeError, match="SUM"):
         ttml.ops.loss.mse_loss(x, x, ttml.ops.ReduceType.SUM)
     with pytest.raises(TTKitError, match="p_norm_type=1 is not 2"):
         ttml.core.clip_grad_norm({}, 1.0, 1)
@@ -161,7 +161,7 @@ def test_refused():
         model(tokens, place(np.ones_like(MASK)))
     with pytest.raises(TTKitError, match="num_head"):
         ttml.models.gpt2.create_gpt2_model(ttml.models.gpt2.GPT2TransformerConfig(num_head=2))
-    with pytest.raises(AttributeError, match="allocations are not traced here"):
+    with pytest.raises(AttributeError, match="begin_capture"):
         ttml.core.utils.MemoryUsageTracker.begin_capture()
     with pytest.raises(AttributeError, match=r"ttkit\.ttml\.ops\.loss.*nll_loss"):
         ttml.ops.loss.nll_loss  # noqa: B018

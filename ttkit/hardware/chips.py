@@ -83,7 +83,6 @@ class Chip:
     clock: Fact
     flop_per_cycle: Fact  # one core's matrix engine at LoFi
     sram_per_core: Fact
-    sram_reserved: Fact  # of each core, for programs and the firmware
     dram: Fact
     dram_banks: Fact
     dram_bandwidth: Fact
@@ -98,7 +97,7 @@ class Chip:
     @property
     def l1_bytes(self) -> int:
         """Bytes of one core's SRAM that tensors may use."""
-        return int(self.sram_per_core.value - self.sram_reserved.value)
+        return int(self.sram_per_core.value - _RESERVED.value)
 
     def peak_flops(self, fidelity: str) -> float:
         """Return the peak of the matrix engines of all cores, in flop/s.
@@ -115,7 +114,8 @@ class Chip:
 
 
 _ENGINE = Fact(4096, "flop/cycle", GEMM_REPORT)
-_RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)  # a Blackhole's is taken for as much
+# of each core's SRAM, for programs and the firmware; a Blackhole's is taken for as much
+_RESERVED = Fact(179_552, "bytes", MOCK_CLUSTER)
 _T3000_LINK = Link(
     Fact(12.5, "GB/s", ETHERNET_GUIDE),
     (
@@ -175,7 +175,6 @@ WORMHOLE = Chip(
     name="n300 chip",
     arch="WORMHOLE_B0",
     flop_per_cycle=_ENGINE,
-    sram_reserved=_RESERVED,
     dram_banks=Fact(12, "banks", MOCK_CLUSTER),
     core_grid=(8, 8),
     link=_T3000_LINK,
@@ -189,7 +188,6 @@ BLACKHOLE = Chip(
     name="p150 chip",
     arch="BLACKHOLE",
     flop_per_cycle=_ENGINE,
-    sram_reserved=_RESERVED,
     dram_banks=Fact(8, "banks", DRAM_VIEWS),
     core_grid=(13, 10),
     link=_BLACKHOLE_LINK,

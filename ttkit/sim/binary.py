@@ -265,20 +265,17 @@ def bcast(
         input_a: [w, z, y, x].
         input_b: [w, z, 1, x] for H, [w, z, y, 1] for W, [w, z, 1, 1] for HW; w and z may be 1.
     """
-    tensors = (input_a, input_b)
-    on_mesh("bcast", *tensors)
-    (*front, height, width), (*many, rows, columns) = (t.padded for t in tensors)
+    on_mesh("bcast", input_a, input_b)
+    (height, width), (rows, columns) = input_a.padded[-2:], input_b.padded[-2:]
     down, over = dim is not BcastOpDim.W, dim is not BcastOpDim.H
     tall = f"Input tensor B height ({rows}) must equal TILE_HEIGHT (32) for tile layout"
     wide = f"Input tensor A width ({width}) must equal input tensor B width ({columns})"
     check(
-        describe("bcast", (*tensors, math_op, dim)),
-        ({t.dtype for t in tensors} - {*FLOATS}, "Unsupported data format", "ttnn.typecast"),
-        (many != front and {*many} != {1}, "Broadcast with batch is currently only supported"),
+        describe("bcast", (input_a, input_b, math_op, dim)),
+        (input_a.dtype not in FLOATS, "Unsupported data format", "ttnn.typecast"),
         (rows != (32 if down else height), tall),
         (columns != (32 if over else width), f"{wide} for height broadcast"),
     )
-    like, (a, b), topology = aligned("bcast", tensors)
-    b = b[..., : 1 if down else None, : 1 if over else None]
-    function = FUNCTIONS[("add", "subtract", "multiply")[math_op.value]]
-    return result(like, function(a, b), topology=topology, output=output_tensor)
+    name = ("add", "subtract", "multiply")[math_op.value]
+    first = input_b[..., : 1 if down else None, : 1 if over else None]
+    return _binary(name, input_a, first, FUNCTIONS[name], ANY_FLOATS, output=output_tensor)

@@ -54,12 +54,12 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     if spec.plan:
         wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
         nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
-        how = (call.axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
+        how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
         if not grid.local:
             fabric.agree(grid, call.asked)
     values = spec.moves(call)
-    key = (call.name, call.mesh.grid, len(tensor.shard_shape), call.axis, call.dim)
+    key = (call.name, call.mesh.grid, len(tensor.shard_shape), call.cluster_axis, call.dim)
     topology = tensor.topology.after.get(key)
     if topology is None:
         topology = tensor.topology.after[key] = spec.label(call)
@@ -87,7 +87,7 @@ def _sent(call: Call) -> Any:
 
 def _cleared(call: Call) -> Any:
     """The axis does not shard any more."""
-    return quirks.gather(call.tensor.topology, call.mesh.grid, call.rank, call.axis, None)
+    return quirks.gather(call.tensor.topology, call.mesh.grid, call.rank, call.cluster_axis, None)
 
 
 COLLECTIVES = {
@@ -100,7 +100,7 @@ COLLECTIVES = {
             checks.result_fits,
         ),
         lambda call: _along("gathered", call, call.dim),
-        lambda c: quirks.gather(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+        lambda c: quirks.gather(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
         "all_gather",
     ),
     "reduce_scatter": _Collective(
@@ -118,7 +118,7 @@ COLLECTIVES = {
             ),
         ),
         lambda call: _along("reduced", call, call.dim),
-        lambda c: quirks.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+        lambda c: quirks.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
         "reduce_scatter",
         sums=True,
     ),
@@ -151,7 +151,7 @@ COLLECTIVES = {
             checks.whole_tiles,
         ),
         lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
-        lambda c: quirks.partition(c.tensor.topology, c.mesh.grid, c.rank, c.axis, c.dim),
+        lambda c: quirks.partition(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
         "",
     ),
     "point_to_point": _Collective(

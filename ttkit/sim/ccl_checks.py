@@ -33,7 +33,7 @@ class Call:
 
     name: str
     tensor: Tensor
-    axis: int | None  # the cluster axis
+    cluster_axis: int | None = None
     dim: Any = None
     ends: tuple[Any, ...] = ()  # sender, receiver
     topology: Topology | None = None
@@ -48,7 +48,7 @@ class Call:
     def asked(self) -> describe:
         """The call for a message."""
         shown = {} if self.dim is None else {"dim": self.dim}
-        shown |= {} if self.ends else {"cluster_axis": self.axis}
+        shown |= {} if self.ends else {"cluster_axis": self.cluster_axis}
         return describe(self.name, (self.tensor, *self.ends), shown)
 
     @property
@@ -71,14 +71,11 @@ def check(call: Call, checks: Sequence[Check], older: dict[str, Any]) -> None:
     for each in checks:
         each(call)
     covers_mesh(call)
-    if not call.axes:
-        shape = call.mesh._shape
-        call.axes = list(range(len(shape))) if call.axis is None else [call.axis]
 
 
 def place(call: Call, older: dict[str, Any]) -> None:
     """The tensor is on a mesh, and the cluster axis is one of its axes."""
-    tensor, axis = call.tensor, call.axis
+    tensor, axis = call.tensor, call.cluster_axis
     if tensor.mesh is None or tensor._array is None:
         rule = f"Mesh device is required for {call.name} operation, which takes device tensors as"
         place = "the tensor is on the host"
@@ -94,9 +91,11 @@ def place(call: Call, older: dict[str, Any]) -> None:
             rule = f"incompatible function arguments: {', '.join(sorted(older))}"
             fail(call.asked, rule, f"help(ttnn.{call.name})", TypeError)
     if axis is None:
+        call.axes = list(range(len(mesh._shape)))
         return
     if type(axis) is not int:
-        axis = call.axis = integer(axis, call.asked)
+        axis = call.cluster_axis = integer(axis, call.asked)
+    call.axes = [axis]
     if axis < 0:
         rule = f"incompatible function arguments: cluster_axis={axis} is negative"
         fail(call.asked, rule, "cluster_axis=0 or 1", TypeError)
@@ -126,7 +125,7 @@ def covers_mesh(call: Call) -> None:
 
 def neighbours(call: Call) -> None:
     """An axis of one chip has no neighbours; the guide (section 9) means the other axis."""
-    shape, axis = call.mesh._shape, call.axis
+    shape, axis = call.mesh._shape, call.cluster_axis
     alone = ALONE.get(call.name, NO_NEIGHBOUR)
     if math.prod(shape) == 1:
         if is_strict() or call.name == "all_gather":
@@ -135,12 +134,13 @@ def neighbours(call: Call) -> None:
         form, cure = f"{call.name}(cluster_axis={axis})", f"cluster_axis={1 - axis}"
         if not older_form(f"{form} along an axis of one chip", cure):
             fail(f"{form} on {call.mesh!r}", alone, cure)
-        call.axis = 1 - axis
+        call.cluster_axis = 1 - axis
+        call.axes = [1 - axis]
 
 
 def one_line(call: Call) -> None:
     """Without a cluster axis the mesh must be a line; the collective runs along it."""
-    if call.axis is not None:
+    if call.cluster_axis is not None:
         return
     shape = call.mesh._shape
     if min(shape) > 1:
@@ -150,7 +150,7 @@ def one_line(call: Call) -> None:
 
 
 def axis_is_named(call: Call) -> None:
-    if call.axis is None and min(call.mesh._shape) > 1:
+    if call.cluster_axis is None and min(call.mesh._shape) > 1:
         cure = "cluster_axis=0 or 1, one after the other"
         if not older_form(f"{call.name} on a 2-D mesh without cluster_axis", cure):
             rule = "1D fabric on a 2D mesh_device requires cluster_axis to be set"
@@ -176,8 +176,6 @@ def divides(rule: str) -> Callable[[Call], None]:
     """The chips divide the dimension."""
 
     def check(call: Call) -> None:
-        shape = call.mesh._shape
-        call.axes = list(range(len(shape))) if call.axis is None else [call.axis]
         size, tensor = call.tensor.shard_shape[call.dim], call.tensor
         if size % call.chips:
             text = rule.format(dim=call.dim, size=size, chips=call.chips, shape=tensor.shape)
@@ -211,8 +209,7 @@ def enough_links(call: Call) -> None:
 
 def result_fits(call: Call) -> None:
     shape = list(call.tensor.shard_shape)
-    axes = range(len(call.mesh._shape)) if call.axis is None else [call.axis]
-    shape[call.dim] *= math.prod(call.mesh._shape[a] for a in axes)
+    shape[call.dim] *= call.chips
     would_fit(call.tensor, tuple(shape))
 
 

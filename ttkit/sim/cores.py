@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
+from ttkit.sim.arguments import check, taken
 from ttkit.sim.types import integer, integers
 
 
@@ -95,9 +96,8 @@ class CoreRangeSet:
 
     def __post_init__(self) -> None:
         given = self.core_ranges
-        if not all(isinstance(r, CoreRange) for r in given):
-            rule = f"incompatible function arguments: {given!r}"
-            fail("CoreRangeSet", rule, "CoreRangeSet([CoreRange(start, end)])", TypeError)
+        for each in given:
+            taken("CoreRangeSet", "core_ranges", each, "CoreRange")
         if isinstance(given, set):
             given = sorted(given)  # an order that is always the same
         object.__setattr__(self, "core_ranges", tuple(given))
@@ -127,8 +127,6 @@ class CoreRangeSet:
 
     def bounding_box(self) -> CoreRange:
         """The smallest rectangle that has all cores."""
-        if self.empty():
-            fail("bounding_box", "Cannot get bounding_box of an empty CoreRangeSet!")
         xs, ys = zip(*cores_of(self), strict=True)
         return CoreRange((min(xs), min(ys)), (max(xs), max(ys)))
 
@@ -136,11 +134,11 @@ class CoreRangeSet:
 
     def merge(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores of both, in few rectangles."""
-        return _joined({*cores_of(self), *cores_of(other)})
+        return _rectangles(sorted({*cores_of(self), *cores_of(other)}))
 
     def subtract(self, other: CoreRangeSet) -> CoreRangeSet:
         """The cores that `other` has not, in few rectangles."""
-        return _joined({*cores_of(self)} - {*cores_of(other)})
+        return _rectangles(sorted({*cores_of(self)} - {*cores_of(other)}))
 
 
 def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
@@ -153,26 +151,26 @@ def cores_of(value: Any, row_wise: bool = True) -> list[tuple[int, int]]:
     return [(x, y) for y in ys for x in xs] if row_wise else list(itertools.product(xs, ys))
 
 
-def _joined(cores: Iterable[Any], row_wise: bool = True) -> CoreRangeSet:
-    """Join cores that follow each other in rows (or columns), and then rows of equal length.
+def corner(columns: int, rows: int) -> CoreRangeSet:
+    """So many columns and rows from the core 0-0."""
+    return CoreRangeSet([CoreRange((0, 0), (columns - 1, rows - 1))])
 
-    A set of cores is sorted by rows first.
-    """
-    boxes: list[list[int]] = []  # first and last along the run, first and last run
-    turn = slice(None, None, 1 if row_wise else -1)
-    for core in sorted(cores, key=lambda c: c[::-1]) if isinstance(cores, set) else cores:
-        along, across = core[turn]
-        if boxes and boxes[-1][1:] == [along - 1, across, across]:
-            boxes[-1][1] = along
-        else:
-            boxes.append([along, along, across, across])
-    for run in list(boxes):
-        above = next((b for b in boxes if b[:2] == run[:2] and b[3] + 1 == run[2]), None)
-        if above:
-            above[3] = run[3]
-            boxes.remove(run)
-    ranges = [CoreRange((a, c)[turn], (b, d)[turn]) for a, b, c, d in boxes]
-    return CoreRangeSet(set(ranges) if isinstance(cores, set) else ranges)
+
+def _rectangles(cores: Iterable[tuple[int, int]], row_wise: bool = True) -> CoreRangeSet:
+    """Join cores that follow each other in rows (or columns), and then rows of equal length."""
+    boxes = [[*core, *core] for core in cores]  # x, y, last x, last y
+    for along in (0, 1) if row_wise else (1, 0):
+        across, last = slice(1 - along, None, 2), along + 2
+        joined: list[list[int]] = []
+        for box in boxes:
+            for old in joined:
+                if old[across] == box[across] and old[last] + 1 == box[along]:
+                    old[last] = box[last]
+                    break
+            else:
+                joined.append(box)
+        boxes = joined
+    return CoreRangeSet([CoreRange(box[:2], box[2:]) for box in boxes])
 
 
 def num_cores_to_corerangeset(
@@ -184,28 +182,23 @@ def num_cores_to_corerangeset(
         >>> num_cores_to_corerangeset(20, CoreCoord(8, 8), row_wise=True)
         {[0-0 - 7-1], [0-2 - 3-2]}
     """
-    asked, grid = "num_cores_to_corerangeset", CoreCoord(grid_size)
-    count = integer(target_num_cores, asked, 0)
-    if count > grid.x * grid.y:
-        rule = f"Target number of cores {count} is greater than total number of available cores"
-        fail(asked, f"{rule} {grid.x * grid.y}", "fewer cores, or a larger grid")
-    cores = cores_of(CoreRange((0, 0), (grid.x - 1, grid.y - 1)), row_wise) if count else []
-    return _joined(cores[:count], row_wise)
+    grid = CoreCoord(grid_size)
+    cores = corner(grid.x, grid.y)
+    return num_cores_to_corerangeset_in_subcoregrids((0, 0), target_num_cores, cores, row_wise)
 
 
 def num_cores_to_corerangeset_in_subcoregrids(
     start_core: Any, target_num_cores: int, sub_core_grids: CoreRangeSet, row_wise: bool = False
 ) -> CoreRangeSet:
     """Return so many cores of a set of rectangles, from `start_core` on."""
-    asked, start = "num_cores_to_corerangeset_in_subcoregrids", CoreCoord(start_core)
+    asked, start = "num_cores_to_corerangeset", CoreCoord(start_core)
     count, cores = integer(target_num_cores, asked, 0), cores_of(sub_core_grids, row_wise)
-    place = cores.index(start) if start in cores else 0
-    for wrong, rule in (
-        (not count, "Target number of cores must be greater than 0"),
-        (count > len(cores), "Target number of cores {} is greater than total available cores {}"),
-        (start not in cores, "Start core must be inside sub_core_grids"),
-        (place + count > len(cores), "Failed to assign all {} requested cores, of {} in all"),
-    ):
-        if wrong:
-            fail(f"{asked}({start}, ...)", rule.format(count, len(cores)), "fewer cores, or others")
-    return _joined(cores[place : place + count], row_wise)
+    place = cores.index(start) if start in cores else len(cores)
+    rule, total = f"Target number of cores {count} is greater than total", len(cores)
+    check(
+        f"{asked}({start}, ...)",
+        (count > total, f"{rule} number of available cores {total}"),
+        (place == total, "Start core must be inside sub_core_grids"),
+        (place + count > total, f"Failed to assign all {count} requested cores, of {total}"),
+    )
+    return _rectangles(cores[place : place + count], row_wise)

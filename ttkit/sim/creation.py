@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import math
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.sim import ccl_mpi, dtypes, fabric
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import describe
 from ttkit.sim.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
@@ -234,17 +234,18 @@ def from_buffer(
 ) -> Tensor:
     """Return a tensor of a list or array of values, row by row, the same on every device."""
     values, shape = np.asarray(buffer), tuple(shape)
-    asked, volume = f"from_buffer({values.size} values, {list(shape)})", math.prod(shape)
-    exact = dtype in dtypes.FLOATS or values.dtype.kind in "iu"
-    check(
-        asked,
-        (dtype in dtypes.BLOCK_FLOATS, f"Unreachable: no host values of {dtype.name}"),
-        (values.size != volume, f"Buffer size {values.size} differs from shape volume {volume}"),
-        (not exact, f"std::bad_cast: {values.dtype} values for {dtype.name}", "whole numbers"),
-    )
+    if values.size != math.prod(shape):
+        rule = f"Buffer size {values.size} differs from shape volume {math.prod(shape)}"
+        fail(f"from_buffer({values.size} values, {list(shape)})", rule)
     values = values.reshape(shape).astype(dtypes.numpy_dtype(dtype))
-    how: Any = {"layout": layout, "device": device, "memory_config": memory_config}
-    return tensor_from(values, dtype, asked="from_buffer", **how)
+    return tensor_from(
+        values,
+        dtype,
+        layout=layout,
+        device=device,
+        memory_config=memory_config,
+        asked="from_buffer",
+    )
 
 
 # ---------------------------------------------------------------- in files
@@ -263,15 +264,14 @@ def dump_tensor(file_name: Any, tensor: Tensor) -> None:
     one writes.
     """
     path, host, buffer = _named(file_name), tensor.cpu(), io.BytesIO()
-    owners = host.grid.owners
+    owners, label = host.grid.owners, host.topology
     values, grid = ccl_mpi.everywhere(host, "dump_tensor")
-    label = host.topology
     dims = [getattr(placement, "dim", None) for placement in label._placements]
-    about = [host.dtype.name, host.layout.name, grid.mesh_shape, grid.covers]
-    np.savez(buffer, values=values, about=json.dumps([*about, label._shape, dims, label._coords]))
+    kind, there = (host.dtype.name, host.layout.name), (grid.mesh_shape, grid.covers)
+    np.savez(buffer, values=values, about=repr((kind, there, label._shape, dims, label._coords)))
     if owners is None or owners.me == 0:
         write_whole(path, buffer.getvalue(), f"dump_tensor({str(path)!r})")
-    if owners is not None:  # the file is there when the call returns
+    if owners:  # the file is there when the call returns
         fabric.compare("dump_tensor", fabric.world().ranks(range(owners.hosts)))
 
 
@@ -283,17 +283,17 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
         TTKitError: no such file, no file of ttkit's, or `device` is not a mesh that has its shards.
     """
     path = _named(file_name)
-    asked, unable = f"load_tensor({str(path)!r})", f"Unable to load the tensor from {path}."
-    if not path.exists():
-        fail(asked, f"{unable} The file does not exist.")
     try:
         with np.load(path) as file:
-            values, about = file["values"], json.loads(str(file["about"]))
-        dtype, layout, mesh, covers, shape, dims, coords = about
+            values, about = file["values"], literal_eval(str(file["about"]))
+        (dtype, layout), there, shape, dims, coords = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
-        grid = grid_over(tuple(mesh), tuple(map(tuple, covers)))
         label = TensorTopology(shape, placements, coords)
-        tensor = new_tensor(values, DataType[dtype], Layout[layout], grid, label)
+        kind = DataType[dtype], Layout[layout]
+        tensor = new_tensor(values, *kind, grid_over(*there), label)
     except Exception as error:  # of another program, or cut short: many kinds
-        fail(asked, f"{unable} It is damaged, or not a file of ttkit: {error}", "ttnn.dump_tensor")
+        why = f"It is damaged, or not a file of ttkit: {error}"
+        why = why if path.exists() else "The file does not exist."
+        rule = f"Unable to load the tensor from {path}. {why}"
+        fail(f"load_tensor({str(path)!r})", rule, "ttnn.dump_tensor")
     return tensor if device is None else tensor.to(device)

@@ -29,9 +29,13 @@ global_semaphore: barrier_semaphore
 bool: use_multicore use_low_perf use_noc1_only use_optimal_ccl_for_llama use_broadcast use_legacy
 bool: use_pack_untilize
 int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
+int: num_devices
+MeshDevice: mesh_device
 """
 CLASSES = by_word(TABLE)
-EVERY = frozenset({*CLASSES, "program_config"} - {"barrier_semaphore"})
+EVERY = frozenset(
+    {*CLASSES, "program_config"} - {"barrier_semaphore", "mesh_device", "num_devices"}
+)
 # classes of program configurations: words in the names of operations; others take SDPA's
 PROGRAMS = by_word(
     "MatmulMultiCoreReuseProgramConfig | MatmulMultiCoreReuseMultiCastProgramConfig | "
@@ -39,6 +43,15 @@ PROGRAMS = by_word(
     "MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig: matmul linear\n"
     "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: norm\n"
     "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax\n"
+)
+# each size a multiple of the next
+CHAINS = (
+    "in0_block_w",
+    "K_block_size",
+    "per_core_N out_block_w out_subblock_w",
+    "per_core_M out_block_h out_subblock_h",
+    "N_block_size subblock_w",
+    "M_block_size subblock_h",
 )
 Rules = Iterable[tuple[object, str]]  # whether a rule is broken, and the rule
 
@@ -67,27 +80,25 @@ def check(
     queue(asked, given.get("queue_id") or given.get("cq_id"))
     mesh = next((o.mesh for o in operands.values() if getattr(o, "mesh", None)), None)
     config = given.get("program_config")
-    if mesh is None:
-        return {}
-    within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
-    if config is None:
-        return {}
-    product = name in ("matmul", "linear")
-    if product and given.get("core_grid") is not None:
-        rule = "Cannot use both user core grid/coordinates and a program config"
-        fail(asked, rule, "one of them")
-    rules = _attention if hasattr(config, "q_chunk_size") else _product if product else None
-    for broken, rule in rules(config, given, mesh, operands) if rules else ():
-        if broken:
-            about = f"{type(config).__name__}: " if product else ""
-            fail(asked, about + rule, "other blocks, or no program_config")
+    if mesh is not None:
+        within(asked, mesh, given.get("subdevice_id") or given.get("sub_device_id"))
+        if hasattr(config, "q_chunk_size"):
+            refuse(asked, _attention(config, mesh, operands))
+        elif config is not None and name in ("matmul", "linear"):
+            refuse(asked, _product(config, given, mesh, operands))
     fused = getattr(config, "fused_activation", None)
     return {} if fused is None or operands.get("activation") else {"activation": fused}
 
 
+def refuse(asked: object, rules: Rules) -> None:
+    """Raise the first of the rules that is broken."""
+    for broken, rule in rules:
+        if broken:
+            fail(asked, rule, "other arguments, or no program configuration")
+
+
 def queue(asked: object, given: Any) -> int:
     """Return the number of a command queue, 0 for None."""
-    taken(asked, "cq_id", given, "int | QueueId | None")
     if int(given or 0) > 1:
         fail(asked, f"cq_id {given} is out of range", "0, or 1 of two command queues")
     return int(given or 0)
@@ -97,13 +108,12 @@ def within(asked: object, mesh: Any, *ids: Any) -> None:
     """Check that sub-devices are among those of the mesh."""
     have = len(mesh.sub_devices)
     for each in ids:
-        taken(asked, "sub_device_id", each, "SubDeviceId | None")
         if int(each or 0) >= have:
             rule = f"SubDevice index {int(each)} out of bounds {have}"
             fail(asked, rule, "mesh.load_sub_device_manager first")
 
 
-def _attention(config: Any, given: Any, mesh: Any, operands: Any) -> Rules:
+def _attention(config: Any, mesh: Any, operands: Any) -> Rules:
     """What chunks and cores of an attention must fulfil."""
     grid, most = config.compute_with_storage_grid_size, math.prod(mesh.system.chip.core_grid)
     # decoding chooses its own chunks
@@ -118,45 +128,51 @@ def _attention(config: Any, given: Any, mesh: Any, operands: Any) -> Rules:
     yield cores > most, f"{rule}, expected at most {most} cores"
 
 
+def blocks(c: Any, mesh: Any, most: int = 8) -> Rules:
+    """What the grid and the blocks of a product must fulfil, whatever its shapes are."""
+    least: dict[str, int] = {}
+    for chain in CHAINS:
+        sizes = [(field, getattr(c, field)) for field in chain.split() if hasattr(c, field)]
+        for field, size in sizes:
+            yield size == 0, f"{field} is 0, which is not valid: Block sizes must be > 0"
+        for (what, size), (by, part) in itertools.pairwise(sizes):
+            yield size % part, f"{what} ({size}) must be divisible by {by} ({part})"
+        least |= dict(sizes[1:][-1:])
+    rule = " times ".join(f"{field} {size}" for field, size in least.items())
+    rule += f" needs to be at most {most} to fit in hardware"
+    rule += ": subblock_h * subblock_w must be <= max_dest_volume"
+    yield math.prod(least.values()) > most, rule
+    grid, have = c.compute_with_storage_grid_size, mesh.system.chip.core_grid
+    what, size = "compute_with_storage_grid_size", f"({grid.x}, {grid.y})"
+    yield not grid.x * grid.y, f"{what} must be non-zero, got {size}"
+    rule = f"{what} must be <= device grid size: {what} {size} must fit within device grid {have}"
+    yield grid.x > have[0] or grid.y > have[1], rule
+
+
 def _product(c: Any, given: Any, mesh: Any, operands: Any) -> Rules:
     """What the blocks of a product must fulfil, in ttnn's order; sizes in tiles."""
-    have, shapes = mesh.system.chip.core_grid, []
+    rule = "Cannot use both user core grid/coordinates and a program config"
+    yield given.get("core_grid") is not None, rule
+    shapes = []
     for letter in "ab":
         shape = (1, 1, *operands[f"input_tensor_{letter}"].shard_shape)
+        sides = [-(-side // 32) for side in shape[-2:]]
         turned = operands.get(f"transpose_{letter}")
-        shapes.append((*shape[:-2], shape[-1], shape[-2]) if turned else shape)
-    a, b = shapes
-    rows, inner, columns = (-(-size // 32) for size in (a[-2], a[-1], b[-1]))
-    batch, batches = math.prod(a[:-2]), math.prod(b[:-2]) > 1
-    for field in sorted(c.fields, reverse=True):  # per_core_M before its blocks
-        if field.startswith(("in0_b", "out_", "per_")):
-            yield getattr(c, field) == 0, f"{field} is 0, which is not valid"
-    grid = getattr(c, "compute_with_storage_grid_size", None)
-    if grid is None or getattr(c, "gather_in0", False):
+        shapes.append((math.prod(shape[:-2]), *(sides[::-1] if turned else sides)))
+    (batch, rows, inner), (batches, _, columns) = shapes
+    if not hasattr(c, "out_subblock_h") or getattr(c, "gather_in0", False):
         return  # the shards of the operands set the blocks
-    rule = "compute_with_storage_grid_size"
-    yield not grid.x * grid.y, f"{rule} must be non-zero, got ({grid.x}, {grid.y})"
-    fits = grid.x <= have[0] and grid.y <= have[1]
-    yield not fits, f"{rule} ({grid.x}, {grid.y}) must fit within device grid {have}"
-    chains = [("in0_block_w",), ("per_core_M", "out_block_h", "out_subblock_h")]
-    chains += [("per_core_N", "out_block_w", "out_subblock_w")]
-    for chain in chains:
-        sizes = {f: getattr(c, f) for f in chain if hasattr(c, f)}
-        sizes = {"Kt": inner} | sizes if len(sizes) == 1 else sizes
-        for (what, size), (by, part) in itertools.pairwise(sizes.items()):
-            yield size % part, f"{what} ({size}) must be divisible by {by} ({part})"
-    m, n, h, w = c.per_core_M, c.per_core_N, c.out_subblock_h, c.out_subblock_w
-    most = 4 if getattr(given.get("compute_kernel_config"), "fp32_dest_acc_en", False) else 8
-    rule = f"out_subblock_w {w} times out_subblock_h {h} needs to be at most {most}"
-    yield h * w > most, f"{rule} to fit in hardware"
+    precise = getattr(given.get("compute_kernel_config"), "fp32_dest_acc_en", False)
+    yield from blocks(c, mesh, 4 if precise else 8)
+    m, n, w = c.per_core_M, c.per_core_N, c.in0_block_w
+    yield inner % w, f"Kt ({inner}) must be divisible by in0_block_w ({w})"
     if not hasattr(c, "fuse_batch"):
         rule = "Batch broadcasting is not supported for the chosen program config"
-        yield batch > 1 and not batches, rule
+        yield batch > batches == 1, rule
         yield columns != n, f"N ({columns}) must equal per_core_N ({n})"
-        rule = f"per_core_M, {m}, must be a multiple of M, {rows} if per_core_M > M!"
-        yield m > rows and m % rows, rule
         total = rows * batch
-        yield total % m, f"input a total height, {total}, must be divisible by per_core_M, {m}!"
+        rule = f"divisible by per_core_M, {m}! per_core_M, {m}, must be a multiple of M, {rows} if"
+        yield total % m, f"input a total height, {total}, must be {rule} per_core_M > M!"
         return
     rows *= batch if c.fuse_batch else 1
     down, across = -(-rows // m), -(-columns // n)
@@ -169,13 +185,12 @@ def _product(c: Any, given: Any, mesh: Any, operands: Any) -> Rules:
     rule = f"mcast_in1 requires N ({columns}) to fit within a single per_core_N block ({n})"
     yield line and not shared and across > 1, f"{rule}, got num_blocks_x={across}"
     rule = "Matmul with fused batch requires input tensors of shapes BCMK*11KN=BCMN or equivalent"
-    yield c.fuse_batch and batches, rule
-    rule = f"Number of blocks exceeds number of cores: {down * across} blocks >"
-    yield line and down * across > grid.x * grid.y, f"{rule} {grid.x * grid.y} cores"
+    yield c.fuse_batch and batches > 1, rule
+    grid, used = c.compute_with_storage_grid_size, down * across
+    rule = f"Number of blocks exceeds number of cores: {used} blocks > {grid.x * grid.y} cores"
+    yield line and used > grid.x * grid.y, rule
     if not line:
         across, down = (down, across) if c.transpose_mcast else (across, down)
-        rule = "must be smaller than or equal to the number of"
-        text = f"Num output blocks along x ({across}) {rule} columns in compute grid ({grid.x})"
-        yield across > grid.x, text
-        text = f"Num output blocks along y ({down}) {rule} rows in compute grid ({grid.y})"
-        yield down > grid.y, text
+        for side, many, of, most in (("x", across, "columns", grid.x), ("y", down, "rows", grid.y)):
+            rule = f"Num output blocks along {side} ({many}) must be smaller than or equal to"
+            yield many > most, f"{rule} the number of {of} in compute grid ({most})"

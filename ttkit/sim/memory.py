@@ -110,14 +110,15 @@ def _check(mesh: MeshDevice, grid: Grid, nbytes: int, cores: int = 0) -> None:
         if nbytes > free:
             rule = f"Out of Memory: chip {device} was asked for {nbytes:,} bytes of DRAM; "
             rule += f"{used:,} of {total:,} are in use, {free:,} are free"
-            cure = "shard the tensor over more chips, deallocate what is no longer needed, or use a"
+            cure = "shard the tensor over more chips"
             if cores:
                 rule = f"Out of Memory: Not enough space to allocate {nbytes * cores} B L1 buffer"
                 rule += f" across {cores} banks, where each bank needs to store {nbytes} B, but"
                 rule += f" bank size is {total} B (allocated: {used} B, free: {free} B); a bank is"
                 rule += f" the L1 of a core of chip {device}"
-                cure = "more cores, DRAM, deallocate what is no longer needed, or use a"
-            fail(f"allocate on {mesh!r}", rule, f"{cure} narrower dtype", OutOfMemoryError)
+                cure = "more cores, DRAM"
+            cure += ", deallocate what is no longer needed, or use a narrower dtype"
+            fail(f"allocate on {mesh!r}", rule, cure, OutOfMemoryError)
 
 
 def would_fit(like: Tensor, shape: tuple[int, ...], dtype: DataType | None = None) -> None:

@@ -50,7 +50,6 @@ class MeshDevice(SubDevices):
         self._settle()
         self.dram_bytes = system.chip.dram_bytes  # of one chip
         self.l1_bytes: int = parent.l1_bytes if parent else system.chip.l1_bytes  # of one core
-        self.cores: CoreCoord = CoreCoord(parent.cores if parent else system.chip.core_grid)
         memory.register(self)
 
     def __repr__(self) -> str:
@@ -251,11 +250,12 @@ class MeshDevice(SubDevices):
     @property
     def core_grid(self) -> CoreGrid:
         """The cores of a chip that programs may use."""
-        return CoreGrid(x=self.cores.x, y=self.cores.y)
+        x, y = self.system.chip.core_grid
+        return CoreGrid(x=x, y=y)
 
     def compute_with_storage_grid_size(self) -> CoreCoord:
         """How many columns and rows of cores programs may use; each has a bank of L1."""
-        return self.cores
+        return CoreCoord(self.system.chip.core_grid)
 
     def dram_grid_size(self) -> CoreCoord:
         """How many banks of DRAM a chip has, in one row."""
@@ -264,8 +264,7 @@ class MeshDevice(SubDevices):
     def enable_program_cache(self) -> None:
         """Do nothing: the simulator compiles nothing."""
 
-    def disable_and_clear_program_cache(self) -> None:
-        """Do nothing: the simulator compiles nothing."""
+    disable_and_clear_program_cache = enable_program_cache
 
     def num_program_cache_entries(self) -> int:
         """Return 0: the simulator compiles nothing."""

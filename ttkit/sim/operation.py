@@ -104,7 +104,8 @@ def operation(
     def enter(function: F) -> F:
         # products write to DRAM when no memory is named; so does dot-product attention
         inherits = kind not in ("product", "write", "read") and "dot_product" not in name
-        call = _guarded(name, function, watchers, frozenset(hints.split()), inherits, True)
+        own = frozenset(hints.split())
+        call = _guarded(name, function, watchers, own, own | hardware.EVERY, inherits)
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -114,7 +115,7 @@ def operation(
 
 def checked(name: str, *, note: bool = False) -> Callable[[F], F]:
     """Check the arguments of a function that is no operation; with `note`, tapes see its calls."""
-    return lambda function: _guarded(name, function, noted if note else [], frozenset(), False)
+    return lambda function: _guarded(name, function, noted if note else [])
 
 
 # ---------------------------------------------------------------- watchers
@@ -156,9 +157,9 @@ def _guarded(
     name: str,
     function: F,
     seen_by: list[Watcher],
-    hints: frozenset[str],
-    inherits: bool,
-    takes_hints: bool = False,
+    hints: frozenset[str] = frozenset(),
+    accepted: frozenset[str] = frozenset(),
+    inherits: bool = False,
 ) -> F:
     """Return `function` behind checks of its arguments' classes, and of hints.
 
@@ -166,9 +167,8 @@ def _guarded(
     errors become the kit's own. With `inherits`, results of operands in L1 lie there, too.
     """
     classes: list[dict[str, Classes]] = []  # filled at the first call: it takes 50 microseconds
-    placed = "memory_config" in hints
     names = tuple(inspect.signature(function).parameters)
-    every = (hints | hardware.EVERY if takes_hints else hints) - set(names)
+    every = accepted - set(names)
     inherits = inherits and "memory_config" not in names
 
     @functools.wraps(function)
@@ -178,7 +178,7 @@ def _guarded(
         config = None
         if kwargs and not every.isdisjoint(kwargs):
             given = {key: value for key, value in kwargs.items() if key in every}
-            config = given.get("memory_config") if placed else None
+            config = given.get("memory_config")
             kwargs = {key: value for key, value in kwargs.items() if key not in every}
             operands = dict(zip(names, args, strict=False)) | kwargs
             asked = describe(name, args, kwargs)
@@ -196,9 +196,7 @@ def _guarded(
             with np.errstate(all="ignore"):
                 result = function(*args, **kwargs)
         except UNEXPECTED as error:
-            # `fail`'s own errors, and Python's about the names of the arguments, stay as they are.
-            trace: Any = error.__traceback__
-            if getattr(error, "ours", False) or trace.tb_next is None:
+            if getattr(error, "ours", False):  # `fail`'s own
                 raise
             translate(error, describe(name, args, kwargs))
         if config is not None or (inherits and in_l1[0]):

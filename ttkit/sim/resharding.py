@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import describe
+from ttkit.sim.arguments import check, describe
 from ttkit.sim.cores import CoreRangeSet, num_cores_to_corerangeset
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.filling import full
@@ -33,14 +33,15 @@ def _copied(
     name: str,
     tensor: Tensor,
     config: MemoryConfig | None,
+    *rules: tuple[object, str, str],
     dtype: DataType | None = None,
     output: Tensor | None = None,
 ) -> Tensor:
-    """Return the values in memory of `config`, or in `output`."""
+    """Return the values in memory of `config`, or in `output`, where no rule is broken."""
     on_mesh(name, tensor)
-    if dtype not in (None, tensor.dtype) and tensor.layout is Layout.ROW_MAJOR:
-        rule = "Input tensor layout must be TILE when dtype conversion is needed"
-        fail(describe(name, (tensor,)), rule, "ttnn.to_layout first")
+    converts = dtype not in (None, tensor.dtype) and tensor.layout is Layout.ROW_MAJOR
+    rule = "Input tensor layout must be TILE when dtype conversion is needed"
+    check(describe(name, (tensor, config)), *rules, (converts, rule, "ttnn.to_layout first"))
     made = result(tensor, tensor.array, dtype=dtype, output=output, owned=False)
     if output is None:
         place(made, config or tensor.plain_memory_config)
@@ -58,7 +59,8 @@ def to_memory_config(
     on_mesh("to_memory_config", tensor)
     if memory_config == tensor.plain_memory_config and output_tensor is None:
         return tensor
-    return _copied("to_memory_config", tensor, memory_config, dtype, output_tensor)
+    name = "to_memory_config"
+    return _copied(name, tensor, memory_config, dtype=dtype, output=output_tensor)
 
 
 @operation("reallocate", "store")
@@ -76,7 +78,7 @@ def move(input_tensor: Tensor, *, memory_config: MemoryConfig | None = None) -> 
 
 
 # ---------------------------------------------------------------- interleaved and sharded
-@operation("interleaved_to_sharded", "store")
+@operation("interleaved_to_sharded", "store", hints="keep_l1_aligned")
 def interleaved_to_sharded(
     input_tensor: Tensor,
     grid: Any = None,
@@ -86,8 +88,6 @@ def interleaved_to_sharded(
     output_dtype: DataType | None = None,
     *,
     sharded_memory_config: MemoryConfig | None = None,
-    keep_l1_aligned: bool | None = False,
-    preallocated_output: Tensor | None = None,
 ) -> Tensor:
     """Return an interleaved tensor with one shard to each core.
 
@@ -97,26 +97,24 @@ def interleaved_to_sharded(
     Args:
         grid: a `CoreRangeSet`; or a size, of which the first cores are taken.
     """
-    name, config = "interleaved_to_sharded", sharded_memory_config or grid
-    on_mesh(name, input_tensor)
-    asked, own = describe(name, (input_tensor, config)), input_tensor.plain_memory_config
+    config, own = sharded_memory_config or grid, input_tensor.plain_memory_config
     if isinstance(shard_shape, DataType):
         output_dtype = shard_shape
-    if own.is_sharded():
-        rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
-        fail(asked, rule + own.memory_layout.name, "ttnn.reshard")
     if not isinstance(config, MemoryConfig):
-        if shard_scheme is TensorMemoryLayout.INTERLEAVED:
-            fail(asked, "Unsupported sharding scheme", "HEIGHT_SHARDED")
-        spec = ShardSpec(CoreRangeSet([]), shard_shape, shard_orientation)
-        if not isinstance(config, CoreRangeSet):
-            cores = math.prod(counts(plane(input_tensor), spec.shape))
-            config = num_cores_to_corerangeset(cores, config, shard_orientation is ROW_MAJOR)
-        spec.grid = config
-        config = MemoryConfig(shard_scheme, BufferType.L1, spec)
-    if not config.is_sharded():
-        fail(asked, "Output memory config must be sharded", "ttnn.to_memory_config")
-    return _copied(name, input_tensor, config, output_dtype, preallocated_output)
+        if not isinstance(grid, CoreRangeSet):
+            cores = math.prod(counts(plane(input_tensor), shard_shape))
+            grid = num_cores_to_corerangeset(cores, grid, shard_orientation is ROW_MAJOR)
+        spec = ShardSpec(grid, shard_shape, shard_orientation)  # type: ignore[arg-type]
+        config = MemoryConfig(shard_scheme, BufferType.L1, spec)  # type: ignore[arg-type]
+    rule = "Input tensor memory layout must be INTERLEAVED, but got TensorMemoryLayout::"
+    return _copied(
+        "interleaved_to_sharded",
+        input_tensor,
+        config,
+        (input_tensor.is_sharded(), rule + own.memory_layout.name, "ttnn.reshard"),
+        (not config.is_sharded(), "Output memory config must be sharded", "ttnn.to_memory_config"),
+        dtype=output_dtype,
+    )
 
 
 @operation("sharded_to_interleaved", "store")
@@ -126,15 +124,12 @@ def sharded_to_interleaved(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return a sharded tensor interleaved over all banks, of DRAM when left out."""
-    name = "sharded_to_interleaved"
-    on_mesh(name, input_tensor)
+    on_mesh("sharded_to_interleaved", input_tensor)
     config = memory_config or DRAM_MEMORY_CONFIG
-    if config.is_sharded():
-        rule = "Output memory config must be Interleaved"
-        fail(describe(name, (input_tensor, config)), rule, "ttnn.reshard")
+    rule = (config.is_sharded(), "Output memory config must be Interleaved", "ttnn.reshard")
     if not input_tensor.is_sharded():
         return input_tensor  # whatever else is asked for, as in ttnn
-    return _copied(name, input_tensor, config, output_dtype)
+    return _copied("sharded_to_interleaved", input_tensor, config, rule, dtype=output_dtype)
 
 
 @operation("reshard", "store")
@@ -142,25 +137,30 @@ def reshard(
     input_tensor: Tensor, output_memory_config: MemoryConfig, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return a sharded tensor with other shards, or on other cores."""
-    on_mesh("reshard", input_tensor)
-    pairs = (("input", input_tensor.plain_memory_config), ("output", output_memory_config))
-    for word, config in pairs:
-        if not config.is_sharded():
-            asked = describe("reshard", (input_tensor, output_memory_config))
-            fail(asked, f"{word} must be sharded", "ttnn.to_memory_config")
-    return _copied("reshard", input_tensor, output_memory_config, output=output_tensor)
+    return _copied(
+        "reshard",
+        input_tensor,
+        output_memory_config,
+        (not input_tensor.is_sharded(), "input must be sharded", "ttnn.interleaved_to_sharded"),
+        (not output_memory_config.is_sharded(), "output must be sharded", "ttnn.to_memory_config"),
+        output=output_tensor,
+    )
 
 
 def _rows(tensor: Tensor, num_slices: int, slice_index: int) -> slice:
     """The rows, of all leading dimensions, that one of several slices has."""
-    asked, height = f"slice {slice_index} of {num_slices} of {tensor.shape}", plane(tensor)[0]
-    if not 0 <= slice_index < num_slices:
-        rule = "Slice index and num_slices don't match! Index ="
-        fail(asked, f"{rule} {slice_index} num_slices = {num_slices}")
-    rows, odd = divmod(height, num_slices)
-    if odd or tensor.padded != tensor.shard_shape:
-        rule = "Total height of a tensor must be divisible by num_slices!"
-        fail(asked, f"{rule} {height} rows in whole tiles")
+    height = plane(tensor)[0]
+    rule = f"Slice index and num_slices don't match! Index = {slice_index} num_slices ="
+    whole = "Total height of a tensor must be divisible by num_slices!"
+    check(
+        f"slice {slice_index} of {num_slices} of {tensor.shape}",
+        (not 0 <= slice_index < num_slices, f"{rule} {num_slices}"),
+        (
+            height % num_slices or tensor.padded != tensor.shard_shape,
+            f"{whole} {height} rows in whole tiles",
+        ),
+    )
+    rows = height // num_slices
     return slice(slice_index * rows, (slice_index + 1) * rows)
 
 
@@ -177,11 +177,11 @@ def interleaved_to_sharded_partial(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Return one of several slices of the rows, [1, 1, rows, columns], one shard to each core."""
-    on_mesh("interleaved_to_sharded_partial", input_tensor)
     rows = _rows(input_tensor, num_slices, slice_index)
-    whole = reshape(input_tensor, [1, 1, *plane(input_tensor)])
-    how = (grid, shard_shape, shard_scheme, shard_orientation, output_dtype)
-    return interleaved_to_sharded(whole[:, :, rows], *how)
+    part = reshape(input_tensor, [1, 1, *plane(input_tensor)])[:, :, rows]
+    return interleaved_to_sharded(
+        part, grid, shard_shape, shard_scheme, shard_orientation, output_dtype
+    )
 
 
 @operation("sharded_to_interleaved_partial", "store", moves="part")
@@ -195,18 +195,14 @@ def sharded_to_interleaved_partial(
     output_dtype: DataType | None = None,
 ) -> Tensor:
     """Write a sharded tensor into one of several slices of the rows of `cache_tensor`."""
-    on_mesh("sharded_to_interleaved_partial", input_tensor, cache_tensor)
-    asked = describe("sharded_to_interleaved_partial", (input_tensor, cache_tensor, num_slices))
+    name = "sharded_to_interleaved_partial"
+    on_mesh(name, input_tensor, cache_tensor)
+    rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
     if not input_tensor.is_sharded():
-        fail(asked, "Input tensor must have a shard spec", "ttnn.interleaved_to_sharded_partial")
-    rows, sizes = _rows(cache_tensor, num_slices, slice_index), plane(input_tensor)
-    slot = (rows.stop - rows.start, plane(cache_tensor)[1])
-    if sizes != slot:
-        rule = f"a slice has {slot[0]} rows of {slot[1]}, the input {sizes[0]} of {sizes[1]}"
-        fail(asked, rule, "the num_slices that the input was made with")
-    whole, given = np.array(cache_tensor.full_array()), input_tensor.full_array()
-    ends = cache_tensor.grid.shape
-    whole.reshape(*ends, -1, slot[1])[..., rows, :] = given.reshape(*ends, *sizes)
+        fail(name, "Input tensor must have a shard spec", "ttnn.interleaved_to_sharded_partial")
+    whole, width = np.array(cache_tensor.full_array()), cache_tensor.shard_shape[-1]
+    given = input_tensor.full_array().reshape(*ends, -1, width)
+    whole.reshape(*ends, -1, width)[..., rows, :] = given
     return result(cache_tensor, whole, output=cache_tensor)
 
 

@@ -5,7 +5,6 @@ A tensor on a mesh has a shard on each chip; here, *shard* is what one core (or 
 
 from __future__ import annotations
 
-import copy
 import enum
 import math
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.sim.cores import CoreGrid, CoreRange, CoreRangeSet
+from ttkit.sim.arguments import check, taken
+from ttkit.sim.cores import CoreGrid, CoreRangeSet, corner
 from ttkit.sim.enums import BufferType, DataType, TensorMemoryLayout, _Enum
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.types import Shape, integers
@@ -48,13 +48,10 @@ ROW_MAJOR, COL_MAJOR = ShardOrientation
 ROUND_ROBIN = ShardDistributionStrategy.ROUND_ROBIN_1D
 
 
-def _check(value: Any, wanted: dict[str, Any]) -> None:
-    """Check the classes of attributes."""
-    for name, kind in wanted.items():
-        if not isinstance(getattr(value, name), kind):
-            rule = f"incompatible function arguments: {name}={getattr(value, name)!r}"
-            what = type(value).__name__
-            fail(what, rule, f"{what}({', '.join(wanted)})", TypeError)
+def _check(value: Any) -> None:
+    """Check that attributes are of the classes that their annotations name."""
+    for name, kind in type(value).__annotations__.items():
+        taken(type(value).__name__, name, getattr(value, name), kind)
 
 
 class Tile:
@@ -68,7 +65,6 @@ class Tile:
     def __init__(self, tile_shape: Sequence[int], transpose_tile: bool = False):
         self.tile_shape = list(integers(tile_shape, "Tile", 0))
         self.transpose_of_faces = self.transpose_within_face = transpose_tile
-        _check(self, {"transpose_of_faces": bool})
         height, width = self.tile_shape
         if width not in (16, 32) or height not in (1, 2, 4, 8, 16, 32):
             rule = f"Tile size is not valid for our hardware: {height} x {width}"
@@ -97,8 +93,10 @@ class Tile:
 # ---------------------------------------------------------------- shard specifications
 def _text(cores: CoreRangeSet, end: str) -> str:
     """Print ranges of cores as ttnn does, which forgets the last brace in a `ShardSpec`."""
-    one = '{{"start":{{"x":{0.x},"y":{0.y}}},"end":{{"x":{1.x},"y":{1.y}}}' + end
-    return ", ".join(one.format(r.start, r.end) for r in cores.ranges())
+    return ", ".join(
+        f'{{"start":{{"x":{a.x},"y":{a.y}}},"end":{{"x":{b.x},"y":{b.y}}}{end}'
+        for a, b in cores.core_ranges
+    )
 
 
 class _Spec:
@@ -114,20 +112,20 @@ class ShardSpec(_Spec):
     """Shards of rows (of all leading dimensions) and columns on cores.
 
     Example:
+        >>> from ttkit.sim.cores import CoreRange
         >>> cores = CoreRangeSet([CoreRange((0, 0), (7, 0))])
         >>> ShardSpec(cores, [32, 64], ShardOrientation.ROW_MAJOR).num_cores()
         8
     """
 
     grid: CoreRangeSet
-    shape: list[int]
+    shape: list  # type: ignore[type-arg]
     orientation: ShardOrientation
-    __hash__ = object.__hash__
 
     def __init__(self, grid: Any, shard_shape: Any, shard_orientation: Any):
         self.grid, self.orientation = grid, shard_orientation
         self.shape = list(integers(shard_shape, "ShardSpec", 0))
-        _check(self, {"grid": CoreRangeSet, "shape": list, "orientation": ShardOrientation})
+        _check(self)
         if len(self.shape) != 2:
             rule = f"incompatible function arguments: shard_shape={self.shape}"
             fail("ShardSpec", rule, "[rows, columns]", TypeError)
@@ -142,26 +140,27 @@ class NdShardSpec(_Spec):
     """Shards of any number of dimensions on cores.
 
     Example:
+        >>> from ttkit.sim.cores import CoreRange
         >>> NdShardSpec([1, 32, 32], CoreRangeSet([CoreRange((0, 0), (3, 3))])).num_cores()
         16
     """
 
-    shard_shape: Any
+    shard_shape: Shape
     grid: CoreRangeSet
     orientation: ShardOrientation = ROW_MAJOR
     shard_distribution_strategy: ShardDistributionStrategy = ROUND_ROBIN
-    __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
         self.shard_shape = Shape(tuple(self.shard_shape))
-        _check(self, {"shard_shape": Shape, "grid": CoreRangeSet, "orientation": ShardOrientation})
-        _check(self, {"shard_distribution_strategy": ShardDistributionStrategy})
+        _check(self)
 
     def __repr__(self) -> str:
-        text = '{{"shard_shape":{},"grid":[{}],"orientation":"ShardOrientation::{}",'
-        text += '"shard_distribution_strategy":"ShardDistributionStrategy::{}"}}'
-        values = [list(self.shard_shape), _text(self.grid, "}}"), self.orientation.name]
-        return text.format(*values, self.shard_distribution_strategy.name)
+        cores, sizes = _text(self.grid, "}"), list(self.shard_shape)
+        way, kind = self.orientation.name, self.shard_distribution_strategy.name
+        return (
+            f'{{"shard_shape":{sizes},"grid":[{cores}],"orientation":"ShardOrientation::{way}",'
+            f'"shard_distribution_strategy":"ShardDistributionStrategy::{kind}"}}'
+        )
 
 
 # ---------------------------------------------------------------- memory configurations
@@ -177,23 +176,20 @@ class MemoryConfig:
         (BufferType.DRAM, True)
     """
 
-    memory_layout: Any = INTERLEAVED
-    buffer_type: Any = BufferType.DRAM
+    memory_layout: TensorMemoryLayout = INTERLEAVED
+    buffer_type: BufferType = BufferType.DRAM
     shard_spec: ShardSpec | None = None
+    # where `memory_layout` is another than ND_SHARDED, what a tensor derives from `shard_spec`
     nd_shard_spec: NdShardSpec | None = None
 
     def __post_init__(self) -> None:
         made = self.__dict__
         if isinstance(self.buffer_type, NdShardSpec):
-            made.update(buffer_type=self.memory_layout, nd_shard_spec=self.buffer_type)
-        # otherwise a tensor derives its specification of this kind from `shard_spec`
-        made["made_nd"] = self.nd_shard_spec is not None
-        if self.made_nd:
+            buffer, spec = self.memory_layout, self.buffer_type
+            made.update(memory_layout=INTERLEAVED, buffer_type=buffer, nd_shard_spec=spec)
+        if self.interleaved and self.nd_shard_spec:
             made["memory_layout"] = ND
-        either = {"shard_spec": ShardSpec | None, "nd_shard_spec": NdShardSpec | None}
-        _check(self, {"memory_layout": TensorMemoryLayout, "buffer_type": BufferType} | either)
-
-    made_nd = False
+        _check(self)
 
     @property
     def interleaved(self) -> bool:
@@ -204,12 +200,6 @@ class MemoryConfig:
         """True where each core has one shard."""
         return not self.interleaved
 
-    def with_nd(self, spec: NdShardSpec) -> MemoryConfig:
-        """The same as a tensor keeps it, which derives one kind of specification of the other."""
-        new = copy.copy(self)
-        new.__dict__["nd_shard_spec"] = spec
-        return new
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemoryConfig) and self._key() == other._key()
 
@@ -217,8 +207,8 @@ class MemoryConfig:
         return hash(repr(self._key()))
 
     def _key(self) -> tuple[Any, ...]:
-        nd = self.nd_shard_spec if self.made_nd else None
-        return self.memory_layout, self.buffer_type, self.shard_spec, nd
+        own = self.nd_shard_spec if self.memory_layout is ND else self.shard_spec
+        return self.memory_layout, self.buffer_type, own
 
     def __repr__(self) -> str:
         return (
@@ -226,7 +216,7 @@ class MemoryConfig:
             f"buffer_type=BufferType::{self.buffer_type.name},"
             f"shard_spec={self.shard_spec or 'std::nullopt'},"
             f"nd_shard_spec={self.nd_shard_spec or 'std::nullopt'},"
-            f"created_with_nd_shard_spec={int(self.made_nd)},"
+            f"created_with_nd_shard_spec={int(self.memory_layout is ND)},"
             "per_core_allocation=0,range_lockstep_allocation=0)"
         )
 
@@ -236,6 +226,17 @@ L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
 L1_HEIGHT_SHARDED_MEMORY_CONFIG = MemoryConfig(HEIGHT, BufferType.L1)
 L1_WIDTH_SHARDED_MEMORY_CONFIG = MemoryConfig(WIDTH, BufferType.L1)
 L1_BLOCK_SHARDED_MEMORY_CONFIG = MemoryConfig(BLOCK, BufferType.L1)
+
+
+def most_shards(
+    scheme: TensorMemoryLayout, cores: CoreRangeSet, way: ShardOrientation
+) -> tuple[int, int]:
+    """How many shards of a scheme cores take, down and across."""
+    if scheme is BLOCK:
+        box = cores.bounding_box().grid_size()
+        return (box.y, box.x) if way is ROW_MAJOR else (box.x, box.y)
+    count = cores.num_cores()
+    return (count, 1) if scheme is HEIGHT else (1, count)
 
 
 def create_sharded_memory_config(
@@ -249,8 +250,7 @@ def create_sharded_memory_config(
 
     Args:
         shape: of the tensor, or of a shard with `use_height_and_width_as_shard_shape`.
-        core_grid: a `CoreGrid`; for a shard's shape a `CoreRangeSet`, or two grids of which the
-            second is one row below the first, too.
+        core_grid: a `CoreGrid`; for a shard's shape a `CoreRangeSet`, too.
 
     Raises:
         TTKitError: the shape does not divide.
@@ -262,31 +262,22 @@ def create_sharded_memory_config(
     """
     asked = f"create_sharded_memory_config({shape}, {core_grid}, {strategy})"
     given, way, cores = use_height_and_width_as_shard_shape, orientation or ROW_MAJOR, core_grid
-    grids = list(core_grid) if isinstance(core_grid, (tuple, list)) else [core_grid]
-    of_grids = all(isinstance(g, CoreGrid) for g in grids)
-
-    def check(right: bool, rule: str) -> None:
-        if not right:
-            fail(asked, rule, "help(ttnn.create_sharded_memory_config)")
-
-    check(isinstance(shape, (list, tuple, Shape)), "Invalid input shape")
-    check(len(grids) < 3, "Invalid core_grid")
-    check(of_grids or isinstance(cores, CoreRangeSet), "Invalid core_grid type")
-    check(isinstance(strategy, ShardStrategy), "Invalid sharding strategy")
-    check(isinstance(way, ShardOrientation), "Invalid shard orientation")
+    if isinstance(core_grid, CoreGrid):
+        cores = corner(core_grid.x, core_grid.y)
     rule = "height and width must be shard shape with CoreRangeSet"
-    check(given or isinstance(core_grid, CoreGrid), rule)
-    *batch, height, width = shape
-    if of_grids:
-        top = grids[0].y
-        parts = [CoreRange((0, 0), (grids[0].x - 1, top - 1))]
-        cores = CoreRangeSet(parts + [CoreRange((0, top), (g.x - 1, top)) for g in grids[1:]])
-    order = slice(None, None, 1 if way is ROW_MAJOR else -1)
-    cut = (height, width)[order]
-    if not given:
-        sizes, x, y = (math.prod(batch) * height, width), core_grid.x, core_grid.y
-        even = {"HEIGHT": (x * y, 1), "WIDTH": (1, x * y), "BLOCK": (y, x)[order]}[strategy.name]
-        cut, rest = zip(*map(divmod, sizes, even), strict=True)
-        check(not any(rest), f"Invalid sharding core_grid: {sizes} does not divide into {even}")
+    check(
+        asked,
+        (not isinstance(cores, CoreRangeSet), "Invalid core_grid type", "ttnn.CoreGrid(x=8, y=8)"),
+        (not isinstance(strategy, ShardStrategy), "Invalid sharding strategy"),
+        (cores is core_grid and not given, rule, "ttnn.CoreGrid(x=8, y=8)"),
+    )
     scheme = TensorMemoryLayout[f"{strategy.name}_SHARDED"]
+    *batch, height, width = shape
+    if given:
+        cut = (height, width) if way is ROW_MAJOR else (width, height)
+    else:
+        sizes, even = (math.prod(batch) * height, width), most_shards(scheme, cores, way)
+        cut, rest = zip(*map(divmod, sizes, even), strict=True)
+        rule = f"Invalid sharding core_grid: {sizes} does not divide into {even}"
+        check(asked, (any(rest), rule, "a grid whose sides divide the shape"))
     return MemoryConfig(scheme, BufferType.L1, ShardSpec(cores, cut, way))

@@ -10,19 +10,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ttkit.errors import fail
-from ttkit.sim.arguments import taken
 from ttkit.sim.enums import BufferType
 from ttkit.sim.hints import queue, within
+from ttkit.sim.operation import checked
 from ttkit.sim.types import MeshCoordinateRange
 
 
-class SubDevice:
+class SubDevice(NamedTuple):
     """Cores that take part together: a set of ranges for each type of core."""
 
-    def __init__(self, cores: Sequence[Any]):
-        for each in cores if isinstance(cores, (list, tuple)) else [None]:
-            taken("SubDevice", "cores", each, "CoreRangeSet")
-        self.cores = list(cores)
+    cores: Sequence[Any]
 
 
 class SubDeviceManagerId:
@@ -43,6 +40,7 @@ class SubDevices:
 
     sub_devices: Sequence[Any] = (None,)
 
+    @checked("create_sub_device_manager")
     def create_sub_device_manager(
         self, sub_devices: Sequence[SubDevice], local_l1_size: int
     ) -> SubDeviceManagerId:
@@ -51,12 +49,9 @@ class SubDevices:
         Raises:
             TTKitError: no sub-devices, cores that the chip has not or that two of them have.
         """
-        asked = "create_sub_device_manager"
-        for each in sub_devices:
-            taken(asked, "sub_devices", each, "SubDevice")
-        if not sub_devices:
+        asked, sets = "create_sub_device_manager", [c for each in sub_devices for c in each.cores]
+        if not sets:
             fail(asked, "sub_device_ids to stall must not be empty", "[ttnn.SubDevice([cores])]")
-        sets = [cores for each in sub_devices for cores in each.cores]
         for cores in sets:
             if _outside(cores, self):
                 rule = f"Tensix cores {cores} specified in sub device must be within device grid"
@@ -67,22 +62,21 @@ class SubDevices:
                 fail(asked, rule, "each core in one of them")
         return SubDeviceManagerId(tuple(sub_devices))
 
+    @checked("load_sub_device_manager")
     def load_sub_device_manager(self, sub_device_manager_id: SubDeviceManagerId) -> None:
         """Divide the chips in this way."""
-        self.sub_devices = self._division(sub_device_manager_id)
+        if sub_device_manager_id.division is None:
+            rule = "Sub device manager does not exist"
+            fail("load_sub_device_manager", rule, "create it again")
+        self.sub_devices = sub_device_manager_id.division
 
+    @checked("remove_sub_device_manager")
     def remove_sub_device_manager(self, sub_device_manager_id: SubDeviceManagerId) -> None:
         """Forget a division, which must not be the one in use."""
-        if self._division(sub_device_manager_id) is self.sub_devices:
+        if sub_device_manager_id.division is self.sub_devices:
             rule = "Cannot remove active sub device manager"
             fail("remove_sub_device_manager", rule, "clear_loaded_sub_device_manager first")
         sub_device_manager_id.division = None
-
-    def _division(self, given: SubDeviceManagerId) -> Sequence[SubDevice]:
-        taken("sub device manager", "id", given, "SubDeviceManagerId")
-        if given.division is None:
-            fail("sub device manager", "Sub device manager does not exist", "create it again")
-        return given.division
 
     def clear_loaded_sub_device_manager(self) -> None:
         """Let each chip be one sub-device again."""
@@ -106,6 +100,7 @@ class global_semaphore:
         self.cores, self.value = cores, value
 
 
+@checked("create_global_semaphore")
 def create_global_semaphore(
     mesh_device: Any, cores: Any, initial_value: int, buffer_type: BufferType = BufferType.L1
 ) -> global_semaphore:
@@ -115,9 +110,6 @@ def create_global_semaphore(
         TTKitError: cores that the chip has not; a buffer that is not in L1.
     """
     asked = "create_global_semaphore"
-    taken(asked, "mesh_device", mesh_device, "MeshDevice")
-    taken(asked, "cores", cores, "CoreRangeSet")
-    taken(asked, "initial_value", initial_value, "int")
     if buffer_type is BufferType.DRAM:
         fail(asked, "Global semaphore can only be created for L1 buffer types", "BufferType.L1")
     if _outside(cores, mesh_device):
@@ -127,11 +119,9 @@ def create_global_semaphore(
     return global_semaphore(cores, initial_value)
 
 
+@checked("reset_global_semaphore_value")
 def reset_global_semaphore_value(global_semaphore: global_semaphore, reset_value: int) -> None:
     """Set the counter."""
-    asked = "reset_global_semaphore_value"
-    taken(asked, "global_semaphore", global_semaphore, "global_semaphore")
-    taken(asked, "reset_value", reset_value, "int")
     global_semaphore.value = reset_value
 
 
@@ -144,6 +134,7 @@ class MeshEvent(NamedTuple):
     device_range: MeshCoordinateRange
 
 
+@checked("record_event")
 def record_event(
     mesh_device: Any,
     cq_id: Any = None,
@@ -151,21 +142,20 @@ def record_event(
     device_range: MeshCoordinateRange | None = None,
 ) -> MeshEvent:
     """Return an event that has happened when all that was queued so far has ended."""
-    taken("record_event", "mesh_device", mesh_device, "MeshDevice")
     within("record_event", mesh_device, *sub_device_ids)
     whole = device_range or MeshCoordinateRange(mesh_device.shape)
     return MeshEvent(0, 0, queue("record_event", cq_id), whole)
+
+
+@checked("event_synchronize")
+def event_synchronize(mesh_event: MeshEvent) -> None:
+    """Let the host wait for an event."""
 
 
 def wait_for_event(cq_id: Any = None, mesh_event: Any = None) -> None:
     """Let a command queue wait for an event of another one."""
     queue("wait_for_event", cq_id)
     event_synchronize(mesh_event)
-
-
-def event_synchronize(mesh_event: Any) -> None:
-    """Let the host wait for an event."""
-    taken("event_synchronize", "mesh_event", mesh_event, "MeshEvent")
 
 
 def apply_device_delay(
@@ -187,7 +177,6 @@ _default: list[Any] = [None]
 
 def SetDefaultDevice(device: Any = None) -> None:
     """Keep a mesh for programs that ask for it."""
-    taken("SetDefaultDevice", "device", device, "MeshDevice | None")
     _default[0] = device
 
 
@@ -198,4 +187,3 @@ def GetDefaultDevice() -> Any:
 
 def ReadDeviceProfiler(device: Any) -> None:
     """Read nothing: `ttkit.profile` has the calls with their modelled times."""
-    taken("ReadDeviceProfiler", "device", device, "MeshDevice")

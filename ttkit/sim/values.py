@@ -6,7 +6,6 @@ ttnn. What a program configuration must fulfil stands in `sim/hints.py`.
 
 from __future__ import annotations
 
-import ast
 from typing import Any, ClassVar
 
 from ttkit.errors import fail
@@ -66,14 +65,22 @@ bool | None: exp_approx_mode
 bool: transpose_mcast fuse_batch mcast_in0 inplace
 """
 WANTED = by_word(FIELDS)
-PLAIN = ("WormholeComputeKernelConfig", "SoftmaxDefaultProgramConfig")  # printed as any object
 SPACED = ("SoftmaxShardedMultiCoreProgramConfig", "SDPAProgramConfig")
 CLASSES: dict[str, Any] = {
     name: _Enum(name, members.split(), start=0, module=__name__)  # type: ignore[call-arg]
     for name, members in ENUMERATIONS.items()
 }
-NAMED = {"Invalid": MathFidelity.Invalid, "NO_THROTTLE": CLASSES["ThrottleLevel"].NO_THROTTLE}
-NAMED["{}"] = CoreRangeSet([])
+# Defaults that are no numbers; ... where there is none.
+NAMED = {
+    "": ...,
+    "None": None,
+    "True": True,
+    "False": False,
+    "(1,1)": (1, 1),
+    "{}": CoreRangeSet([]),
+    "Invalid": MathFidelity.Invalid,
+    "NO_THROTTLE": CLASSES["ThrottleLevel"].NO_THROTTLE,
+}
 
 
 class Value:
@@ -103,14 +110,11 @@ class Value:
             value = CoreCoord(*value)
         if "Unary" in wanted and isinstance(value, (tuple, UnaryOpType)):
             value = UnaryWithParam(value)
-        if field in self.fields:
-            taken(type(self).__name__, field, value, wanted)
+        taken(type(self).__name__, field, value, wanted)
         object.__setattr__(self, field, value)
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if name in PLAIN:
-            return object.__repr__(self)
         shown = [f"{f}={self._shown(f)}" for f in self.fields if f != "legacy_rsqrt"]
         return f"{name}({(', ' if name in SPACED else ',').join(shown)})"
 
@@ -126,10 +130,8 @@ class Value:
 
 def _row(name: str, text: str) -> Any:
     """A class with these fields."""
-    fields: dict[str, Any] = {}
-    for field, equals, default in (word.partition("=") for word in text.split()):
-        known = default in NAMED or not equals
-        fields[field] = NAMED.get(default, ...) if known else ast.literal_eval(default)
+    words = (word.partition("=") for word in text.split())
+    fields = {field: NAMED[d] if d in NAMED else int(d) for field, _, d in words}
     return type(name, (Value,), {"__slots__": tuple(fields), "fields": fields})
 
 

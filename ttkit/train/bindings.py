@@ -10,26 +10,21 @@ from typing import Any
 import numpy as np
 
 from ttkit import ttnn
-from ttkit.convert import from_numpy
 from ttkit.errors import fail
-from ttkit.train import distributed, ops, optimizers
+from ttkit.train import distributed, optimizers
 from ttkit.train.autograd import Tensor
 from ttkit.train.config import TransformerConfig
-from ttkit.train.context import AutoContext, GradMode, SocketManager, SocketType  # noqa: F401
+from ttkit.train.context import AutoContext
 from ttkit.train.models import create_model
 from ttkit.train.modules import Linear, Module
 from ttkit.train.optimizers import Optimizer
 
-DataType, Layout, ones_like, zeros_like = (
-    ttnn.DataType,
-    ttnn.Layout,
-    ttnn.ones_like,
-    ttnn.zeros_like,
-)
+DataType, Layout = ttnn.DataType, ttnn.Layout
+ones_like, zeros_like = ttnn.ones_like, ttnn.zeros_like
 concat_mesh_to_tensor_composer = ttnn.concat_mesh_to_tensor_composer
 shard_tensor_to_mesh_mapper = ttnn.shard_tensor_to_mesh_mapper
 LinearLayer, ModuleBase, OptimizerBase = Linear, Module, Optimizer
-ReduceType = Enum("ReduceType", "NONE MEAN SUM")
+ReduceType = Enum("ReduceType", "MEAN")  # of a device's elements; others are not here
 RunnerType = Enum("RunnerType", {"Default": "default", "MemoryEfficient": "memory_efficient"})
 WeightTyingType = Enum("WeightTyingType", {"Disabled": "disabled", "Enabled": "enabled"})
 
@@ -52,48 +47,28 @@ def clip_grad_norm(
     return optimizers.clip_grad_norm(parameters, max_norm)
 
 
-class _NotTraced:
-    """A name of ttml that programs mention, and that does nothing here."""
-
-    def __getattr__(self, name: str) -> Any:
-        rule = "allocations are not traced here"
-        fail(f"MemoryUsageTracker.{name}", rule, "ttkit python --report PROGRAM", AttributeError)
-
-
-MemoryUsageTracker = _NotTraced()
+class MemoryUsageTracker:
+    """A name that programs mention; allocations are not traced here."""
 
 
 # ---------------------------------------------------------------- losses
-def _check_mean(reduce: Any) -> None:
-    if reduce is not ReduceType.MEAN:
-        fail(f"reduce={reduce}", "a loss is the mean of each device here", "ReduceType.MEAN")
-
-
-def mse_loss(prediction: Tensor, target: Tensor, reduce: Any = ReduceType.MEAN) -> Tensor:
-    """Return the mean squared difference on each device, [1, 1, 1, 1]."""
-    _check_mean(reduce)
-    return ops.mse_loss(prediction, target)
-
-
-def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: Any = ReduceType.MEAN) -> Tensor:
+def cross_entropy_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tensor:
     """Return the mean over tokens of -log softmax(prediction)[target], [1, 1, 1, 1].
 
     Args:
         prediction: [B, 1, S, V].
         target: [B, S], UINT32, row-major.
+        reduce: ttml's, of which the mean is the only one here.
     """
-    _check_mean(reduce)
     batch, _, length, width = prediction.shape()
     numbers = np.arange(width, dtype=np.float32).reshape(1, 1, 1, width)
-    mesh = prediction.get_value().device()
-    tokens = from_numpy(numbers, layout=ttnn.TILE_LAYOUT, device=mesh)
+    tokens = Tensor.from_numpy(numbers).get_value()
     targets = ttnn.reshape(target.get_value(), (batch, 1, 1, length))
     return distributed.cross_entropy_loss(prediction, targets, tokens)
 
 
 # ---------------------------------------------------------------- models
 def _with_values(model: Any) -> Any:
-    model.parameters()  # which names them
     model.init_weights(AutoContext.get_instance().get_seed())
     return model
 
@@ -121,17 +96,13 @@ class Model(Module):
     def __init__(self, config: GPT2TransformerConfig):
         given = {name: getattr(value, "value", value) for name, value in vars(config).items()}
         settings = TransformerConfig(config.model_type, **given)  # type: ignore[arg-type]
-        self.model, self.mask = create_model(settings), None
+        self.model = create_model(settings)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the logits [B, 1, S, V]."""
-        if mask is not self.mask and mask is not None:
-            values = distributed.one_copy(mask.get_value())
-            if not np.array_equal(values, np.tril(np.ones_like(values))):
-                fail(
-                    f"a mask {mask.shape()}", "attention is causal here", "ones up to the diagonal"
-                )
-        self.mask = mask  # type: ignore[assignment]
+        values = np.ones((1, 1)) if mask is None else distributed.one_copy(mask.get_value())
+        if not np.array_equal(values, np.tril(np.ones_like(values))):
+            fail("a mask", "attention is causal here", "ones up to the diagonal")
         return self.model.whole(self.model(ids.get_value()))
 
 

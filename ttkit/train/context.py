@@ -12,10 +12,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from ttkit import backend
-from ttkit.convert import from_numpy, to_numpy
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config import Settings
@@ -53,41 +50,10 @@ class DistributedContext:
 
 
 class SocketType(Enum):
-    """How tensors travel between ranks on hardware; here all do by MPI."""
+    """How tensors travel between ranks on hardware; here all do by sockets between meshes."""
 
     MPI = 0
     FABRIC = 1
-
-
-class SocketManager:
-    """Sends tensors of ttml from rank to rank, shard by shard."""
-
-    def send(
-        self, tensor: Any, distributed_ctx: DistributedContext, rank: int, use_grad: bool = False
-    ) -> None:
-        """Send the values of a tensor, or its gradient."""
-        value, ttnn = tensor.get_grad() if use_grad else tensor.get_value(), backend.load()
-        shards = to_numpy(value, mesh_composer=ttnn.ConcatMeshToTensor(value.device(), 0))
-        ttnn.distributed_context_send_bytes(np.asarray(shards, np.float32).tobytes(), rank)
-
-    def recv(
-        self, tensor: Any, distributed_ctx: DistributedContext, rank: int, use_grad: bool = False
-    ) -> Any:
-        """Fill a tensor like the one that is sent with what arrives, and return it."""
-        ttnn, like = backend.load(), tensor.get_value()
-        mesh = like.device()
-        volume = mesh.get_num_devices() * like.logical_volume()
-        data = ttnn.distributed_context_recv_bytes(4 * volume, rank)
-        value = from_numpy(
-            np.frombuffer(data, np.float32).reshape(-1, *list(like.shape)[1:]),
-            dtype=like.dtype,
-            layout=like.layout,
-            device=mesh,
-            mesh_mapper=ttnn.ShardTensorToMesh(mesh, 0),
-        )
-        value.update_tensor_topology(like.tensor_topology())
-        (tensor.set_grad if use_grad else tensor.set_value)(value)
-        return tensor
 
 
 class GradMode(Enum):
@@ -237,9 +203,13 @@ class AutoContext:
         return self._ranks
 
     def initialize_socket_manager(self, socket_type: SocketType) -> None:
-        """Do nothing: tensors travel by MPI."""
+        """Do nothing: the first tensor between two ranks makes their sockets."""
 
-    get_socket_manager = SocketManager  # its methods need nothing of the context
+    def get_socket_manager(self) -> Any:
+        """Return what sends tensors to other ranks."""
+        from ttkit.train.mesh_sockets import SocketManager
+
+        return SocketManager()
 
     # ------------------------------------------------------------ gradients
     def set_gradient_mode(self, mode: GradMode) -> None:

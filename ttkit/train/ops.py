@@ -273,7 +273,11 @@ def embedding(ids: Value, weight: Tensor, numbers: Value) -> Tensor:
     )
 
 
-def mse_loss(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return the mean squared difference on each device, [1, 1, 1, 1]."""
+def mse_loss(prediction: Tensor, target: Tensor, reduce: object = None) -> Tensor:
+    """Return the mean squared difference on each device, [1, 1, 1, 1].
+
+    Args:
+        reduce: ttml's, of which the mean is the only one here.
+    """
     difference = prediction - target
     return mean(difference * difference)

@@ -19,6 +19,7 @@ from ttkit.errors import fail
 from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
+from ttkit.train.mesh_sockets import Sockets
 from ttkit.train.parallel import Layout
 from ttkit.train.replicas import POLL_S, check_timeout
 
@@ -26,7 +27,6 @@ from ttkit.train.replicas import POLL_S, check_timeout
 # training. A message's tag counts in this order.
 KINDS = ("activations", "gradients", "table", "weight gradients", "weights", "note")
 AHEAD = 2  # receives that are posted before their turn, so that data arrives during computation
-FIFO_BYTES = 1 << 16  # of each chip's receiving buffer
 Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
 
 
@@ -176,37 +176,6 @@ class MPITransport(Transport):
             if message not in self._complete:
                 request.Cancel()
         self._posted, self._complete = {}, set()
-
-
-class Sockets:
-    """A socket in each direction between the mesh of this rank and one of the same shape on
-    another rank: each chip is connected to the chip at its coordinate.
-
-    Both ranks must make theirs in the same order."""
-
-    def __init__(self, mesh: Any, peer: int):
-        rank = int(ttnn.distributed_context_get_rank())
-        cores = [
-            ttnn.MeshCoreCoord(coordinate, ttnn.CoreCoord(0, 0))
-            for coordinate in ttnn.MeshCoordinateRange(mesh.shape)
-        ]
-        connections = [ttnn.SocketConnection(core, core) for core in cores]
-        memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, FIFO_BYTES)
-        sockets = {}
-        for sender, receiver in sorted([(rank, peer), (peer, rank)]):
-            config = ttnn.SocketConfig(
-                connections, memory, sender_rank=sender, receiver_rank=receiver
-            )
-            sockets[sender] = ttnn.MeshSocket(mesh, config)
-        self._out, self._in = sockets[rank], sockets[peer]
-
-    def send(self, tensor: Any) -> None:
-        """Send the shards of all chips."""
-        ttnn.experimental.send_async(tensor, self._out)
-
-    def receive(self, like: Any) -> Any:
-        """Return what the other rank sends, in a tensor like the given one, which it overwrites."""
-        return ttnn.experimental.recv_async(like, self._in)[0]
 
 
 class FabricTransport(MPITransport):

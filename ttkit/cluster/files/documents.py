@@ -90,6 +90,8 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Return the value of a node; name its line where PyYAML cannot convert it."""
         try:
+            if isinstance(node, yaml.ScalarNode):
+                node.value.encode()  # an escape may be half of a character, which no text holds
             return super().construct_object(node, deep)
         except (ArithmeticError, LookupError, ValueError) as error:
             if not isinstance(node, yaml.ScalarNode):
@@ -185,7 +187,9 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
     """
     text = read_text(path, what)
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # refuses halves of characters
+        return value
     except json.JSONDecodeError as error:
         cure = "look at that line and the one above it: commas, quotes, brackets"
         fail(f"read {what} {path}:{error.lineno}", f"malformed JSON: {error.msg}", cure)
