@@ -156,7 +156,7 @@ def test_refusals(wide, cut, on_cores):
         "Batch index (4) must be less": lambda: ttnn.fill_cache(cache, token, 4),
         "index 64 is out of bounds": lambda: ttnn.update_cache(cache, token, 64),
         "must be <= 32": lambda: ttnn.update_cache(cache, token, 0, batch_offset=30),
-        "index 99 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
+        "index 1 is out of bounds": lambda: paged(cache, row, update_idxs=[0, 0, 0, 99]),
         "should match batch size (4)": lambda: paged(cache, row, update_idxs=[0]),
         "requires update_idxs tensor": lambda: paged(cache, row, update_idxs=[0] * 4, **where),
         "out of bounds": lambda: paged(

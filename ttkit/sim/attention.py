@@ -15,7 +15,8 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
-from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result, together
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result
 from ttkit.sim.shaping import RANGE, axis_of
 from ttkit.sim.tensor import Tensor
 
@@ -38,13 +39,15 @@ def softmax_of(array: Array) -> Array:
     return blocks.rowwise(_softmax_rows, array)
 
 
-def _check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
+def check_tiles(name: str, tensor: Tensor, types: tuple[DataType, ...], size: int = 1) -> None:
     """Check the layout, the type, and that `size` divides the width of a float operand."""
     if tensor.layout is not Layout.TILE:
         rule, cure = f"Inputs to {name} must be tilized", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
         fail(describe(name, (tensor,)), rule, cure)
     if tensor.dtype not in types:
-        rule = f"Input tensor must be {', '.join(t.name for t in types)}, got"
+        rule = (
+            f"Unsupported data type: Input tensor must be {', '.join(t.name for t in types)}, got"
+        )
         fail(describe(name, (tensor,)), f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
     if tensor.shard_shape[-1] % size:
         rule = f"Padding is not supported on the head_dim dimension, got {tensor.shard_shape[-1]}"
@@ -63,7 +66,7 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     on_mesh("softmax", input_tensor)
     asked = describe("softmax", (input_tensor, dim))
     axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
-    _check_tiles("softmax", input_tensor, FLOATS[:3])
+    check_tiles("softmax", input_tensor, FLOATS[:3])
     values = softmax_of(input_tensor.array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
@@ -76,24 +79,22 @@ def _masked(
     Args:
         shared: the mask also serves all batches.
     """
-    operands = (tensor,) if mask is None else (tensor, mask)
-    on_mesh(name, *operands)
-    _check_tiles("softmax", tensor, FLOATS[:3])
-    asked = describe(name, operands, {"scale": scale})
+    on = Operands(name, tensor, mask)
+    check_tiles("softmax", tensor, FLOATS[:3])
+    values, added = on.arrays
     if mask is None:
-        if scale is not None:
-            rule = "Scale value must not be set when mask is not present"
-            fail(asked, rule, "ttnn.softmax(ttnn.multiply(x, scale))")
-        return result(tensor, softmax_of(tensor.array), output=tensor)
+        rule = "Scale value must not be set when mask is not present"
+        on.check((scale is not None, rule, "ttnn.softmax(ttnn.multiply(x, scale))"))
+        return on.result(softmax_of(values), output=tensor)
     ours, theirs = (1,) * (4 - len(tensor.padded)) + tensor.padded, mask.padded
-    ours = (1 if shared else ours[0], *ours[1:])
-    if (ours[0], ours[-1]) != (theirs[0], theirs[-1]) or any(n != 1 for n in theirs[1:-2]):
-        rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
-        fail(asked, f"{rule} {list(theirs)}; head-uniform masks are required", "[batch, 1, s, n]")
-    like, (values, added), topology = aligned(name, operands)
+    fits = theirs == (1 if shared else ours[0], 1, theirs[-2], ours[-1])
+    rule = f"Input and mask batch sizes must match, inner dimensions, too: {list(ours)} and"
+    cure = f"{rule} {list(theirs)}; head-uniform masks are required"
+    on.check((not fits, cure, "[batch, 1, s, n]"))
+    _, (values, added), _ = aligned(name, on.tensors)
     scores = (values if scale is None else values * F(scale)) + added
-    scores = scores.reshape(scores.shape[: len(like.grid.shape)] + tensor.shard_shape)
-    return result(like, softmax_of(scores), dtype=tensor.dtype, topology=topology, output=tensor)
+    scores = scores.reshape(scores.shape[: on.lead] + tensor.shard_shape)
+    return on.result(softmax_of(scores), output=tensor)
 
 
 @operation(
@@ -131,13 +132,10 @@ def scale_causal_mask_hw_dims_softmax_in_place(
         program_config: the one of sharded inputs; the strict dialect refuses another.
     """
     name = "scale_causal_mask_hw_dims_softmax_in_place"
-    asked, plain = describe(name, (input_tensor, scale, mask)), program_config is None
+    plain = is_strict() and program_config is None
     rule = "Scale causal mask HW dims softmax not supported in default program config"
-    check(
-        asked,
-        (plain and is_strict(), rule, "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"),
-        (mask is None, "Causal-mask softmax requires an attention mask", "[1, 1, s, n]"),
-    )
+    cure = "program_config=SoftmaxShardedMultiCoreProgramConfig(...)"
+    check(describe(name, (input_tensor, scale, mask)), (plain, rule, cure))
     return _masked(name, input_tensor, scale, mask, True)
 
 
@@ -159,18 +157,6 @@ def attention_softmax_(
 
 
 # ---------------------------------------------------------------- attention
-def of_rank_four(name: str, *tensors: Tensor) -> tuple[Tensor, list[Array], Any]:
-    """Return `together`, where the first three tensors must have rank 4."""
-    on_mesh(name, *tensors, letters="QKVMN")
-    for tensor in tensors[:3]:
-        rank = len(tensor.shard_shape)
-        if rank != 4:
-            rule = f"inputs must have rank 4, got {list(tensor.shard_shape)}"
-            rule += f": ShapeBase[] index out of range. 3 not in [-4, {rank})"
-            fail(describe(name, tensors), rule, "[batch, heads, sequence, head size]")
-    return together(name, tensors)
-
-
 def _attention_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     """Two products for every pair of a query and a key that it sees."""
     batch, heads, queries, size = shape(given["input_tensor_q"])
@@ -212,129 +198,109 @@ def scaled_dot_product_attention(
         TTKitError: ranks, sizes or head counts that do not fit; row-major; float32 in the strict
             dialect, as on a card; a mask with `is_causal`.
     """
-    name = "scaled_dot_product_attention"
-    masks = () if attn_mask is None else (attn_mask,)
-    operands = (input_tensor_q, input_tensor_k, input_tensor_v, *masks)
-    like, arrays, topology = of_rank_four(name, *operands)
-    _check_attention(describe(name, operands, {"is_causal": is_causal}), operands, is_causal)
-    (_, heads, _, size), groups = input_tensor_q.shard_shape, input_tensor_k.shard_shape[1]
-    lead, shared = len(like.grid.shape), heads // groups
-    q, k, v = grouped(arrays[0], shared), grouped(arrays[1], 1), grouped(arrays[2], 1)
-    mask = None
-    if attn_mask is not None:
-        mask = grouped(arrays[3], shared if attn_mask.shard_shape[1] == heads else 1)
-    factor = F(1 / math.sqrt(size) if scale is None else scale)
-    values = attend(q, k, v, mask, factor, is_causal, sliding_window_size or 0)
-    values = values.reshape((*values.shape[: lead + 1], heads, *values.shape[-2:]))
-    return result(like, values, dtype=input_tensor_q.dtype, topology=topology)
+    qkv = (input_tensor_q, input_tensor_k, input_tensor_v)
+    on = Operands("scaled_dot_product_attention", *qkv, attn_mask)
+    _check_attention(on, is_causal)
+    q, k, v, mask = on.arrays
+    values = attend(q, k, v, mask, scale, is_causal, sliding_window_size or 0)
+    return on.result(values)
 
 
-def grouped(x: Array, n: int) -> Array:
+def _grouped(x: Array, n: int) -> Array:
     """Return [..., heads, s, d] as [..., key heads, n, s, d]: n query heads share a key head."""
     *front, many, length, size = x.shape
     return x.reshape((*front, many // n, n, length, size))
 
 
-def _check_attention(asked: object, operands: tuple[Tensor, ...], is_causal: bool) -> None:
-    for tensor in operands[:3]:
-        _check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
-    q, k, v = (tensor.shard_shape for tensor in operands[:3])
-    if is_causal and q[2] != k[2]:
-        rule = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
-        fail(asked, f"{rule} {q[2]}, K: {k[2]}", "is_causal=False with a mask")
-    if k != v or (q[0], q[3]) != (k[0], k[3]):
-        rule = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
-        fail(asked, f"{rule} {list(q)}, K: {list(k)}, V: {list(v)}")
-    if not k[1] or q[1] % k[1]:
-        rule = "Q num_heads must be >= K num_heads and divisible by K num_heads"
-        cure = "shard query and key heads over the same chips"
-        fail(asked, f"{rule}. Got Q: {q[1]}, K: {k[1]}", cure)
-    if len(operands) < 4:
-        return
-    if is_causal:
-        fail(asked, "is_causal and attn_mask cannot both be present", "is_causal=False, or no mask")
-    mask, wanted = operands[3].shard_shape, (*q[:3], k[2])
-    fits = len(mask) == 4 and mask[2:] == wanted[2:]
-    if not fits or any(m not in (1, n) for m, n in zip(mask[:2], wanted, strict=False)):
-        rule = f"Mask must be {list(wanted)}, or 1 in one of the first two, got {list(mask)}"
-        fail(asked, rule, "ttnn.reshape the mask, or shard it like the heads")
+def _check_attention(on: Operands, is_causal: bool) -> None:
+    for tensor in on.tensors[:3]:
+        rank = len(tensor.shard_shape)
+        rule = f"inputs must have rank 4: ShapeBase[] index out of range. 3 not in [-4, {rank})"
+        on.check((rank != 4, rule, "[batch, heads, sequence, head size]"))
+        check_tiles("SDPA", tensor, FLOATS[1:] if is_strict() else FLOATS, 32)
+    q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
+    lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
+    alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
+    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got Q:"
+    both, fits = "is_causal and attn_mask cannot both be present", (q[0], q[3]) == (k[0], k[3])
+    on.check(
+        (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
+        (k != v or not fits, f"{alike} {q}, K: {k}, V: {v}"),
+        (
+            q[1] % k[1],
+            f"{heads} {q[1]}, K: {k[1]}",
+            "shard query and key heads over the same chips",
+        ),
+        (is_causal and masks, both, "is_causal=False, or no mask"),
+    )
+    for mask in masks:
+        wanted = [*q[:3], k[2]]
+        fits = mask[0] in (1, q[0]) and mask[1] in (1, q[1]) and mask[2:] == wanted[2:]
+        rule = f"Mask must be {wanted}, or 1 in one of the first two, got {mask}"
+        cure = "ttnn.reshape the mask, or shard it like the heads"
+        on.check((not fits, rule, cure))
 
 
-def _hidden(low: int, high: int, first: int, last: int, causal: bool, window: int) -> Array | None:
-    """Which of the keys first..last the queries low..high must not see; None: they see all."""
-    behind = np.arange(low, high)[:, None] - np.arange(first, last)[None, :]
-    if not causal:
-        return np.abs(behind) > window // 2 if window else None
+def hidden(behind: Array, window: int | None) -> Array:
+    """Which keys a query does not see that lie so far behind it, in causal attention."""
     return (behind < 0) | (behind >= window) if window else behind < 0
 
 
 def attend(
-    q: Array, k: Array, v: Array, mask: Array | None, scale: Any, causal: bool, window: int
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    scale: float | None,
+    causal: bool = False,
+    window: int = 0,
 ) -> Array:
-    """Attention of float32 values [..., s, d].
+    """Attention of float32 values [..., heads, s, size]; heads of `q` share a head of `k` and `v`.
 
     Keys that no query of a block sees are not scored.
+
+    Args:
+        mask: [..., heads or 1, s, keys], added to the scores.
+        scale: 1 / sqrt(size) when left out.
     """
-    queries, keys = q.shape[-2], k.shape[-2]
+    *_, many, queries, size = q.shape
+    shared, keys = many // k.shape[-3], k.shape[-2]
+    factor = F(1 / math.sqrt(size) if scale is None else scale)
+    if mask is not None:
+        mask = _grouped(mask, shared if mask.shape[-3] == many else 1)
+    q, k, v = _grouped(q, shared), _grouped(k, 1), _grouped(v, 1)
     batch = np.broadcast_shapes(
         q.shape[:-2], k.shape[:-2], v.shape[:-2], () if mask is None else mask.shape[:-2]
     )
-    if queries * keys < LOOP_PAYS_FROM:
-        scores = np.matmul(q * scale, k.swapaxes(-1, -2))
-        hidden = _hidden(0, queries, 0, keys, causal, window)
-        if hidden is not None:
-            scores = np.where(hidden, NEVER, scores)
-        return np.matmul(softmax_of(scores if mask is None else scores + mask), v)
     out = blocks.empty(batch + (queries, v.shape[-1]))
     q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
+    heads = [(...,)] if queries * keys < LOOP_PAYS_FROM else list(np.ndindex(batch))
+
+    def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
+        """Write the attention of some queries to some keys; `unseen` begins at the key `seen`."""
+        ours, theirs = (*head, rows, slice(None)), (*head, columns, slice(None))
+        scores = (q[ours] * factor) @ k[theirs].swapaxes(-1, -2)
+        if mask is not None:
+            scores += mask[(*head, rows, columns)]
+        if unseen is not None:
+            np.copyto(scores[..., seen:], NEVER, where=unseen)
+        scores -= np.maximum.reduce(scores, -1, keepdims=True)
+        np.exp(scores, out=scores)
+        np.matmul(scores, v[theirs], out=out[ours])
+        out[ours] /= np.add.reduce(scores, -1, keepdims=True)
+
     jobs = []
     for low in range(0, queries, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, queries)
         first, last = (max(0, low - window + 1) if window else 0, high) if causal else (0, keys)
         # so many of the keys do all queries of the block see
         seen = low - first if causal and not window else 0
-        hidden = _hidden(low, high, first + seen, last, causal, window)
-        rows, columns = slice(low, high), slice(first, last)
-        for i in np.ndindex(batch):
-            added = None if mask is None else mask[i][rows, columns]
-            jobs.append(
-                partial(
-                    _attend_rows,
-                    q[i][rows],
-                    k[i][columns],
-                    v[i][columns],
-                    scale,
-                    added,
-                    hidden,
-                    seen,
-                    out[i][rows],
-                )
-            )
+        behind = np.arange(low, high)[:, None] - np.arange(first + seen, last)
+        unseen = hidden(behind, window) if causal else None
+        if window and not causal:
+            unseen = np.abs(behind) > window // 2
+        which = (slice(low, high), slice(first, last), seen, unseen)
+        jobs += [partial(part, head, *which) for head in heads]
     blocks.run(jobs, pays=out.size * keys >= THREADS_PAY_FROM)
-    return out
-
-
-def _attend_rows(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: Any,
-    mask: Array | None,
-    hidden: Array | None,
-    seen: int,
-    out: Array,
-) -> None:
-    """The attention of some queries of one head, into `out`.
-
-    `hidden` begins at the key number `seen`.
-    """
-    scores = (q * scale) @ k.T
-    if mask is not None:
-        scores += mask
-    if hidden is not None:
-        np.copyto(scores[:, seen:], NEVER, where=hidden)
-    scores -= np.maximum.reduce(scores, -1, keepdims=True)
-    np.exp(scores, out=scores)
-    np.matmul(scores, v, out=out)
-    out /= np.add.reduce(scores, -1, keepdims=True)
+    return out.reshape((*out.shape[:-4], many, queries, -1))

@@ -7,43 +7,31 @@ of a table [users, pages of a user] each entry is the number of a page.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ttkit.dialect import is_strict
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.arguments import keywords_of
 from ttkit.sim.dtypes import convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import operands, operation
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import operation
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.types import integer, integers
+from ttkit.sim.types import integers
 
 Array = np.ndarray
-Place = tuple[Any, tuple[int, ...]]  # topology, and how long the leading axes become
 IN_TILES = "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"
 INT32 = "dtype=ttnn.int32"
 HINTS = "compute_kernel_config"
 
 
 # ---------------------------------------------------------------- each chip's own places
-def _chips(array: Array, lengths: tuple[int, ...], more: int) -> list[Array]:
-    """Return an index for each leading axis of `array`, as if the axes had these lengths.
-
-    Along a replicated axis, which has length 1, all chips read place 0.
-
-    Args:
-        more: how many axes of an index follow.
-    """
-    places = np.indices(lengths + (1,) * more, sparse=True)[: len(lengths)]
-    return [place % n for place, n in zip(places, array.shape, strict=False)]
-
-
-def looked_up(array: Array, lead: int, places: Array, *inner: Array) -> Array:
+def looked_up(array: Array, lead: int, places: Array) -> Array:
     """Return `array` at each chip's own places [*chips, ...] of the first axis after `lead`."""
-    lengths = np.broadcast_shapes(array.shape[:lead], places.shape[:lead])
-    return array[(*_chips(array, lengths, places.ndim - lead), places, *inner)]
+    array, places = spread((array, places), lead)
+    return array[(*np.indices(places.shape, sparse=True)[:lead], places)]
 
 
 def by_pages(cache: Array, table: Array, lead: int) -> Array:
@@ -56,53 +44,54 @@ def by_pages(cache: Array, table: Array, lead: int) -> Array:
     return taken.reshape((*taken.shape[:-3], -1, taken.shape[-1]))
 
 
+def numbers(given: Array | None, otherwise: Any, lead: int) -> Array:
+    """Return whole numbers of a tensor, else those of Python, [*chips, n]."""
+    if given is None:
+        return np.reshape(otherwise, (1,) * lead + (-1,))
+    return given.astype(np.int32)
+
+
 # ---------------------------------------------------------------- writing
-def _operands(name: str, *tensors: Tensor) -> tuple[describe, Place, list[Array]]:
-    """Return what was asked, where the cache will be, and the arrays of the other operands."""
-    asked, like, arrays, topology = operands(name, *tensors)
-    fewer, lead = like.grid is not tensors[0].grid, len(like.grid.shape)
-    check(asked, (fewer, "operands lie on fewer chips than the cache", "the same mapper"))
-    return asked, (topology, np.broadcast_shapes(*(a.shape[:lead] for a in arrays))), arrays[1:]
+def _operands(name: str, cache: Tensor, *others: Tensor | None) -> Operands:
+    """Return the operands; what will be written is rounded as the cache stores it."""
+    on = Operands(name, cache, *others)
+    fewer = on.like.grid is not cache.grid
+    on.check((fewer, "operands lie on fewer chips than the cache", "the same mapper"))
+    on.arrays = [convert(on.arrays[1], cache.dtype), *on.arrays[2:]]
+    return on
 
 
 def _write(
-    cache: Tensor, place: Place, values: Array, pages: Any, rows: Any, coords: Any = None
+    on: Operands, given: list[Array], put: Callable[..., None], coords: Any = None
 ) -> Tensor:
-    """Write values [*chips, n, heads, size] to n places of each chip; skip negative ones.
-
-    Args:
-        pages: [*chips, n] or what broadcasts to it: the index in the first dimension.
-        rows: likewise, in the third dimension.
-        coords: only on the chips at these coordinates.
-    """
-    lengths = cache.grid.shape if coords else place[1]
-    shape = lengths + cache.shard_shape
-    # An array that nothing else refers to (the tensor and this call do) may be written into.
-    alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 2
-    if not alone or cache.array.shape != shape:
-        cache.rebind(np.array(np.broadcast_to(cache.array, shape)))
-    array = cache.array
-    index = np.broadcast_arrays(*_chips(array, lengths, 1), pages, rows)
-    seen = (index[-2] >= 0) & (index[-1] >= 0)
-    if coords:
-        wanted = {tuple(c) for c in coords}
-        here = [c in wanted for c in cache.grid.coords]
-        seen &= np.reshape(here, (*lengths, 1))
-    *chips, pages, rows = (i[seen] for i in index)
-    given = np.broadcast_to(values, seen.shape + values.shape[-2:])[seen]
-    array[(*chips, pages, slice(None), rows)] = convert(given, cache.dtype)
-    cache.topology = place[0]
+    """Call put(cache, *given) with each chip's arrays; with `coords` only of the chips there."""
+    cache, chips = on.tensors[0], np.empty(on.like.grid.shape if coords else (1,) * on.lead)
+    before, *given = spread((cache.array, *given, chips), on.lead)[:-1]
+    # An array that nothing else refers to (the tensor, `before` and this call do) may be written.
+    alone = cache.array.flags.owndata and sys.getrefcount(cache._array) == 3
+    if not alone or cache.array.shape != before.shape:
+        cache.rebind(np.array(before))
+    for chip, place in zip(np.ndindex(before.shape[: on.lead]), cache.grid.coords, strict=False):
+        if not coords or place in map(tuple, coords):
+            put(cache.array[chip], *(x[chip] for x in given))
+    cache.topology = on.topology
     return cache
 
 
-def _check_whole(asked: describe, cache: Tensor, tensor: Tensor) -> None:
+def _put_rows(cache: Array, values: Array, pages: Array, rows: Array) -> None:
+    """Write values [n, heads, size] to a row of a page each; of a negative page nothing."""
+    seen = pages >= 0
+    cache[pages[seen], :, rows[seen]] = values[seen]
+
+
+# ---------------------------------------------------------------- one position for all users
+def _check_whole(on: Operands) -> None:
     """Check a cache that has no pages, and an input [1, heads, rows, size]."""
-    tiles = Layout.ROW_MAJOR not in (cache.layout, tensor.layout)
-    check(asked, (not tiles, "Inputs to update_cache must be tilized", IN_TILES))
-    (one, heads, _, width), (_, own, _, size) = tensor.padded, cache.padded
+    (_, own, _, size), (one, heads, _, width) = (t.padded for t in on.tensors)
+    tiles = {t.layout for t in on.tensors} == {Layout.TILE}
     rule = f"Input tensor height ({heads}) must equal cache tensor height ({own})"
-    check(
-        asked,
+    on.check(
+        (not tiles, "Inputs to update_cache must be tilized", IN_TILES),
         (width != size, f"Input tensor width ({width}) must equal cache tensor width ({size})"),
         (one != 1, f"Input tensor batch size must be 1 but got {one}", "one user at a time"),
         (heads != own, rule, "shard the heads of both over the same chips"),
@@ -114,24 +103,24 @@ def fill_cache(
     cache_tensor: Tensor, input_tensor: Tensor, batch_idx: int, *, update_idx: int = 0
 ) -> Tensor:
     """Write [1, heads, s, size] to s positions of one user, from `update_idx` on."""
-    asked, place, (values,) = _operands("fill_cache", cache_tensor, input_tensor)
-    user, first = integer(batch_idx, asked, 0), integer(update_idx, asked, 0)
-    _check_whole(asked, cache_tensor, input_tensor)
+    on = _operands("fill_cache", cache_tensor, input_tensor)
+    user, first = integers((batch_idx, update_idx), on.asked, 0)
+    _check_whole(on)
     (users, _, length, _), height = cache_tensor.padded, input_tensor.padded[2]
-    alike = cache_tensor.dtype is input_tensor.dtype
+    other = cache_tensor.dtype is not input_tensor.dtype
     rule = f"Fill update_idx ({first}) + input tensor height ({height}) must be <= cache tensor"
-    check(
-        asked,
-        (not alike, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
-        (
-            user >= users,
-            f"Batch index ({user}) must be less than cache tensor batch size ({users})",
-        ),
+    few = f"Batch index ({user}) must be less than cache tensor batch size ({users})"
+    on.check(
+        (other, "Input and cache tensors must have same dtype!", "ttnn.typecast the input"),
+        (user >= users, few),
         (first % 32, f"Fill update_idx ({first}) must be a multiple of TILE_HEIGHT (32)"),
         (first + height > length, f"{rule} height ({length})", "a longer cache"),
     )
-    rows = np.arange(first, first + input_tensor.shard_shape[2])
-    return _write(cache_tensor, place, values[..., 0, :, :, :].swapaxes(-3, -2), user, rows)
+
+    def put(cache: Array, values: Array) -> None:
+        cache[user, :, first : first + values.shape[2]] = values[0]
+
+    return _write(on, on.arrays, put)
 
 
 @operation("kv_cache.fill_cache_for_user_", "store", moves="part")
@@ -149,20 +138,19 @@ def update_cache(cache: Tensor, input: Tensor, update_idx: int, *, batch_offset:
     Args:
         batch_offset: the row of the input that is the first user's.
     """
-    asked, place, (values,) = _operands("update_cache", cache, input)
-    row, first = integer(update_idx, asked, 0), integer(batch_offset, asked, 0)
-    _check_whole(asked, cache, input)
-    users, height, given = cache.shard_shape[0], input.padded[2], input.shard_shape[2]
+    on = _operands("update_cache", cache, input)
+    row, first = integers((update_idx, batch_offset), on.asked, 0)
+    _check_whole(on)
+    users, rows = cache.shard_shape[0], input.shard_shape[2]
     rule = f"Batch offset ({first}) + cache tensor batch size ({users}) must be <="
-    size = f"Cache tensor batch size ({users}) must be <= input tensor height ({height})"
-    check(
-        asked,
-        (users > height, size, "a row for each user"),
-        (users < 32 < first + users, f"{rule} 32"),
-        (first + users > given, f"{rule} {given}, the rows of the input", "a row for each user"),
+    on.check(
+        (first + users > rows, f"{rule} {rows}, the rows of the input", "a row for each user"),
     )
-    values = values[..., 0, :, first : first + users, :].swapaxes(-3, -2)
-    return _write(cache, place, values, np.arange(users), row)
+
+    def put(cache: Array, values: Array) -> None:
+        cache[:, :, row] = values[0, :, first : first + users].swapaxes(0, 1)
+
+    return _write(on, on.arrays, put)
 
 
 @operation("kv_cache.update_cache_for_token_", "store", moves="part")
@@ -198,62 +186,46 @@ def paged_update_cache(
         page_table: the pages of each user, int32 [users, pages]; without it the cache is whole.
         mesh_coords: only the chips at these coordinates write.
     """
-    given = [t for t in (update_idxs_tensor, page_table) if t is not None]
-    tensors = (cache_tensor, input_tensor, *given)
-    asked, place, (values, *others) = _operands("paged_update_cache", *tensors)
-    listed, whole = integers(update_idxs, asked, 0), page_table is None
-    rows = np.array(listed, int) if update_idxs_tensor is None else others.pop(0).astype(np.int32)
-    (many, own, length, size), (one, users, heads, width) = (t.shard_shape for t in tensors[:2])
-    other = [t.dtype for t in given if t.dtype is not DataType.INT32]
+    more = (input_tensor, update_idxs_tensor, page_table)
+    on = _operands("paged_update_cache", cache_tensor, *more)
+    values, rows, table = on.arrays
+    (many, own, length, _), users = cache_tensor.shard_shape, values.shape[-3]
+    rows = numbers(rows, integers(update_idxs, on.asked, 0), on.lead)
+    if table is None:  # each user has one page
+        pages = np.zeros(users, int) if share_cache else np.arange(many)
+        table = pages.reshape((1,) * on.lead + (-1, 1))
     loose = is_strict() and not input_tensor.is_sharded()
+    other = {t.dtype for t in more[1:] if t is not None} - {DataType.INT32}
     both = "Only an update tensor or an update vector can be provided. Not both or neither."
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
-    last = f"Last dim of input tensor ({width}) must match last dim of cache tensor ({size})"
-    batch = "Expect batch in input tensor match the batch in cache tensor"
-    table = others[0] if others else np.arange(users)[:, None] * (not share_cache)
-    rows_of = users if share_cache else table.shape[-2] if others else many
-    check(
-        asked,
-        (one != 1, "Dim 0 of input tensor must be 1", "[1, users, heads, size]"),
+    batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
+    on.check(
         (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (batch_offset, "batch_offset must be 0"),
-        (bool(listed) == (update_idxs_tensor is not None), both),
-        (not whole and listed, "Paged cache requires update_idxs tensor", INT32),
+        (bool(update_idxs) == (update_idxs_tensor is not None), both),
+        (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
         (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),
-        (width != size, f"{last} in non-paged mode"),
-        (heads < own, f"the input has {heads} heads, the cache {own}"),
-        (rows_of != users, f"{batch}, or in page_table: {rows_of}, {users}"),
+        (table.shape[-2] != users, f"{batch}: {users}, {table.shape[-2]}"),
     )
-    number = np.maximum(rows, 0) // length * (not whole)
-    pages = looked_up(table.swapaxes(-1, -2), table.ndim - 2, number, np.arange(users))
-    rows = np.where(rows < 0, -1, rows if whole else rows % length)
-    return _write(cache_tensor, place, values[..., 0, :, :own, :], pages, rows, mesh_coords)
+
+    def put(cache: Array, values: Array, rows: Array, table: Array) -> None:
+        pages = np.where(rows < 0, -1, table[np.arange(users), rows // length])
+        _put_rows(cache, values.squeeze(0)[:, :own], pages, rows % length)
+
+    return _write(on, [values, rows, table], put, mesh_coords)
 
 
-@operation("experimental.paged_fused_update_cache", "store", moves="part", hints=HINTS)
+@operation("experimental.paged_fused_update_cache", "store", moves="part")
+@keywords_of(paged_update_cache)
 def paged_fused_update_cache(
     cache_tensor1: Tensor,
     input_tensor1: Tensor,
     cache_tensor2: Tensor,
     input_tensor2: Tensor,
-    *,
-    update_idxs: Sequence[int] = (),
-    update_idxs_tensor: Tensor | None = None,
-    share_cache: bool | None = None,
-    page_table: Tensor | None = None,
-    batch_offset: int = 0,
-    mesh_coords: Any = None,
+    **how: Any,
 ) -> tuple[Tensor, Tensor]:
     """Do `paged_update_cache` for keys and for values."""
-    how: Any = {
-        "update_idxs": update_idxs,
-        "update_idxs_tensor": update_idxs_tensor,
-        "share_cache": share_cache,
-        "page_table": page_table,
-        "batch_offset": batch_offset,
-        "mesh_coords": mesh_coords,
-    }
     first = paged_update_cache(cache_tensor1, input_tensor1, **how)
     return first, paged_update_cache(cache_tensor2, input_tensor2, **how)
 
@@ -274,34 +246,32 @@ def paged_fill_cache(
         page_table: int32 [users, pages]; of a negative page nothing is written.
         batch_idx_tensor, batch_idx: which users; -1 writes nothing.
     """
-    tensors = (cache_tensor, input_tensor, page_table)
-    tensors += () if batch_idx_tensor is None else (batch_idx_tensor,)  # type: ignore[assignment]
-    asked, place, (values, table, *idxs) = _operands("paged_fill_cache", *tensors)
-    lead, (_, own, rows, size) = len(place[1]), cache_tensor.shard_shape
-    (many, heads, length, width), (users, most) = input_tensor.shard_shape, page_table.shard_shape
-    chosen = idxs[0].astype(np.int32) if idxs else np.full((1,) * lead + (1,), batch_idx)
-    count, kinds = chosen.shape[-1], [t.dtype for t in tensors]
-    differ = f"Input tensor dtype (DataType::{kinds[1].name}) must match cache tensor dtype"
+    more = (input_tensor, page_table, batch_idx_tensor)
+    on = _operands("paged_fill_cache", cache_tensor, *more)
+    values, table, chosen = on.arrays
+    chosen = numbers(chosen, batch_idx, on.lead)
+    (_, own, rows, size), (users, most) = cache_tensor.shard_shape, page_table.shard_shape
+    (many, heads, length, width), count = input_tensor.shard_shape, chosen.shape[-1]
+    kept, kind = cache_tensor.dtype, input_tensor.dtype
+    differ = f"Input tensor dtype ({kind}) must match cache tensor dtype (DataType::{kept.name})"
     view = f"cache has (kv_heads={own}, head_dim={size}) but input view is ({heads}, {width})"
-    alone = f"When no batch_idx_tensor is provided, input_batch must be 1 (got {many})"
     fits = f"Input seq_len ({length}) must fit in max_num_blocks_per_seq ({most}) * block_size"
     batch = f"Batch idx tensor must have input_tensor batch dim ({many}) elements, got {count}"
-    check(
-        asked,
-        (kinds[2] is not DataType.INT32, "Expect page_table_tensor to have datatype INT32", INT32),
-        (
-            kinds[0] is not kinds[1],
-            f"{differ} (DataType::{kinds[0].name})",
-            "ttnn.typecast the input",
-        ),
+    other = page_table.dtype is not DataType.INT32
+    on.check(
+        (other, "Expect page_table_tensor to have datatype INT32", INT32),
+        (kept is not kind, differ, "ttnn.typecast the input"),
         ((own, size) != (heads, width), f"paged_fill_cache geometry mismatch: {view}"),
-        (not idxs and many != 1, alone, "a tensor of the users"),
-        (count != many, batch),
-        (chosen.max() >= users, "Batch idx must be within the page_table batch size"),
+        (count != many, batch, "batch_idx_tensor, a user for each prompt"),
+        (chosen.max(initial=0) >= users, "Batch idx must be within the page_table batch size"),
         (length > most * rows, f"{fits} ({rows})", "more pages for a user"),
     )
-    position, user = np.arange(length), chosen[..., None]
-    pages = looked_up(table, lead, np.maximum(user, 0), position // rows)
-    pages = np.where(user < 0, -1, pages).reshape((*pages.shape[:lead], -1))
-    values = values.swapaxes(-3, -2).reshape((*values.shape[:lead], -1, own, size))
-    return _write(cache_tensor, place, values, pages, np.tile(position % rows, many), mesh_coords)
+    position = np.arange(length)
+
+    def put(cache: Array, values: Array, table: Array, chosen: Array) -> None:
+        for user, prompt in zip(chosen, values, strict=True):
+            if user >= 0:
+                pages = table[user, position // rows]
+                _put_rows(cache, prompt.swapaxes(0, 1), pages, position % rows)
+
+    return _write(on, [values, table, chosen], put, mesh_coords)

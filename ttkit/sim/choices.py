@@ -12,11 +12,14 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.attention import softmax_of
 from ttkit.sim.creation import tensor_from
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.matmul import product
+from ttkit.sim.grid import place_of
+from ttkit.sim.matmul import product, product_flops
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import each_element, on_mesh, operation
 from ttkit.sim.tensor import Tensor
 
+Array = np.ndarray
 F = np.float32
 INTEGERS = (DataType.INT32, DataType.UINT32)
 ROWS = Layout.ROW_MAJOR
@@ -34,25 +37,23 @@ def manual_seed(
 ) -> Tensor:
     """Set the seed of `sampling`, of all users or of some; return an empty tensor, as ttnn does."""
     tensors = [t for t in (seeds, user_ids) if isinstance(t, Tensor)]
-    asked, many = describe("manual_seed", (seeds, user_ids)), isinstance(seeds, Tensor)
     mesh: Any = on_mesh("manual_seed", *tensors) if tensors else device
-    bad = {t.dtype for t in tensors} - {DataType.UINT32}
-    lone = many and isinstance(user_ids, int)
     chosen: list[Any] = [
-        next(x.shards()).ravel() if isinstance(x, Tensor) else x for x in (user_ids, seeds)
+        next(x.shards()) if isinstance(x, Tensor) else x for x in (user_ids, seeds)
     ]
-    users = np.arange(32) if user_ids is None else np.atleast_1d(chosen[0])
-    values = chosen[1] if many else np.full(len(users), seeds)
+    users, values = map(np.ravel, chosen)
+    users = np.arange(32) if user_ids is None else users
+    values = values if isinstance(seeds, Tensor) else np.full(users.size, seeds)
+    bad = {t.dtype for t in tensors} - {DataType.UINT32}
     count = f"number of elements. Got seeds volume: {values.size} and user_ids volume: {users.size}"
     check(
-        asked,
+        describe("manual_seed", (seeds, user_ids)),
         (mesh is None, "Device must be provided when seeds is a uint32_t value.", "device=mesh"),
-        (lone, "Seeds were provided as a tensor, so user_ids must not be provided as a scalar."),
         (bad, "Seeds tensor must be of type UINT32.", "dtype=ttnn.uint32"),
-        (user_ids is not None and len(users) != len(values), f"must have the same {count}"),
+        (users.size != values.size, f"must have the same {count}"),
     )
     streams = _streams.setdefault(mesh, {})
-    for user, value in zip(users.tolist(), values.tolist(), strict=False):
+    for user, value in zip(users.tolist(), values.tolist(), strict=True):
         if value != 2**32 - 1:  # which leaves a stream as it is
             streams[user] = np.random.default_rng([value, user])
     return tensor_from(np.zeros(1, np.uint32), device=mesh)
@@ -79,41 +80,33 @@ def sampling(
         k, p, temp: [users].
         seed: of this call; without it the streams that `manual_seed` set go on.
     """
-    given = (input_values_tensor, input_indices_tensor, k, p, temp)
-    asked, like, arrays, topology = operands("sampling", *given)
+    on = Operands("sampling", input_values_tensor, input_indices_tensor, k, p, temp)
     *_, users, width = input_values_tensor.shard_shape
     kinds, tiles = {t.dtype for t in (input_values_tensor, p, temp)}, width / 32
     some = f"Sampling currently supports between 1 and 32 users (one core per user); got {users}!"
     power = f"Input inner dim ({width}) must yield a power-of-2 number of tiles (Wt = W/32 ="
-    alike = input_values_tensor.shard_shape == input_indices_tensor.shard_shape
-    check(
-        asked,
+    on.check(
         (kinds != {DataType.BFLOAT16}, "Only BFLOAT16 is supported for inputs!", "ttnn.typecast"),
-        (not alike, "Input values and indices must have the same shape!"),
         (tiles not in [2**i for i in range(16)], f"{power} {tiles})", "pad with -inf"),
         (users > 32, some),
-        *(
-            (t.shard_shape != (users,), f"{what} must have shape [{users}] (one per user)!")
-            for what, t in (("k", k), ("p", p), ("temp", temp))
-        ),
     )
-    values, tokens, most, mass, factor = arrays
-    values, rank = values[..., 0, 0, :, :] * factor[..., None], np.arange(width)
-    order = np.argsort(-values, -1, kind="stable")
-    values = np.take_along_axis(values, order, -1)
-    probs = softmax_of(np.where(rank < most[..., None], values, F(-np.inf)))
-    before = np.cumsum(probs, -1) - probs
-    sums = np.cumsum(probs * ((before < mass[..., None]) | (rank == 0)), -1)
-    streams = _streams.setdefault(like.mesh, {}) if seed is None else {}
+    streams = _streams.setdefault(on.like.mesh, {}) if seed is None else {}
     for user in range(users):
         streams.setdefault(user, np.random.default_rng([seed or 0, user]))
-    drawn = np.array([streams[user].random() for user in range(users)])[:, None]
-    place = (sums <= drawn * sums[..., -1:]).sum(-1, keepdims=True)
-    chosen = np.take_along_axis(order, place, -1)
-    rows, chosen = np.broadcast_arrays(tokens[..., 0, 0, :, :], chosen)
-    found = np.take_along_axis(rows, chosen[..., :1], -1).swapaxes(-1, -2)[..., None, None, :, :]
-    how: Any = {"dtype": DataType.UINT32, "layout": ROWS, "topology": topology}
-    return result(like, found, output=output_tensor, **how)
+    drawn = np.array([streams[user].random() for user in range(users)])
+    values, tokens, *settings = on.arrays
+    draw = np.vectorize(_draw, [np.uint32], signature="(n),(n),(),(),(),()->()")
+    chosen = draw(values[..., 0, 0, :, :], tokens[..., 0, 0, :, :], *settings, drawn)
+    chosen = chosen[..., None, None, None, :]
+    return on.result(chosen, DataType.UINT32, layout=ROWS, output=output_tensor)
+
+
+def _draw(values: Array, tokens: Array, most: int, mass: F, factor: F, drawn: float) -> int:
+    """Return the token of one user for a number between 0 and 1."""
+    order = np.argsort(-values, kind="stable")[: max(most, 1)]
+    sums = np.cumsum(softmax_of(values[order] * factor))
+    sums = sums[: np.searchsorted(sums, mass) + 1]
+    return tokens[order[np.searchsorted(sums, drawn * sums[-1], "right")]]
 
 
 @operation("plus_one", flops=each_element(1))
@@ -121,16 +114,14 @@ def plus_one(
     input_tensor: Tensor, sub_core_grids: Any = None, skip_negative_entries: bool = False
 ) -> Tensor:
     """Add 1 to each element in place, such as the positions of a decode step."""
-    asked, _, (array,), _ = operands("plus_one", input_tensor)
-    check(
-        asked,
+    on = Operands("plus_one", input_tensor)
+    (array,) = on.arrays
+    on.check(
         (input_tensor.dtype not in INTEGERS, "Only INT32 and UINT32 is supported for inputs!"),
         (input_tensor.layout is not ROWS, "Only ROW_MAJOR layout is supported for inputs!"),
-        (len(input_tensor.shard_shape) > 4, "must have 1 to 4 dimensions for input tensor"),
     )
-    signed = array.view(np.int32)
-    grows = (signed >= 0) & (signed < 2**31 - 1) | (not skip_negative_entries)
-    return result(input_tensor, array + grows.astype(array.dtype), output=input_tensor)
+    grows = (array.view(np.int32) >= 0) | (not skip_negative_entries)
+    return on.result(array + grows.astype(array.dtype), output=input_tensor)
 
 
 # ---------------------------------------------------------------- experts
@@ -151,22 +142,20 @@ def moe(
         topk_mask_tensor: [1, 1, 1, 32], 0 for as many of the best as count, else -inf.
         k: 32.
     """
-    given = (input_tensor, expert_mask_tensor, topk_mask_tensor)
-    asked, like, (x, expert_mask, best_mask), topology = operands("moe", *given)
-    (*_, width), mask, best = (t.shard_shape for t in given)
-    rule = "must be row-broadcastable with last dim =="
-    check(
-        asked,
+    on = Operands("moe", input_tensor, expert_mask_tensor, topk_mask_tensor)
+    width, mask = input_tensor.shard_shape[-1], expert_mask_tensor.shard_shape
+    rule = f"Expert mask must be row-broadcastable with last dim == input_shape[-1]. Got {mask}"
+    on.check(
         (k != 32, f"K must be equal to 32, pad with -infinity if necessary to get 32, got {k}"),
         (width < 64 or width & (width - 1), f"Input shape inner dim {width} must be a power of 2"),
-        (mask != (1, 1, 1, width), f"Expert mask {rule} input_shape[-1]. Got {list(mask)}"),
-        (best != (1, 1, 1, 32), f"Topk mask {rule} k. Got {list(best)}"),
+        (mask != (1, 1, 1, width), rule),
     )
-    scores = x + expert_mask
+    x, experts, best = on.arrays
+    scores = x + experts
     order = np.argsort(-scores, -1, kind="stable")[..., :32]
-    weights = softmax_of(np.take_along_axis(scores, order, -1) + best_mask)
+    weights = softmax_of(np.take_along_axis(scores, order, -1) + best)
     weight = (weights * (order == 0)).sum(-1, keepdims=True)
-    return result(like, weight, topology=topology, output=output_tensor)
+    return on.result(weight, output=output_tensor)
 
 
 @operation("moe_expert_token_remap", "arrange", hints="memory_config")
@@ -188,22 +177,22 @@ def moe_expert_token_remap(
     Returns:
         [1, batch, s, experts of a chip], and [1, 1, tokens / reduction_size, experts of a chip].
     """
-    given = (topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
-    asked, like, arrays, topology = operands("moe_expert_token_remap", *given)
-    (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in given[1:])
-    tokens, grid, own = batch * length, like.grid.shape, experts // chips
+    name = "moe_expert_token_remap"
+    on = Operands(name, topk_tensor, expert_mapping_tensor, expert_metadata_tensor)
+    (*_, experts, chips), (_, batch, length, _) = (t.shard_shape for t in on.tensors[1:])
+    tokens, grid, own = batch * length, on.like.grid, experts // chips
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
-    check(asked, (tokens % reduction_size, rule))
-    scores, mapping, chosen = (np.broadcast_to(x, grid + x.shape[len(grid) :]) for x in arrays)
-    mapped = np.zeros((*grid, 1, batch, length, own), F)
-    for place, coordinate in zip(np.ndindex(grid), like.grid.coords, strict=True):
-        chip = np.ravel_multi_index(coordinate, like.grid.mesh_shape)
-        here = np.flatnonzero(mapping[place][0, 0, :, chip])
-        taken = (chosen[place][..., None] == here).any(-2)
-        mapped[place][..., : len(here)] = scores[place][..., here] * taken
-    any_of = (mapped != 0).reshape((*grid, 1, 1, -1, reduction_size, own)).any(-2)
-    reduced = result(like, any_of.astype(F), dtype=DataType.UINT16, topology=topology)
-    return [result(like, mapped, dtype=topk_tensor.dtype, topology=topology), reduced]
+    on.check((tokens % reduction_size, rule))
+    scores, mapping, chosen = on.arrays
+    chip = np.reshape(
+        [place_of(c, grid.mesh_shape) for c in grid.coords], (*grid.shape, 1, 1, 1, 1)
+    )
+    has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
+    here = np.argsort(has == 0, -1, kind="stable")[..., :own]  # the experts of this chip
+    taken = (chosen[..., None] == here[..., None, :]).any(-2)
+    mapped = np.take_along_axis(scores, here, -1) * taken
+    any_of = (mapped != 0).reshape((*grid.shape, 1, 1, -1, reduction_size, own)).any(-2)
+    return [on.result(mapped), on.result(any_of.astype(F), DataType.UINT16)]
 
 
 @operation("moe_routing_remap", "arrange", hints="memory_config")
@@ -222,35 +211,29 @@ def moe_routing_remap(
         non_zero_weight_size: how many are not zero.
         expert_parallel_size: how many chips of `cluster_axis` share them, in order.
     """
-    tensor, size, axis = routing_weights_tensor, expert_parallel_size, cluster_axis
-    asked, like, (array,), _ = operands("moe_routing_remap", tensor)
-    experts, count = tensor.shard_shape[-1], non_zero_weight_size
+    size, axis = expert_parallel_size, cluster_axis
+    on = Operands("moe_routing_remap", routing_weights_tensor)
+    (array,), like = on.arrays, on.like
+    experts, count = array.shape[-1], non_zero_weight_size
     even = f"Number of experts ({experts}) must be evenly divisible by cluster ({size})"
-    own = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
+    whole = f"expert parallel size ({size}) should be the same as size of cluster axis {axis}"
     many = f"Number of non zero weights ({count}) must be evenly divisible by {size}"
-    check(
-        asked,
-        (tensor.layout is not ROWS, "input tensor expected to be row major"),
+    on.check(
+        (like.layout is not ROWS, "input tensor expected to be row major"),
         (experts % size, even),
-        (like.mesh.shape[axis] != size, own),
+        (like.mesh.shape[axis] != size, whole),
         (count % size, many),
     )
     chip = np.reshape([c[axis] for c in like.grid.coords], (*like.grid.shape, 1, 1))
     number = np.cumsum(array != 0, -1) - 1
-    return result(
-        tensor, array * (number // (count // size) == chip), output=optional_output_tensor
-    )
-
-
-def _sparse_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
-    """As if all products were made; how many are, the values say."""
-    return 2 * math.prod(shape(results[0])) * shape(operands[0])[-1]
+    own = number // (count // size) == chip
+    return on.result(array * own, output=optional_output_tensor)
 
 
 @operation(
     "sparse_matmul",
     "product",
-    flops=_sparse_flops,
+    flops=product_flops,
     hints="memory_config compute_kernel_config core_grid output_tile global_cb sub_device_id",
 )
 def sparse_matmul(
@@ -275,22 +258,18 @@ def sparse_matmul(
     Returns:
         [a, b, 1, experts, m, n], or where `a` is sparse [a, experts, m, n].
     """
-    given = (input_tensor_a, input_tensor_b, sparsity)
-    asked, like, (a, b, mask), topology = operands("sparse_matmul", *given)
-    (*front, m, inner), (_, experts, rows, n) = (t.shard_shape for t in given[:2])
-    front = front if is_input_a_sparse else [*front, 1, experts]
-    many, volume, lead = math.prod(front), sparsity.logical_volume(), len(like.grid.shape)
+    on = Operands("sparse_matmul", input_tensor_a, input_tensor_b, sparsity)
+    (*front, m, _), (_, experts, _, n) = (t.shard_shape for t in on.tensors[:2])
+    a, b, mask = on.arrays
+    if not is_input_a_sparse:
+        a, front = a[..., None, None, :, :], [*front, 1, experts]
+    many = math.prod(front)
     dense = not (is_input_a_sparse or is_input_b_sparse)
-    check(
-        asked,
+    on.check(
         (dense, "requires at least one of is_input_a_sparse or is_input_b_sparse to be true"),
-        (inner != rows, f"Dimension K (A.shape[-1] {inner}) and B.shape[-2] ({rows}) must match"),
-        (volume != many, f"sparsity logical_volume ({volume}) must equal batch_length ({many})"),
         ((nnz or 0) > many, f"nnz ({nnz}) must be less than or equal to the length of all batch"),
     )
-    if not is_input_a_sparse:
-        a = a[..., None, None, :, :]
-    values = product(a, b, lead)
-    values = values.reshape((*values.shape[:lead], *front, m, n))
-    values = values * (mask.reshape((*mask.shape[:lead], *front, 1, 1)) != 0)
-    return result(like, values, dtype=dtype, topology=topology, output=optional_output_tensor)
+    values = product(a, b, on.lead)
+    values = values.reshape((*values.shape[: on.lead], *front, m, n))
+    values = values * (mask.reshape((*mask.shape[: on.lead], *front, 1, 1)) != 0)
+    return on.result(values, dtype, output=optional_output_tensor)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from ttkit.dialect import is_strict
-from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
-from ttkit.sim.attention import of_rank_four
-from ttkit.sim.cache import looked_up
+from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.matmul import product
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import each_element, operation
 from ttkit.sim.sharding import MemoryConfig
 from ttkit.sim.tensor import Tensor
 
@@ -22,39 +23,42 @@ A_USER_ON_A_CORE = MemoryConfig(TensorMemoryLayout.HEIGHT_SHARDED, BufferType.L1
 
 
 # ---------------------------------------------------------------- heads
+def _parts(x: Array, heads: int, groups: int) -> list[Array]:
+    """Return [..., (heads + 2 * groups) * size] as query, keys and values [..., n, size]."""
+    x = x.reshape((*x.shape[:-1], heads + 2 * groups, -1))
+    return np.split(x, (heads, heads + groups), -2)
+
+
+def _three(on: Operands, parts: Iterable[Array]) -> Three:
+    q, k, v = (on.result(part, owned=False) for part in parts)
+    return q, k, v
+
+
 def _split(
     name: str,
-    operands: tuple[Tensor, ...],
+    tensors: tuple[Tensor, Tensor | None],
     rank: int,
     heads: int,
     groups: int | None,
     transpose: bool,
 ) -> Three:
     """Return query, key and value of one tensor, or of one for queries and one for the others."""
-    on_mesh(name, *operands)
-    tensor, groups = operands[0], groups or heads
-    asked = describe(name, operands, {"num_heads": heads, "num_kv_heads": groups})
-    shape = tensor.shard_shape
-    if len(shape) != rank or (rank == 4 and shape[1] != 1):
-        form = "[batch, sequence, width]" if rank == 3 else "[batch, 1, sequence, width]"
-        fail(asked, f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}", form)
-    width = sum(t.shard_shape[-1] for t in operands)
-    size = width // (heads + 2 * groups)
-    if size * (heads + 2 * groups) != width or size % 32:
-        rule = f"Invalid head size: {width} columns over {heads} query and 2 x {groups} key and"
-        rule += " value heads. The head size must be a multiple of the tile width (32)."
-        fail(asked, rule, "another size, or shard by whole heads")
-    like, arrays, topology = together(name, operands)
-    front = (*arrays[0].shape[: len(like.grid.shape)], shape[0], shape[-2])
-    first = arrays[0].reshape(*front, -1)
-    others = first[..., heads * size :]
-    if len(arrays) > 1:
-        others = arrays[1].reshape(arrays[1].shape[: len(like.grid.shape)] + (*front[-2:], -1))
-    parts = (first[..., : heads * size], *np.split(others, 2, -1))
-    q, k, v = (p.reshape((*p.shape[:-1], -1, size)).swapaxes(-3, -2) for p in parts)
+    on = Operands(name, *tensors)
+    shape, groups = on.tensors[0].shard_shape, groups or heads
+    flat = len(shape) == rank and (rank == 3 or shape[1] == 1)
+    rule = f"Invalid input tensor: expected {rank} dimensions, got {list(shape)}"
+    on.check((not flat, rule, "[batch, sequence, width], or with a 1 after the batch"))
+    x, more = on.arrays
+    if more is not None:
+        x = np.concatenate(spread(on.arrays, on.lead), -1)
+    many, width = heads + 2 * groups, x.shape[-1]
+    rule = f"Unsupported input shape. Invalid head size: {width} columns over {heads} query and"
+    rule += f" 2 x {groups} key and value heads. It must be a multiple of the tile width (32)."
+    on.check((width % many or width // many % 32, rule, "another size, or shard by whole heads"))
+    x = x.reshape((*x.shape[: on.lead], shape[0], shape[-2], width))
+    q, k, v = (part.swapaxes(-3, -2) for part in _parts(x, heads, groups))
     k = k.swapaxes(-1, -2) if transpose else k
-    made = [result(like, x, dtype=tensor.dtype, topology=topology, owned=False) for x in (q, k, v)]
-    return made[0], made[1], made[2]
+    return _three(on, (q, k, v))
 
 
 @operation(
@@ -74,9 +78,8 @@ def split_query_key_value_and_split_heads(
 
     They are [batch, heads, s, size]; the key, by default transposed, [batch, heads, size, s].
     """
-    operands = (input_tensor,) if kv_input_tensor is None else (input_tensor, kv_input_tensor)
-    name = "split_query_key_value_and_split_heads"
-    return _split(name, operands, 3, num_heads, num_kv_heads, transpose_key)
+    name, given = "split_query_key_value_and_split_heads", (input_tensor, kv_input_tensor)
+    return _split(name, given, 3, num_heads, num_kv_heads, transpose_key)
 
 
 @operation(
@@ -94,18 +97,14 @@ def nlp_create_qkv_heads(
 
     They are [batch, heads, s, size]; the key by default [batch, heads, size, s].
     """
-    operands = (input,) if input_kv is None else (input, input_kv)
-    name = "nlp_create_qkv_heads"
-    return _split(name, operands, 4, num_heads, num_kv_heads, transpose_k_heads)
+    name, given = "nlp_create_qkv_heads", (input, input_kv)
+    return _split(name, given, 4, num_heads, num_kv_heads, transpose_k_heads)
 
 
 @operation("experimental.nlp_create_qkv_heads_falcon7b", "arrange", hints="memory_config")
 def nlp_create_qkv_heads_falcon7b(input: Tensor) -> Three:
     """Return query, key and value of [batch, 1, s, 73 * 64]: 71 query heads share one key head."""
-    name, shape = "nlp_create_qkv_heads_falcon7b", input.shard_shape
-    fits = len(shape) == 4 and shape[1] == 1 and shape[3] == 73 * 64
-    check(describe(name, (input,)), (not fits, "Unsupported input shape", "[batch, 1, s, 4672]"))
-    return _split(name, (input,), 4, 71, 1, False)
+    return nlp_create_qkv_heads(input, num_heads=71, num_kv_heads=1, transpose_k_heads=False)
 
 
 @operation(
@@ -132,13 +131,13 @@ def nlp_create_qkv_heads_decode(
     Returns:
         [1, users, heads, size], and twice [1, users, key heads, size].
     """
-    given = (input_tensor,) if batch_offset is None else (input_tensor, batch_offset)
-    asked, like, (x, *offset), topology = operands("nlp_create_qkv_heads_decode", *given)
+    name = "nlp_create_qkv_heads_decode"
+    on = Operands(name, input_tensor, batch_offset)
+    x, offset = on.arrays
     (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
-    many, lead = num_heads + 2 * groups, len(like.grid.shape)
+    many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
-    check(
-        asked,
+    on.check(
         (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
         (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
         (front != [1, 1] or users > 32, f"Unsupported input shape = {input_tensor.shape}"),
@@ -146,14 +145,12 @@ def nlp_create_qkv_heads_decode(
         (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )
     if slice_size is not None:
-        first = offset[0].astype(np.int32) if offset else np.zeros((1,) * lead + (1,), int)
-        x = looked_up(x[..., 0, 0, :, :], lead, first + np.arange(slice_size))
-    x = x.reshape((*x.shape[:lead], 1, -1, many, width // many))
-    parts = np.split(x, (num_heads, num_heads + groups), -2)
-    made = [result(like, part, topology=topology, owned=False) for part in parts]
+        first = numbers(offset, 0, on.lead) + np.arange(slice_size)
+        x = looked_up(x[..., 0, 0, :, :], on.lead, first)[..., None, None, :, :]
+    made = _three(on, _parts(x[..., 0, :, :, :], num_heads, groups))
     for tensor in made:
         tensor.plain_memory_config = A_USER_ON_A_CORE
-    return made[0], made[1], made[2]
+    return made
 
 
 @operation("experimental.nlp_concat_heads_decode", "arrange", hints="memory_config sub_core_grids")
@@ -161,61 +158,54 @@ def nlp_concat_heads_decode(
     input_tensor: Tensor, *, num_heads: int, output_tensor: Tensor | None = None
 ) -> Tensor:
     """Return [1, users, heads, size] as [1, 1, 32, num_heads * size]; rows without a user are 0."""
-    on_mesh("nlp_concat_heads_decode", input_tensor)
-    x, (*_, users, heads, size) = input_tensor.array, input_tensor.shard_shape
-    kept, loose = min(heads, num_heads), is_strict() and not input_tensor.is_sharded()
-    check(
-        describe("nlp_concat_heads_decode", (input_tensor,), {"num_heads": num_heads}),
-        (loose, "Input tensor must be sharded", "HEIGHT_SHARDED, one user on a core"),
-        (size % 32, "head_dim must be multiple of TILE_WIDTH"),
-        (num_heads > 32 or users > 32, f"num_heads {num_heads} and users {users} are at most 32"),
-    )
-    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads * size), np.float32)
-    joined[..., 0, 0, :users, : kept * size] = x[..., 0, :, :kept, :].reshape(
-        (*x.shape[:-4], users, -1)
-    )
-    made = result(input_tensor, joined, output=output_tensor)
+    on, loose = Operands("nlp_concat_heads_decode", input_tensor), not input_tensor.is_sharded()
+    (x,), (_, users, _, size) = on.arrays, input_tensor.shard_shape
+    cure = "HEIGHT_SHARDED, one user on a core"
+    on.check((loose and is_strict(), "Input tensor must be sharded", cure))
+    joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
+    joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
+    made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
     made.plain_memory_config = MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED, BufferType.L1)
     return made
 
 
-def _join(name: str, tensor: Tensor, keep_one: bool) -> Tensor:
-    on_mesh(name, tensor)
-    if len(tensor.shard_shape) != 4:
-        rule = f"Input tensor must have rank 4. Shape: {list(tensor.shard_shape)}"
-        fail(describe(name, (tensor,)), rule, "[batch, heads, sequence, size]")
-    batch, heads, length, size = tensor.shard_shape
-    lead = tensor.array.shape[: len(tensor.grid.shape)]
-    front = (batch, 1, length) if keep_one else (batch, length)
-    return result(tensor, tensor.array.swapaxes(-3, -2).reshape((*lead, *front, heads * size)))
+def _join(name: str, tensor: Tensor, *one: int) -> Tensor:
+    on, shape = Operands(name, tensor), list(tensor.shard_shape)
+    rule = f"Input tensor must have rank 4. Shape: {shape}"
+    on.check((len(shape) != 4, rule, "[batch, heads, sequence, size]"))
+    x = on.arrays[0].swapaxes(-3, -2)
+    return on.result(x.reshape((*x.shape[:-3], *one, shape[2], -1)))
 
 
 @operation("transformer.concatenate_heads", "arrange", hints="memory_config")
 def concatenate_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, s, heads * size]."""
-    return _join("concatenate_heads", input_tensor, False)
+    return _join("concatenate_heads", input_tensor)
 
 
 @operation("experimental.nlp_concat_heads", "arrange", hints="memory_config")
 def nlp_concat_heads(input_tensor: Tensor) -> Tensor:
     """Return [batch, heads, s, size] as [batch, 1, s, heads * size]."""
-    return _join("nlp_concat_heads", input_tensor, True)
+    return _join("nlp_concat_heads", input_tensor, 1)
 
 
 # ---------------------------------------------------------------- positions
-def _check_caches(asked: object, operands: tuple[Tensor, ...], rows: int, step: int) -> None:
+def _check_caches(on: Operands, rows: int, step: int) -> None:
     """Check that the cosines and sines are of each position and each column of the input."""
-    width, cos, sin = operands[0].shard_shape[-1], *(t.shard_shape for t in operands[1:3])
-    if width % step and width != 32:
-        rule = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
-        fail(asked, rule, "another head size, or shard by whole heads")
-    if cos != sin or len(cos) != 4 or cos[-1] != width:
-        rule = "Cosine and Sine cache dimensions must match, and match input dimensions. Expected"
-        rule += f" (1, 1, positions, {width}), but got {list(cos)} and {list(sin)}."
-        fail(asked, rule)
-    if cos[2] < rows:
-        rule = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[2]}."
-        fail(asked, rule, "longer caches, or the sequence sharded")
+    x, cos, sin = (t.shard_shape for t in on.tensors[:3])
+    width, ranks = x[-1], f"inputs must have rank 4, got {x}, {cos}"
+    beside = f"must match, and match input dimensions. Expected (1, 1, positions, {width}), but got"
+    wide = f"Input X dimension ({width}) must be either 32 or divisible by {step}"
+    short = f"Cosine cache must cover the input: {rows} positions, the cache has {cos[-2]}."
+    on.check(
+        (len(x) + len(cos) != 8, ranks, "[batch, heads, sequence, head size]"),
+        (width % step and width != 32, wide, "shard by whole heads"),
+        (
+            cos != sin or cos[-1] != width,
+            f"Cosine and Sine cache dimensions {beside} {cos}, {sin}.",
+        ),
+        (cos[-2] < rows, short, "longer caches, or the sequence sharded"),
+    )
 
 
 @operation(
@@ -237,17 +227,16 @@ def rotary_embedding(
         [batch, heads, s, size] with s rounded up to a multiple of 32, as ttnn gives it; the added
         rows are zero.
     """
-    operands = (input_tensor, cos_cache, sin_cache)
-    like, (x, cos, sin), topology = of_rank_four("rotary_embedding", *operands)
+    on = Operands("rotary_embedding", input_tensor, cos_cache, sin_cache)
     length, size = input_tensor.shard_shape[-2:]
     rows = slice(0, length) if token_index is None else slice(token_index, token_index + 1)
-    _check_caches(describe("rotary_embedding", operands), operands, rows.stop, 64)
+    _check_caches(on, rows.stop, 64)
+    x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
     if length % 32:  # ttnn makes whole tiles of it
-        more = np.zeros((*values.shape[:-2], -length % 32, size), np.float32)
-        values = np.concatenate([values, more], -2)
-    return result(like, values, dtype=input_tensor.dtype, topology=topology)
+        values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, -length % 32), (0, 0)])
+    return on.result(values)
 
 
 @operation(
@@ -270,27 +259,31 @@ def rotary_embedding_llama(
         cos_cache, sin_cache: [1, 1 or heads, positions, size]; [1, batch, 1, size] to decode.
         trans_mat: [1, 1, 32, 32].
     """
-    operands = (input_tensor, cos_cache, sin_cache, trans_mat)
-    like, (x, cos, sin, matrix), topology = of_rank_four("rotary_embedding_llama", *operands)
-    asked = describe("rotary_embedding_llama", operands)
-    rows = slice(0, 1 if is_decode_mode else input_tensor.shard_shape[-2])
-    _check_caches(asked, operands, rows.stop, 32)
-    if any(t.dtype is not DataType.BFLOAT16 for t in operands):
-        fail(asked, "All input tensors must have dtype = bfloat16", "ttnn.typecast")
-    values = _turned(x, cos[..., rows, :], sin[..., rows, :], matrix, asked)
-    made = result(like, values, dtype=input_tensor.dtype, topology=topology)
-    made.plain_memory_config = input_tensor.plain_memory_config
+    others, rows = (cos_cache, sin_cache, trans_mat), input_tensor.shard_shape[-2]
+    return _turned("rotary_embedding_llama", input_tensor, others, 1 if is_decode_mode else rows)
+
+
+def _turned(
+    name: str, tensor: Tensor, others: tuple[Tensor, ...], rows: int, users: slice = slice(None)
+) -> Tensor:
+    """Return x cos + (x T) sin, with cosines and sines of the first rows of some users.
+
+    Of many copies of the matrix T, one on each core, the first counts.
+    """
+    on = Operands(name, tensor, *others)
+    _check_caches(on, rows, 32)
+    x, cos, sin, matrix = on.arrays
+    shape, wide = list(matrix.shape[-4:]), {t.dtype for t in on.tensors} != {DataType.BFLOAT16}
+    rule = f"Transformation matrix must have 4th dim equal to TILE_WIDTH, got {shape}"
+    on.check(
+        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
+        (shape[-1] != 32 or shape[-2] % 32, rule, "[1, 1, 32, 32]"),
+    )
+    cos, sin = (t[..., users, :rows, :] for t in (cos, sin))
+    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), matrix[..., :1, :1, None, :32, :]
+    made = on.result(x * cos + product(tiles, one, on.lead).reshape(x.shape) * sin)
+    made.plain_memory_config = tensor.plain_memory_config
     return made
-
-
-def _turned(x: Array, cos: Array, sin: Array, matrix: Array, asked: describe) -> Array:
-    """Return x cos + (x T) sin; of many copies of the matrix T, one on each core, the first."""
-    copies = matrix.reshape((*matrix.shape[:-4], -1, matrix.shape[-1]))
-    if copies.shape[-1] != 32 or copies.shape[-2] % 32:
-        rule = "Transformation matrix must have 4th dim equal to TILE_WIDTH, got"
-        fail(asked, f"{rule} {list(matrix.shape[-4:])}", "[1, 1, 32, 32]")
-    tiles, one = x.reshape((*x.shape[:-1], -1, 32)), copies[..., None, None, :32, :]
-    return x * cos + product(tiles, one, x.ndim - 4).reshape(x.shape) * sin
 
 
 @operation(
@@ -312,25 +305,10 @@ def rotary_embedding_llama_fused_qk(
         cos_cache, sin_cache: [1, 2 * users, 1 or 32, size]: a row for each query, then each key.
         trans_mat: [1, 1, 32, 32], or one for each core.
     """
-    given = (q_input_tensor, k_input_tensor, cos_cache, sin_cache, trans_mat)
-    name = "rotary_embedding_llama_fused_qk"
-    asked, like, (q, k, cos, sin, matrix), topology = operands(name, *given)
-    users, wide = q.shape[-3], {t.dtype for t in given} != {DataType.BFLOAT16}
-    loose = is_strict() and not (q_input_tensor.is_sharded() and k_input_tensor.is_sharded())
-    many = "Cos and Sin are repeated for Q and K, so they must have the same batch size as the sum"
-    check(
-        asked,
-        (loose, "Q input tensor must be HEIGHT_SHARDED.", "one user on a core"),
-        (k.shape[-3] != users, "Q and K must have the equal batch size"),
-        (cos.shape[-3] != 2 * users, f"{many} of Q and K batch sizes", "twice the same rows"),
-        (wide, "All input tensors must have dtype = bfloat16", "ttnn.typecast"),
-    )
-    made = []
-    for tensor, x, part in (
-        (q_input_tensor, q, slice(users)),
-        (k_input_tensor, k, slice(users, None)),
-    ):
-        values = _turned(x, cos[..., part, :1, :], sin[..., part, :1, :], matrix, asked)
-        made.append(result(like, values, topology=topology))
-        made[-1].plain_memory_config = tensor.plain_memory_config
-    return made[0], made[1]
+    name, pair = "rotary_embedding_llama_fused_qk", (q_input_tensor, k_input_tensor)
+    loose, users = is_strict() and not all(t.is_sharded() for t in pair), pair[0].shard_shape[1]
+    rule = "Q input tensor must be HEIGHT_SHARDED."
+    check(describe(name, pair), (loose, rule, "one user on a core"))
+    others = (cos_cache, sin_cache, trans_mat)
+    query = _turned(name, pair[0], others, 1, slice(users))
+    return query, _turned(name, pair[1], others, 1, slice(users, None))

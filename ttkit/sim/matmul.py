@@ -171,10 +171,10 @@ def _plus(
     return np.add(values, bias, out=values if fits else None), shape
 
 
-def _flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
+def product_flops(given: Any, operands: Any, results: Any, shape: Any) -> int:
     """2 m n k for each product of a batch; a fused bias or activation is not counted."""
     a = shape(given["input_tensor_a"])
-    k = a[-2] if given["transpose_a"] and len(a) > 1 else a[-1]
+    k = a[-2] if given.get("transpose_a") and len(a) > 1 else a[-1]
     return 2 * math.prod(shape(results[0])) * k
 
 
@@ -182,7 +182,7 @@ HINTS = "memory_config program_config compute_kernel_config core_grid output_til
 HINTS += " sub_device_id"
 
 
-@operation("matmul", "product", dtypes=FLOATS, flops=_flops, hints=HINTS)
+@operation("matmul", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
 def matmul(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,
@@ -206,7 +206,7 @@ def matmul(
     return _matmul("matmul", operands, transposed, dtype, activation, optional_output_tensor)
 
 
-@operation("linear", "product", dtypes=FLOATS, flops=_flops, hints=HINTS)
+@operation("linear", "product", dtypes=FLOATS, flops=product_flops, hints=HINTS)
 def linear(
     input_tensor_a: Tensor,
     input_tensor_b: Tensor,

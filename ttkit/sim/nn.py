@@ -10,39 +10,39 @@ import numpy as np
 from ttkit.dialect import is_strict
 from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
-from ttkit.sim.arguments import check, describe
+from ttkit.sim.cache import looked_up
 from ttkit.sim.creation import from_torch
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result, together
+from ttkit.sim.operands import Operands
+from ttkit.sim.operation import each_element, operation
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
 Array = np.ndarray
 
 
-def _check_vectors(asked: object, vectors: Any, width: int) -> None:
-    """Check the lengths of weight and bias."""
-    for vector in vectors:
-        by_rows = vector.layout is Layout.ROW_MAJOR
-        if width not in (vector.shard_shape[-1], vector.logical_volume()):
-            rule = "Input and gamma or beta padded widths must match"
-            cure = "shard them like the last dimension of the input"
-            fail(asked, f"{rule}: {width} and {vector.shard_shape[-1]}", cure)
-        if by_rows and vector.shard_shape[-1] != 32:
-            rule = "the last padded dim of gamma or beta needs to equal tile width"
-            cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
-            fail(asked, f"{rule}, got {list(vector.shard_shape)}", cure)
-
-
-def _weighted(normal: Array, operands: Any, arrays: Any, weight: Tensor | None, lead: int) -> Array:
-    """Return rows times the weight, plus the bias; those that are there are `operands`."""
-    width, ones = normal.shape[-1], (1,) * (normal.ndim - lead - 1)
-    for vector, array in zip(operands, arrays, strict=True):
-        if vector.logical_volume() != width:  # of a tile, the first row counts
+def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor | None) -> Array:
+    """Return rows times the weight, plus the bias: the last two operands, where they are given."""
+    width, ones = normal.shape[-1], (1,) * (normal.ndim - on.lead - 1)
+    for vector, array, apply in zip(
+        (weight, bias), on.arrays[-2:], (np.multiply, np.add), strict=True
+    ):
+        if vector is None:
+            continue
+        shape, volume = vector.shard_shape, vector.logical_volume()
+        differ = f"Input and gamma or beta padded widths must match: {width} and {shape[-1]}"
+        rule = "the last padded dim of gamma or beta needs to equal tile width"
+        loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
+        cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
+        on.check(
+            (width not in (shape[-1], volume), differ, "shard them like the input's width"),
+            (loose, f"{rule}, got {list(shape)}", cure),
+        )
+        if volume != width:  # of a tile, the first row counts
             array = array[..., :1, :]
-        array = array.reshape(array.shape[:lead] + (*ones, width))
-        apply: Any = np.multiply if vector is weight else np.add
-        normal = apply(normal, array, out=normal if _fits(normal, array) else None)
+        array = array.reshape(array.shape[: on.lead] + (*ones, width))
+        longer = any(n > m for n, m in zip(array.shape, normal.shape, strict=True))
+        normal = apply(normal, array, out=None if longer else normal)
     return normal
 
 
@@ -54,18 +54,14 @@ def _normalise(
     bias: Tensor | None,
     centre: bool,
 ) -> Tensor:
-    vectors = [t for t in (weight, bias) if t is not None]
-    operands = (tensor, *vectors)
-    on_mesh(name, *operands)
-    asked, width = describe(name, operands), tensor.shard_shape[-1]
-    if tensor.layout is not Layout.TILE and (width % 32 or not centre):
-        rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width})"
-        fail(asked, f"{rule}. Use TILE layout.", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-    if tensor.dtype not in dtypes.FLOATS:
-        rule = "Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got"
-        fail(asked, f"{rule} DataType::{tensor.dtype.name}", "ttnn.typecast")
-    _check_vectors(asked, vectors, width)
-    like, (values, *rest), topology = together(name, operands)
+    on, width = Operands(name, tensor, weight, bias), tensor.shard_shape[-1]
+    by_rows = tensor.layout is not Layout.TILE and (width % 32 or not centre)
+    rule = f"ttnn::{name} does not support this ROW_MAJOR input: W ({width}). Use TILE layout."
+    types = f"Input tensor must be FLOAT32, BFLOAT16 or BFLOAT8_B, got {tensor.dtype}"
+    on.check(
+        (by_rows, rule, "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+        (tensor.dtype not in dtypes.FLOATS, types, "ttnn.typecast"),
+    )
     scale, tiny = F(1 / width), F(epsilon)
 
     def rows(block: Array, out: Array) -> None:
@@ -79,14 +75,8 @@ def _normalise(
         np.sqrt(power, out=power)
         out *= np.reciprocal(power)[:, None]
 
-    normal = blocks.rowwise(rows, values)
-    normal = _weighted(normal, vectors, rest, weight, len(like.grid.shape))
-    return result(like, normal, dtype=tensor.dtype, layout=tensor.layout, topology=topology)
-
-
-def _fits(into: Array, other: Array) -> bool:
-    """True where `other` repeats into the shape of `into` without making it longer."""
-    return all(b in (1, a) for a, b in zip(into.shape, other.shape, strict=True))
+    normal = blocks.rowwise(rows, on.arrays[0])
+    return on.result(_weighted(on, normal, weight, bias))
 
 
 @operation(
@@ -130,12 +120,12 @@ def rms_norm(
 
 
 # ---------------------------------------------------------------- rows cut over several chips
-def _narrow(name: str, tensors: Any, config: Any) -> tuple[bool, str]:
+def _narrow(on: Operands, config: Any) -> tuple[bool, str]:
     """Return a rule: sums of float32 values are float32, too."""
-    wide = any(t.dtype is DataType.FLOAT32 for t in tensors)
+    wide = any(t.dtype is DataType.FLOAT32 for t in on.tensors[:2])
     broken = is_strict() and wide and not getattr(config, "fp32_dest_acc_en", False)
     rule = "FLOAT32 input/stats require fp32_dest_acc_en=true in the compute kernel config."
-    return broken, f"{name}: {rule}"
+    return broken, rule
 
 
 def _enter(norm: str, tiles: int) -> None:
@@ -150,21 +140,20 @@ def _enter(norm: str, tiles: int) -> None:
         residual_input_tensor: Tensor | None = None,
         compute_kernel_config: Any = None,
     ) -> Tensor:
-        given = [t for t in (input_tensor, residual_input_tensor) if t is not None]
-        asked, like, arrays, topology = operands(before, *given)
-        shapes = {t.shard_shape for t in given}
-        check(
-            asked,
-            _narrow(before, given, compute_kernel_config),
+        on = Operands(before, input_tensor, residual_input_tensor)
+        shapes = {t.shard_shape for t in on.tensors}
+        on.check(
+            _narrow(on, compute_kernel_config),
             (input_tensor.layout is not Layout.TILE, "Only tilized inputs supported."),
             (input_tensor.dtype not in dtypes.FLOATS, "Input data format not supported."),
             (len(shapes) > 1, f"Input and residual logical and padded shapes must match: {shapes}"),
         )
-        x: Array = sum(arrays[1:], arrays[0])
+        x, more = on.arrays
+        x = x if more is None else x + more
         sums = np.zeros((*x.shape[:-1], tiles * 32), F)
         sums[..., 0] = np.einsum("...i,...i->...", x, x)
         sums[..., 32:33] = x.sum(-1, keepdims=True)  # of an rms norm there is no second tile
-        return result(like, sums, dtype=dtype, topology=topology)
+        return on.result(sums, dtype)
 
     def post(
         input_tensor: Tensor,
@@ -176,24 +165,21 @@ def _enter(norm: str, tiles: int) -> None:
         compute_kernel_config: Any = None,
         dtype: DataType | None = None,
     ) -> Tensor:
-        vectors = [t for t in (weight, bias) if t is not None]
-        asked, like, (x, sums, *rest), topology = operands(after, input_tensor, stats, *vectors)
+        on = Operands(after, input_tensor, stats, weight, bias)
+        x, sums, *_ = on.arrays
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
         alike = f"Stats and input dim2 must match, got stats: {others} vs input: {rows}"
-        check(
-            asked,
-            _narrow(after, (input_tensor, stats), compute_kernel_config),
+        on.check(
+            _narrow(on, compute_kernel_config),
             (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
             (others != rows, alike, "ttnn.all_gather the statistics along the last dimension"),
             (over, "Number of devices must divide number of stats tiles"),
         )
-        _check_vectors(asked, vectors, width)
         means = sums.reshape((*sums.shape[:-1], chips, tiles, 32))[..., 0].sum(-2) / (width * chips)
         mean = means[..., 1:] if tiles > 1 else F(0)
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
-        normal = _weighted(normal, vectors, rest, weight, len(like.grid.shape))
-        return result(like, normal, dtype=dtype or input_tensor.dtype, topology=topology)
+        return on.result(_weighted(on, normal, weight, bias), dtype)
 
     pre.__name__, post.__name__ = before, after
     pre.__doc__ = f"""Return the sums over each chip's part of the rows, the first half of a {norm}.
@@ -234,36 +220,26 @@ def embedding(
         TTKitError: indices that are not uint32, a table that is not bfloat16, an index outside of
             the table.
     """
-    on_mesh("embedding", input_tensor, weight)
-    asked = describe("embedding", (input_tensor, weight))
-    if input_tensor.dtype not in (DataType.UINT32, DataType.BFLOAT16):
-        rule = f"Input must be UINT32 or BFLOAT16, got {input_tensor.dtype.name}"
-        fail(asked, rule, "dtype=ttnn.uint32")
-    if weight.dtype not in (DataType.BFLOAT16, DataType.BFLOAT8_B):
-        rule = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype.name}"
-        fail(asked, rule, "dtype=ttnn.bfloat16")
+    on = Operands("embedding", input_tensor, weight)
+    kind, rank = input_tensor.dtype, len(input_tensor.shard_shape)
+    whole, small = {DataType.UINT32, DataType.BFLOAT16}, {DataType.BFLOAT16, DataType.BFLOAT8_B}
     *front, rows, width = weight.shard_shape
-    if any(n != 1 for n in front):
-        fail(asked, f"First two dimensions for the weights must be 1 but got {front}")
-    like, (indices, table), topology = together("embedding", (input_tensor, weight))
-    lead = len(like.grid.shape)
+    indices, table = on.arrays
     numbers = indices.astype(np.int64)
-    if len(input_tensor.shard_shape) > 2:
-        numbers = numbers[(slice(None),) * (lead + 1) + (0,) * (len(input_tensor.shard_shape) - 2)]
-    if numbers.size and (numbers.min() < 0 or numbers.max() >= rows):
-        rule = f"index {int(numbers.max())} is outside of a table of {rows} rows"
-        fail(asked, rule, "indices below the number of rows")
-    flat = table.reshape(table.shape[:lead] + (rows, width))
-    if all(n == 1 for n in table.shape[:lead]):
-        taken = flat.reshape(rows, width)[numbers]
-    else:
-        lengths = np.broadcast_shapes(numbers.shape[:lead], table.shape[:lead])
-        wide = np.broadcast_to(numbers, lengths + numbers.shape[lead:])
-        flat = np.broadcast_to(flat, lengths + (rows, width))
-        taken = np.take_along_axis(flat, wide.reshape(lengths + (-1, 1)), -2)
-        taken = taken.reshape(wide.shape + (width,))
-    kind, layout = dtype or DataType.BFLOAT16, layout or weight.layout
-    return result(like, taken, dtype=kind, layout=layout, topology=topology)
+    if rank > 2:
+        numbers = numbers[(slice(None),) * (on.lead + 1) + (0,) * (rank - 2)]
+    first, last = numbers.min(initial=0), numbers.max(initial=0)
+    kinds = f"Weights tensor must have BFLOAT16 dtype, got {weight.dtype}"
+    outside = f"index {last} is outside of a table of {rows} rows"
+    on.check(
+        (kind not in whole, f"Input must be UINT32 or BFLOAT16, got {kind.name}", "ttnn.uint32"),
+        (weight.dtype not in small, kinds, "dtype=ttnn.bfloat16"),
+        (set(front) - {1}, f"First two dimensions for the weights must be 1 but got {front}"),
+        (first < 0 or last >= rows, outside, "indices below the number of rows"),
+    )
+    table = table.reshape(table.shape[: on.lead] + (rows, width))
+    taken = looked_up(table, on.lead, numbers)
+    return on.result(taken, dtype or DataType.BFLOAT16, layout=layout or weight.layout)
 
 
 # ---------------------------------------------------------------- parameters of torch modules
@@ -314,13 +290,13 @@ def preprocess_model_parameters(*, initialize_model: Callable[[], Any], device: 
             return [converted(child) for child in module]
         made, usual = ParameterDict(), ("weight", "bias")
         for name, values in module.named_parameters(recurse=False):
-            how: Any = {"dtype": DataType.BFLOAT16 if values.is_floating_point() else None}
+            kind: Any = DataType.BFLOAT16 if values.is_floating_point() else None
             if isinstance(module, torch.nn.Linear) and name == "weight":
-                made[name] = preprocess_linear_weight(values, device=device, **how)
+                made[name] = preprocess_linear_weight(values, dtype=kind, device=device)
             elif isinstance(module, (torch.nn.Linear, torch.nn.LayerNorm)) and name in usual:
-                made[name] = preprocess_linear_bias(values, device=device, **how)
+                made[name] = preprocess_linear_bias(values, dtype=kind, device=device)
             else:
-                made[name] = from_torch(values, device=device, **how)
+                made[name] = from_torch(values, kind, device=device)
         for name, child in module.named_children():
             inner = converted(child)
             if inner:

@@ -310,15 +310,6 @@ def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndar
     return like, arrays, merged(like.mesh.grid, *(t.topology for t in tensors))
 
 
-def operands(
-    name: str, *tensors: Tensor
-) -> tuple[describe, Tensor, list[np.ndarray], TensorTopology]:
-    """Return what was asked, and `together` of tensors that lie on one mesh."""
-    on_mesh(name, *tensors, letters="ABCDEF")
-    like, arrays, topology = together(name, tensors)
-    return describe(name, tensors), like, arrays, topology
-
-
 def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndarray:
     if not set(grid.covers) <= set(tensor.grid.covers):
         rule = f"operands lie on different chips: {list(grid.covers)} and"

@@ -15,8 +15,9 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operation import each_element, on_mesh, operands, operation, result
-from ttkit.sim.shaping import RANGE, axis_of
+from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operation import each_element, on_mesh, operation, result
+from ttkit.sim.shaping import RANGE, axis_of, split
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -130,21 +131,20 @@ def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) 
 @operation("topk", hints="memory_config sub_core_grids indices_tensor sorted")
 def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True) -> list[Tensor]:
     """Return [values, indices] of the k largest or smallest elements along `dim`, sorted."""
-    on_mesh("topk", input_tensor)
-    asked = describe("topk", (input_tensor, k, dim))
-    if input_tensor.layout is not Layout.TILE:
-        fail(asked, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)")
-    axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
-    array, size = input_tensor.array, input_tensor.array.shape[axis]
-    if k > size:
-        fail(asked, f"K cannot be larger than the dimension size! K={k}, dimension size={size}")
+    on, rows = Operands("topk", input_tensor), input_tensor.layout is not Layout.TILE
+    axis = on.lead + axis_of(input_tensor, dim, on.asked, RANGE)
+    (array,) = on.arrays
+    size = array.shape[axis]
+    on.check(
+        (rows, "The input must be in tiled format", "ttnn.to_layout(tensor, ttnn.TILE_LAYOUT)"),
+        (k > size, f"K cannot be larger than the dimension size! K={k}, dimension size={size}"),
+    )
     # Unsigned numbers have no negatives to sort by.
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
     taken = np.take(order, range(k), axis)
     index_type = DataType.UINT16 if size < 65536 else DataType.UINT32
-    values = result(input_tensor, np.take_along_axis(array, taken, axis))
-    return [values, result(input_tensor, taken, dtype=index_type)]
+    return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
 
 
 # ---------------------------------------------------------------- sums of other forms
@@ -156,19 +156,18 @@ def fast_reduce_nc(
 
     Example: dim 0 of [chips, 1, s, n] adds up what `all_gather` put side by side.
     """
-    asked, like, (array,), _ = operands("fast_reduce_nc", input)
-    rest, lead = [d for d in dims if not 0 <= d < len(input.shard_shape) - 2], len(like.grid.shape)
-    outer = f"dim must be between 0 and {len(input.shard_shape) - 3}, but has {rest}"
-    check(
-        asked,
+    on, outer = Operands("fast_reduce_nc", input), range(len(input.shard_shape) - 2)
+    rest = [d for d in dims if d not in outer]
+    rule = f"dim must be between 0 and {len(outer) - 1}, but has {rest}"
+    on.check(
         (input.layout is not Layout.TILE, "FastReduceNC input only supports TILE layout."),
         (not dims, "fast_reduce_nc dims should not be empty", "dims=[0]"),
-        (rest, f"FastReduceNC reduces only outer dims: {outer}"),
+        (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
-    values = _sum(array, tuple(lead + d for d in dims))
-    more = [b - a for a, b in zip(input.shard_shape[-2:], input.padded[-2:], strict=True)]
-    values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, n) for n in more])
-    return result(input, values, output=output)
+    values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
+    tile = [(0, -n % 32) for n in input.shard_shape[-2:]]
+    values = np.pad(values, [(0, 0)] * (values.ndim - 2) + tile)
+    return on.result(values, output=output)
 
 
 @operation(
@@ -180,10 +179,9 @@ def deepseek_moe_fast_reduce_nc(input_tensor: Tensor, dim: int, *, split_size: i
     """Return the sum over `dim`, kept as 1, cut along the last dimension into equal parts."""
     whole, width = fast_reduce_nc(input_tensor, dims=[dim]), input_tensor.shard_shape[-1]
     rule = f"split_size ({split_size}) must be greater than 0 and divide the last dim ({width})"
-    broken = split_size < 1 or width % split_size
-    check(describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim)), (broken, rule))
-    parts = np.split(whole.array, width // split_size, -1)
-    return [result(whole, part, owned=False) for part in parts]
+    asked = describe("deepseek_moe_fast_reduce_nc", (input_tensor, dim))
+    check(asked, (split_size < 1 or width % split_size, rule))
+    return split(whole, split_size, -1)
 
 
 @operation("scatter_add", flops=each_element(1), hints="memory_config sub_core_grids")
@@ -194,22 +192,15 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         index: whole numbers, of the rank of `input`.
         src: at least as long as `index` in each dimension.
     """
-    asked, like, arrays, topology = operands("scatter_add", input, index, src)
-    (x, places, values), lead, shape = arrays, len(like.grid.shape), index.shard_shape
-    same = len(shape) == len(input.shard_shape)
-    check(
-        asked,
-        (index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."),
-        (not same, "input_rank must be equal to index_rank"),
-    )
-    axis = axis_of(input, dim, asked, "dim {dim} is out of range for the tensor")
-    sizes = list(zip(shape, input.shard_shape, src.shard_shape, strict=True))
+    on, shape = Operands("scatter_add", input, index, src), index.shard_shape
+    on.check((index.dtype in FLOATS, f"index_dtype is not integer, it is {index.dtype.name}."))
+    axis = axis_of(input, dim, on.asked, "dim {dim} is out of range for the tensor")
+    sizes = zip(shape, input.shard_shape, src.shard_shape, strict=True)
     long = [d for d, (n, ours, given) in enumerate(sizes) if n > (given if d == axis else ours)]
-    check(asked, (long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
-    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
-    out = np.array(np.broadcast_to(x, lengths + input.shard_shape))
-    at: list[Any] = list(np.indices(lengths + shape, sparse=True))
-    at[lead + axis] = places.astype(np.int64)
-    inner: Any = (..., *map(slice, shape))
-    np.add.at(out, tuple(at), np.broadcast_to(values[inner], lengths + shape))
-    return result(like, out, topology=topology)
+    on.check((long, f"index_shape[d] <= input_shape[d] == false for d in {long}"))
+    x, places, values = spread(on.arrays, on.lead)
+    out, inner = np.array(x), (slice(None),) * on.lead + tuple(map(slice, shape))
+    at: list[Array] = list(np.indices(places.shape, sparse=True))
+    at[on.lead + axis] = places.astype(np.int64)
+    np.add.at(out, tuple(at), values[inner])
+    return on.result(out)
