@@ -15,6 +15,7 @@ import make_ttnn  # noqa: E402
 
 USED = json.loads((ROOT / "tests" / "course" / "upstream_names.json").read_text())["names"]
 
+
 def test_the_page_is_in_step():
     command = [sys.executable, str(ROOT / "docs" / "make_ttnn.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)

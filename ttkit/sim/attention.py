@@ -221,14 +221,15 @@ def _check_attention(on: Operands, is_causal: bool) -> None:
     q, k, v, *masks = (list(tensor.shard_shape) for tensor in on.tensors)
     lengths = "Causal SDPA requires Q and K to have the same sequence length. Got Q:"
     alike = "K and V must match, and have the batch and the hidden dim of Q. Got Q:"
-    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads. Got Q:"
-    both, fits = "is_causal and attn_mask cannot both be present", (q[0], q[3]) == (k[0], k[3])
+    heads = "Q num_heads must be >= K num_heads and divisible by K num_heads, and K num_heads must"
+    both = "is_causal and attn_mask cannot both be present. Got is_causal: true, attn_mask: true"
+    fits = (q[0], q[3]) == (k[0], k[3])
     on.check(
         (is_causal and q[2] != k[2], f"{lengths} {q[2]}, K: {k[2]}", "is_causal=False with a mask"),
         (k != v or not fits, f"{alike} {q}, K: {k}, V: {v}"),
         (
             q[1] % k[1],
-            f"{heads} {q[1]}, K: {k[1]}",
+            f"{heads} be greater than 0. Got Q: {q[1]}, K: {k[1]}",
             "shard query and key heads over the same chips",
         ),
         (is_causal and masks, both, "is_causal=False, or no mask"),

@@ -200,9 +200,9 @@ def paged_update_cache(
     count = f"Number of update_idxs ({rows.shape[-1]}) should match batch size ({users})"
     batch = "Expect batch in input tensor match the batch in cache tensor, or in page_table"
     on.check(
+        (bool(update_idxs) == (update_idxs_tensor is not None), both),
         (loose, "Expect input_tensor to be sharded", "HEIGHT_SHARDED, one user on a core"),
         (batch_offset, "batch_offset must be 0"),
-        (bool(update_idxs) == (update_idxs_tensor is not None), both),
         (page_table is not None and update_idxs, "Paged cache requires update_idxs tensor", INT32),
         (other, f"update_idxs, page table: expected to have datatype INT32, got {other}", INT32),
         (rows.shape[-1] != users, count, "a position for each user; -1 writes nothing"),

@@ -103,7 +103,9 @@ def place(call: Call, older: dict[str, Any]) -> None:
         rule = f"Invalid cluster axis {axis}. Must be 0 or 1"
         words = {"all_gather": f"ShapeBase[] index out of range. {axis} not in [-4, 2)"}
         words["mesh_partition"] = f"Only support cluster axis of None, 0 or 1, got {axis}"
-        words["all_gather_async"] = f"{rule}: cluster axis {axis} is out of range for mesh shape rank 2"
+        words["all_gather_async"] = (
+            f"{rule}: cluster axis {axis} is out of range for mesh shape rank 2"
+        )
         cure = "cluster_axis=0 for columns of the mesh, 1 for rows"
         fail(call.asked, words.get(call.name, rule), cure)
 

@@ -137,10 +137,11 @@ def nlp_create_qkv_heads_decode(
     (*front, users, width), groups = input_tensor.shard_shape, num_kv_heads or num_heads
     many = num_heads + 2 * groups
     whole = f"Input shape {width} must be divisible by num_heads + 2*num_kv_heads = {many}"
+    shape = "Unsupported input shape"
     on.check(
         (input_tensor.layout is not Layout.TILE, "Only tile layout is supported for input tensor"),
         (input_tensor.dtype in BLOCK_FLOATS, "Unsupported data format", "ttnn.bfloat16"),
-        (front != [1, 1] or users > 32, f"Unsupported input shape = {input_tensor.shape}"),
+        (front != [1, 1] or users > 32 or width % 32, f"{shape} = {input_tensor.shape}"),
         (width % many, whole, "shard by whole heads"),
         (width // many % 32, f"Physical shard shape (32, {width // many}) must be tile sized!"),
     )

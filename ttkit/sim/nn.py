@@ -30,7 +30,8 @@ def _weighted(on: Operands, normal: Array, weight: Tensor | None, bias: Tensor |
         if vector is None:
             continue
         shape, volume = vector.shard_shape, vector.logical_volume()
-        differ = f"Input and gamma or beta padded widths must match: {width} and {shape[-1]}"
+        what = "gamma" if vector is weight else "beta"
+        differ = f"Input and {what} padded widths must match: {width} and {shape[-1]}"
         rule = "the last padded dim of gamma or beta needs to equal tile width"
         loose = vector.layout is Layout.ROW_MAJOR and shape[-1] != 32
         cure = "layout=ttnn.TILE_LAYOUT, or reshape it to [n / 32, 32]"
@@ -169,7 +170,7 @@ def _enter(norm: str, tiles: int) -> None:
         x, sums, *_ = on.arrays
         (*rows, width), (*others, columns) = input_tensor.shard_shape, stats.shard_shape
         chips, over = divmod(columns, tiles * 32)
-        alike = f"Stats and input dim2 must match, got stats: {others} vs input: {rows}"
+        alike = f"Stats and input dim2 must match, got stats: {others[-1]} vs input: {rows[-1]}"
         on.check(
             _narrow(on, compute_kernel_config),
             (input_tensor.layout is not Layout.TILE, "Input tensor must have TILE layout"),
