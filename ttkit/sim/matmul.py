@@ -40,21 +40,24 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
     rank = max(a.ndim, b.ndim)
     a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])
-    if math.prod(b.shape[:-2]) == 1:  # one matrix for every row of every chip
-        right = b.reshape(b.shape[-2:])
-        return _one(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), right).reshape(
-            a.shape[:-1] + right.shape[-1:]
-        )
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    whole = (*batch, a.shape[-2], b.shape[-1])
+    # the rows of all batches that share a matrix of b make one product
+    keep = max((i for i, n in enumerate(b.shape[:-2], 1) if n > 1), default=0)
+    a = a.reshape((*a.shape[:keep], math.prod(a.shape[keep:-1]), a.shape[-1]))
+    b = b.reshape(b.shape[:keep] + b.shape[-2:])
+    if not keep:
+        return _one(a, b).reshape(whole)
     each = a.shape[-2] * a.shape[-1] * b.shape[-1]
     if each < BLAS_SPREADS_FROM:
-        return np.matmul(a, b)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = blocks.empty(batch + (a.shape[-2], b.shape[-1]))
+        return np.matmul(a, b).reshape(whole)
+    batch = batch[:keep]
+    out = blocks.empty((*batch, a.shape[-2], b.shape[-1]))
     left, right = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
     outer = np.ndindex(batch if each >= LOOP_PAYS_FROM else batch[:-1])
     jobs = [partial(np.matmul, left[i], right[i], out=out[i]) for i in outer]
     blocks.run(jobs, pays=out.size * a.shape[-1] >= THREADS_PAY_FROM)
-    return out
+    return out.reshape(whole)
 
 
 def _one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
