@@ -284,7 +284,7 @@ def load_tensor(file_name: Any, *, device: MeshDevice | None = None) -> Tensor:
     """
     path = _named(file_name)
     try:
-        with np.load(path) as file:
+        with open(path, "rb") as raw, np.load(raw) as file:
             values, about = file["values"], literal_eval(str(file["about"]))
         (dtype, layout), there, shape, dims, coords = about
         placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]

@@ -200,9 +200,9 @@ def sharded_to_interleaved_partial(
     rows, ends = _rows(cache_tensor, num_slices, slice_index), cache_tensor.grid.shape
     if not input_tensor.is_sharded():
         fail(name, "Input tensor must have a shard spec", "ttnn.interleaved_to_sharded_partial")
-    whole, width = np.array(cache_tensor.full_array()), cache_tensor.shard_shape[-1]
-    given = input_tensor.full_array().reshape(*ends, -1, width)
-    whole.reshape(*ends, -1, width)[..., rows, :] = given
+    whole, (*front, width) = np.array(cache_tensor.full_array()), cache_tensor.shard_shape
+    part = whole.reshape(*ends, math.prod(front), width)[..., rows, :]
+    part[:] = input_tensor.full_array().reshape(part.shape)
     return result(cache_tensor, whole, output=cache_tensor)
 
 
