@@ -63,11 +63,9 @@ def _by_rows(call: Call) -> Any:
 
 @ruled
 def _inside(call: Call) -> Any:
-    start, size = call.others
+    size = call.others[1]
     rule = "Output dim shape must be divisible by num devices on cluster axis"
     yield size % call.chips, rule
-    have = call.tensor.shard_shape[call.dim] * call.chips
-    yield start + size > have, f"rows {start} to {start + size} of {have} are out of range"
 
 
 @ruled
@@ -118,11 +116,18 @@ def _exchange(call: Call) -> Array:
     return _cut(call, _gathered(call, into), cut)
 
 
+def _rows(rows: Array, at: Array, dim: int, zeros: bool = True) -> Array:
+    """These rows; outside are zeros, or the border again."""
+    chosen = rows.take(at, dim, mode="clip")
+    if zeros:
+        np.moveaxis(chosen, dim, 0)[(at < 0) | (at >= rows.shape[dim])] = 0
+    return chosen
+
+
 def _sliced(call: Call) -> Array:
     start, size = call.others
-    rows = np.arange(start, start + size)
-    whole = _gathered(call, call.dim).take(rows, len(call.mesh._shape) + call.dim)
-    return _cut(call, whole, call.dim)
+    rows, dim = _gathered(call, call.dim), len(call.mesh._shape) + call.dim
+    return _cut(call, _rows(rows, np.arange(start, start + size), dim), call.dim)
 
 
 def _padded(call: Call) -> Array:
@@ -131,11 +136,7 @@ def _padded(call: Call) -> Array:
     dim, size = len(call.mesh._shape) + call.dim, call.tensor.shard_shape[call.dim]
     rows = _gathered(call, call.dim)
     at = np.arange(-left, size + right) + size * np.arange(call.chips)[:, None]
-    windows = [rows.take(each, dim, mode="clip") for each in at]
-    if mode == "zeros":
-        for each, window in zip(at, windows, strict=True):
-            beyond = (each < 0) | (each >= rows.shape[dim])
-            np.moveaxis(window, dim, 0)[beyond] = 0
+    windows = [_rows(rows, each, dim, mode == "zeros") for each in at]
     return np.concatenate(windows, call.axes[0])
 
 
