@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,19 +59,6 @@ def GetPCIeDeviceID(device_id: int, /) -> int:
 def CreateDevice(device_id: int, num_command_queues: int = 1, *args: Any, **how: Any) -> MeshDevice:
     """Open one chip as a 1x1 mesh."""
     return opening.open_device(device_id, *args, **how)
-
-
-def CreateDevices(
-    device_ids: Sequence[int], num_command_queues: int = 1, *args: Any, **how: Any
-) -> dict[int, MeshDevice]:
-    """Open chips, each as a 1x1 mesh."""
-    return {i: opening.open_device(i, *args, **how) for i in device_ids}
-
-
-def CloseDevices(devices: Mapping[int, MeshDevice], /) -> None:
-    """Close what `CreateDevices` opened."""
-    for device in devices.values():
-        device.close()
 
 
 class FabricRouterConfig:

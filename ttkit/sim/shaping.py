@@ -60,12 +60,11 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
         rest = -math.prod(wanted)
         wanted[wanted.index(-1)] = have // rest if rest else 0
     if math.prod(wanted) != have and padded_shape is not None:
-        stored, shard, front = input_tensor.padded, input_tensor.shard_shape, array.shape[:lead]
+        stored, shard = input_tensor.padded, input_tensor.shard_shape
         shard = (1,) * (len(stored) - len(shard)) + shard
         ends = [(0, to - n) for to, n in zip(stored, shard, strict=True)]
-        whole = np.pad(array.reshape(front + shard), [(0, 0)] * lead + ends)
-        part: Any = (..., *map(slice, wanted))
-        return moved(input_tensor, whole.reshape(front + tuple(padded_shape))[part])
+        whole = reshape(pad(reshape(input_tensor, shard), ends), padded_shape)
+        return get_item(whole, tuple(slice(n) for n in wanted))
     if math.prod(wanted) != have or -1 in wanted:
         rule = "Invalid arguments to reshape"
         if isinstance(shape, Shape):

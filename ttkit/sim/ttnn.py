@@ -35,9 +35,7 @@ from ttkit.sim.cores import (
 )
 from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
 from ttkit.sim.devices import (
-    CloseDevices,
     CreateDevice,
-    CreateDevices,
     FabricRouterConfig,
     GetPCIeDeviceID,
     element_size,
@@ -254,7 +252,7 @@ _ttnn = _SimpleNamespace(
         )
     ),
 )
-_words = """Arch CloseDevice CloseDevices CreateDevice CreateDevices Device DispatchCoreAxis
+_words = """Arch CloseDevice CreateDevice Device DispatchCoreAxis
 DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
 GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
 close_device init_device_compute_kernel_config open_device synchronize_device"""
