@@ -89,7 +89,7 @@ def test_what_is_out_of_scope_is_little():
         ("DataType.BFLOAT16", "here"),
         ("MathFidelity.HiFi2", "a hint"),
         ("moreh_adam", "not here"),
-        ("DataType.FP8_E4M3", "not here"),
+        ("DataType.FP8_E4M3", "here"),
         ("generic_op", "out of scope"),
         ("avg_pool2d", "out of scope"),
         ("ReadDeviceProfiler", "out of scope"),
