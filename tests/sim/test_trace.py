@@ -72,17 +72,6 @@ def test_a_list_may_change_after_the_call():
         compare(joined, lambda y: np.concatenate([y, y])[:3], b)
 
 
-def test_a_core_coordinate_among_the_arguments():
-    with opened(T3000) as mesh:
-        a, b = (ttnn.ones(s, ttnn.bfloat16, TILE, mesh) for s in ([1, 4, 32, 64], [32, 1, 64, 32]))
-        grid = mesh.compute_with_storage_grid_size()
-        trace = ttnn.begin_trace_capture(mesh)
-        out = ttnn.experimental.attn_matmul(a, b, compute_with_storage_grid_size=grid)
-        ttnn.end_trace_capture(mesh, trace)
-        ttnn.execute_trace(mesh, trace)
-        assert ttnn.to_torch(ttnn.get_device_tensors(out)[0]).min() == 64
-
-
 def test_a_capture_left_open_goes_with_its_mesh():
     with pytest.raises(ZeroDivisionError), opened(T3000) as mesh:
         ttnn.begin_trace_capture(mesh)
