@@ -551,3 +551,11 @@ def test_a_chrome_trace_is_written_whole_or_not_at_all(busy, tmp_path, monkeypat
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
     with pytest.raises(ttkit.TTKitError, match="No such file or directory"):
         busy.to_chrome_trace(tmp_path / "nowhere" / "trace.json")
+
+
+def test_a_core_coordinate_among_the_arguments(mesh):
+    q, k = put(mesh, [1, 4, 32, 64]), put(mesh, [32, 1, 64, 32])
+    with ttkit.profile() as prof:
+        grid = mesh.compute_with_storage_grid_size()
+        ttnn.experimental.attn_matmul(q, k, compute_with_storage_grid_size=grid)
+    assert only(prof)

@@ -171,6 +171,40 @@ def test_pytest_in_the_same_process(tmp_path):
     assert "0 chips used" in done.stderr
 
 
+def test_programs_that_a_card_would_compile(tmp_path):
+    (tmp_path / "count.py").write_text(
+        textwrap.dedent(
+            """
+            import numpy as np
+            import ttnn
+            from tracy import signpost
+
+            ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+            mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 8))
+            how = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT, "device": mesh}
+            x, y = (ttnn.from_torch(np.full((32, 32), n, np.float32), **how) for n in (1, 2))
+            signpost("start")
+            counts = []
+            for call in (
+                lambda: ttnn.add(x, x),
+                lambda: ttnn.add(x, y),
+                lambda: ttnn.all_gather(x, 0),
+                lambda: ttnn.all_gather(x, 1),
+                lambda: ttnn.all_gather(y, 1),
+                lambda: ttnn.apply_device_delay(mesh, [[0] * 8]),
+                lambda: ttnn.to_torch(ttnn.get_device_tensors(x)[0]),
+                mesh.clear_program_cache,
+            ):
+                call()
+                counts.append(mesh.num_program_cache_entries())
+            print(counts)
+            """
+        )
+    )
+    done = run(*TTKIT, "count.py", cwd=tmp_path)
+    assert done.stdout == "[1, 1, 2, 3, 3, 4, 4, 0]\n", done.stderr
+
+
 def test_without_a_program(tmp_path):
     done = run(*TTKIT, "python", "--strict", cwd=tmp_path)
     assert done.returncode == 2 and "PROGRAM is missing" in done.stderr

@@ -16,6 +16,8 @@ from ttkit.errors import fail
 from ttkit.hardware import current_system, use_system
 from ttkit.profiler import Profile
 from ttkit.sim import memory, ttnn
+from ttkit.sim.arguments import describe
+from ttkit.sim.operation import OPERATIONS as RECORDS
 from ttkit.sim.operation import watchers
 from ttkit.sim.trace import tensors_in
 from ttkit.sim.types import PlacementShard
@@ -58,6 +60,8 @@ def install_as_ttnn() -> None:
         if isinstance(space, SimpleNamespace) or name.startswith("ttkit.ttml."):
             full = f"ttnn.{name}".removeprefix("ttnn.ttkit.")
             sys.modules[full] = space  # type: ignore[assignment]
+    tracy = SimpleNamespace(signpost=lambda header, message=None: None)
+    sys.modules.setdefault("tracy", tracy)  # type: ignore[arg-type]
     print(
         f"ttkit: ttnn and ttml are the simulator's, on a {current_system().name}", file=sys.stderr
     )
@@ -81,6 +85,7 @@ def python(words: Sequence[str]) -> int:
     if asked.strict:
         dialect.strict()
     install_as_ttnn()
+    watchers.append(_Programs())
     used = _Report()
     if asked.report:
         watchers.append(used)
@@ -98,6 +103,21 @@ def python(words: Sequence[str]) -> int:
         if asked.report:
             print(used, file=sys.stderr)
     return 0
+
+
+class _Programs:
+    """Count the programs that a card would compile: one for all calls that differ in values."""
+
+    def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    def after(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Record a call on a mesh."""
+        given = [*args, *kwargs.values()]
+        tensors = tensors_in(given)
+        if tensors and tensors[0].mesh and RECORDS[name].kind not in ("write", "read"):
+            plain = (value for value in given if isinstance(value, (int, float, str)))
+            tensors[0].mesh.programs.add((name, *plain, *map(describe.show, tensors)))
 
 
 class _Report(Profile):

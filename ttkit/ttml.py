@@ -25,9 +25,8 @@ autograd                  bindings     DataType
 core                      bindings     clip_grad_norm empty_like ones_like zeros_like
 core.distributed          context      DistributedContext SocketType
 core.distributed          mesh_sockets SocketManager
-core.distributed          distributed  synchronize_gradients
 core.distributed          bindings     concat_mesh_to_tensor_composer enable_fabric
-core.distributed          bindings     shard_tensor_to_mesh_mapper
+core.distributed          bindings     shard_tensor_to_mesh_mapper synchronize_gradients
 core.utils                bindings     MemoryUsageTracker
 models                    bindings     RunnerType WeightTyingType
 models.distributed        bindings     RunnerType
@@ -42,8 +41,9 @@ modules                   bindings     LinearLayer ModuleBase
 ops                       bindings     ReduceType
 ops.attention             ops          scaled_dot_product_attention
 ops.binary                bindings     add mul sub
-ops.distributed           distributed  GradOutputType all_gather all_reduce broadcast
+ops.distributed           distributed  GradOutputType all_gather broadcast
 ops.distributed           distributed  reduce_scatter scatter
+ops.distributed           bindings     all_reduce
 ops.layernorm             ops          layernorm
 ops.linear                ops          linear
 ops.loss                  bindings     cross_entropy_loss

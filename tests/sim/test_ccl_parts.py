@@ -91,6 +91,12 @@ def test_rows_are_cut_anew(chips):
 
     same(ASYNC.slice_reshard_async(t, 0, 2, 2 * n, 1, one, one), of(naive, rows))
 
+    def beyond(row, i):
+        rows = np.concatenate(row)[2:]
+        return np.split(np.concatenate([rows, np.zeros_like(rows[:2])]), n)[i]
+
+    same(ASYNC.slice_reshard_async(t, 0, 2, 4 * n, 1, one, one), of(naive, beyond))
+
 
 @pytest.mark.parametrize("concat", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1])

@@ -26,6 +26,12 @@ KEPT = {
 }
 
 
+@pytest.mark.parametrize("dtype", [ttnn.fp8_e4m3, ttnn.DataType.INVALID])
+def test_types_that_no_chip_here_has(dtype):
+    values = np.ones((32, 32), np.float32)
+    refused(lambda: ttnn.from_torch(values, dtype=dtype), f"{dtype!r} is not supported")
+
+
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_types_of_the_host(request, library, name):

@@ -120,6 +120,7 @@ def test_nothing_is_compiled():
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
         mesh.enable_program_cache()
         mesh.disable_and_clear_program_cache()
+        mesh.clear_program_cache()
         mesh.quiesce_devices()
         assert mesh.num_program_cache_entries() == 0
 

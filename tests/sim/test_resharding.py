@@ -109,3 +109,23 @@ def test_allocated_memory_is_counted_on_every_chip(mesh):
     assert list(made.tensor_topology().distribution_shape()) == [2, 4]
     with pytest.raises(ttkit.TTKitError, match="Only TILE layout is supported"):
         ttnn.allocate_tensor_on_device([32, 32], ttnn.bfloat8_b, ttnn.ROW_MAJOR_LAYOUT, mesh)
+
+
+@pytest.mark.parametrize("scheme", ["WIDTH", "HEIGHT"])
+def test_a_specification_gives_type_layout_and_place(mesh, scheme):
+    like = put(
+        mesh, (1, 1, 128, 128), dtype=ttnn.bfloat16, memory_config=config(mesh, scheme, 2, 2)
+    )
+    spec = like.spec
+    assert list(spec.shape) == [1, 1, 128, 128] and spec == like.spec
+    assert like.tile == like.get_tile() == spec.tile == ttnn.Tile((32, 32))
+    half = mesh.create_submesh(ttnn.MeshShape(1, 4))
+    values = np.ones((1, 1, 128, 128), np.float32)
+    made = (
+        ttnn.allocate_tensor_on_device(spec, half),
+        ttnn.from_torch(values, spec=spec, device=half),
+    )
+    for tensor in made:
+        assert tensor.spec == spec and tensor.device() is half
+        assert (tensor.get_dtype(), tensor.get_layout()) == (ttnn.bfloat16, ttnn.TILE_LAYOUT)
+        assert tensor.memory_config() == config(mesh, scheme, 2, 2)

@@ -1,6 +1,7 @@
 """Operations that move elements within a shard: each chip against NumPy, for ranks 0 to 8."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import (
@@ -144,6 +145,30 @@ def test_what_is_padded_is_rounded_and_goes_where_it_should():
         made = ttkit.to_numpy(ttnn.get_device_tensors(ttnn.pad(t, [(1, 0), (2, 1)], 0.1))[5])
         np.testing.assert_array_equal(made[1:, 2:-1], numbers((2, 3)))
         assert made[0, 0] == np.float32(0.10009765625)  # the bfloat16 nearest 0.1
+
+
+@pytest.mark.parametrize(
+    ("have", "shape", "stored"),
+    [
+        ((1, 1, 32, 64), (1, 1, 8, 64), (1, 1, 32, 64)),
+        ((1, 1, 8, 64), (1, 1, 32, 64), (1, 1, 32, 64)),
+        ((1, 1, 64, 64), (1, 2, 8, 64), (1, 2, 32, 64)),
+        ((64, 40), (1, 2, 5, 40), (1, 2, 32, 64)),
+        ((64,), (1, 1, 2, 64), (1, 1, 32, 64)),
+    ],
+)
+def test_a_shape_within_what_is_stored(have, shape, stored):
+    values = np.arange(1, np.prod(have) + 1, dtype=np.float32).reshape(have)
+    with opened(T3000) as mesh:
+        t = ttnn.from_torch(values, layout=ttnn.TILE_LAYOUT, device=mesh)
+        got = ttnn.reshape(t, shape, stored)
+        assert tuple(got.padded_shape) == stored
+        rows = values.reshape((1,) * (2 - values.ndim) + have)
+        whole = np.zeros(t.padded, np.float32)
+        whole[tuple(slice(n) for n in rows.shape)] = rows
+        want = whole.reshape(stored)[tuple(slice(n) for n in shape)]
+        for each in ttnn.get_device_tensors(got):
+            np.testing.assert_array_equal(ttkit.to_numpy(each), want)
 
 
 def test_a_result_is_sharded_where_an_operand_is():

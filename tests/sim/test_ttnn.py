@@ -32,6 +32,12 @@ def test_names_of_the_kit_are_not_in_it():
     assert ttnn.experimental.send_async is not None and ttnn.div is ttnn.divide
 
 
+def test_operations_have_their_full_names():
+    assert ttnn.all_gather.python_fully_qualified_name == "ttnn.all_gather"
+    sent = ttnn.experimental.send_async
+    assert sent.python_fully_qualified_name == "ttnn.experimental.send_async"
+
+
 def test_fallback_functions():
     fallback = ttnn.get_fallback_function(ttnn.subtract)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:

@@ -207,3 +207,43 @@ def test_tensors_between_ranks(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rank 1 [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0]" in done.stdout
+
+
+def test_sums_over_all_axes_unless_one_is_named():
+    context = ttml.autograd.AutoContext.get_instance()
+    ttml.core.distributed.enable_fabric(8)
+    context.open_device([2, 4], [])
+    composer = ttml.core.distributed.concat_mesh_to_tensor_composer(context.get_device(), 0)
+    ones = place(np.ones((1, 1, 1, 32), np.float32))
+    for how, total in (({}, 8), ({"cluster_axis": 0}, 2), ({"cluster_axis": 1}, 4)):
+        summed = ttml.ops.distributed.all_reduce(ones, **how).to_numpy(composer=composer)
+        np.testing.assert_array_equal(summed, np.full((8, 1, 1, 32), total))
+
+
+def test_gradients_of_all_devices_without_a_context():
+    context = ttml.autograd.AutoContext.get_instance()
+    ttml.core.distributed.enable_fabric(8)
+    context.open_device([1, 8], [])
+    device = context.get_device()
+    mapper = ttml.core.distributed.shard_tensor_to_mesh_mapper(device, 0)
+    composer = ttml.core.distributed.concat_mesh_to_tensor_composer(device, 0)
+    model = ttml.models.linear_regression.create_linear_regression_model(2, 1)
+    x = np.random.default_rng(0).standard_normal((8, 1, 1, 2), dtype=np.float32)
+    data, zero = (
+        ttml.autograd.Tensor.from_numpy(each, ttml.Layout.TILE, None, mapper)
+        for each in (x, np.zeros((8, 1, 1, 1), np.float32))
+    )
+    ttml.ops.loss.mse_loss(model(data), zero).backward(False)
+    weight = next(p for name, p in model.parameters().items() if "weight" in name)
+
+    def gradients():
+        return ttnn.to_torch(weight.get_grad(), mesh_composer=composer).reshape(8, 2).tolist()
+
+    apart = np.array(gradients())
+    ttml.core.distributed.synchronize_gradients(model.parameters())
+    np.testing.assert_allclose(gradients(), np.tile(apart.mean(0), (8, 1)), rtol=1e-5)
+
+
+def test_the_only_number_of_a_loss():
+    loss = place(np.full((1, 1, 1, 1), 2.5, np.float32)).to_numpy(FLOAT32)
+    assert float(loss) == 2.5 and float(loss.mean()) == 2.5

@@ -25,6 +25,8 @@ ALONE |= {
     name: f"{name} {what} will only work for num_devices > 1, got 1"
     for name, what in (("all_broadcast", "op"), ("broadcast", "op"), ("all_gather", "collective"))
 }
+# These run among the chips that the tensor covers; the others among all of the mesh.
+AMONG_COVERED = ("all_broadcast", "broadcast", "all_reduce", "all_reduce_async")
 
 
 @dataclass(slots=True)
@@ -119,9 +121,10 @@ def fabric(call: Call) -> None:
 
 
 def covers_mesh(call: Call) -> None:
-    tensor = call.tensor
-    if tensor.grid is not call.mesh.grid:
-        rule = f"the tensor covers {len(tensor.grid.covers)} of {call.mesh.get_num_devices()} chips"
+    grid = call.tensor.grid
+    rectangle = grid.local and len(grid.shape) == len(call.mesh._shape)
+    if grid is not call.mesh.grid and not (rectangle and call.name in AMONG_COVERED):
+        rule = f"the tensor covers {len(grid.covers)} of {call.mesh.get_num_devices()} chips"
         cure = "a mapper that covers the mesh, or a submesh"
         fail(call.asked, f"{rule}, but every chip of the mesh takes part in a collective", cure)
 

@@ -22,11 +22,12 @@ from ttkit.sim.distribution import (
 )
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
+from ttkit.sim.memory import BYTES, TILE_BYTES
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
 from ttkit.sim.quirks import converted_on_device
 from ttkit.sim.sharding import MemoryConfig
-from ttkit.sim.tensor import LONE, Tensor, new_tensor
+from ttkit.sim.tensor import LONE, Tensor, TensorSpec, new_tensor
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, PlacementShard
 
 # What ttnn makes of a host type when no dtype is given.
@@ -79,6 +80,8 @@ def tensor_from(
     """Make a tensor of a host array: choose the type, cut it over the mesh, round it, place it."""
     array, name = _host_array(data, asked)
     dtype = dtype or FROM_HOST[name]
+    if dtype not in BYTES | TILE_BYTES:
+        fail(asked, f"{dtype!r} is not supported on chips of this generation", "ttnn.bfloat16")
     if dtype in dtypes.BLOCK_FLOATS:
         if layout is Layout.ROW_MAJOR:
             rule = "Layout must be Layout::TILE for bfloat8_b or bfloat4_b!"
@@ -132,7 +135,7 @@ def moved_over(array: np.ndarray, have: Grid, want: Grid, asked: object) -> np.n
     return restricted(array, have, want)
 
 
-HINTS = "spec tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"
+HINTS = "tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"
 
 
 @operation("from_torch", "write", hints=HINTS)
@@ -144,18 +147,22 @@ def from_torch(
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: Any = None,
+    spec: TensorSpec | None = None,
 ) -> Tensor | None:
     """Return a tensor with a copy of the values of a torch tensor or NumPy array; None gives None.
 
     Args:
         tensor: [any shape]; float64 is refused.
         mesh_mapper: how to cut it over the mesh; without one every device gets all of it.
+        spec: gives dtype, layout and memory configuration instead.
 
     Raises:
         TTKitError: the shape cannot be cut like that, or the chips' memory is full.
     """
     if tensor is None:
         return None
+    if spec is not None:
+        dtype, layout, memory_config = spec[1:4]
     return tensor_from(
         tensor,
         dtype,

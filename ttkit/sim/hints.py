@@ -29,7 +29,7 @@ global_semaphore: barrier_semaphore
 bool: use_multicore use_low_perf use_noc1_only use_optimal_ccl_for_llama use_broadcast use_legacy
 bool: use_pack_untilize
 int: chunks_per_sync num_workers_per_link num_buffers_per_channel mm_cores_y mm_block_ht mm_block_wt
-int: num_devices
+int: num_devices tiles_per_chunk
 MeshDevice: mesh_device
 """
 CLASSES = by_word(TABLE)

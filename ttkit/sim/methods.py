@@ -58,6 +58,8 @@ def add_to_tensor() -> None:
     for method in (__new__, cpu, to, to_numpy, to_torch, reshape):
         setattr(Tensor, method.__name__, method)
     setattr(Tensor, "__getitem__", shaping.get_item)  # noqa: B010
+    for field in ("dtype", "layout", "tile"):
+        setattr(Tensor, f"get_{field}", lambda tensor, f=field: getattr(tensor, f))
     for word, name in ARITHMETIC.items():
         call = OPERATIONS[name].call
         setattr(Tensor, f"__{word}__", lambda a, b, f=call: f(a, b))

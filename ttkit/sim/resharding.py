@@ -14,7 +14,6 @@ from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
 from ttkit.sim.filling import full
 from ttkit.sim.grid import TensorTopology
 from ttkit.sim.memory import TILE_BYTES
-from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation, result
 from ttkit.sim.placing import counts, place, plane
 from ttkit.sim.shaping import reshape
@@ -25,7 +24,7 @@ from ttkit.sim.sharding import (
     ShardOrientation,
     ShardSpec,
 )
-from ttkit.sim.tensor import Tensor
+from ttkit.sim.tensor import Tensor, TensorSpec
 from ttkit.sim.types import PlacementReplicate
 
 
@@ -209,12 +208,19 @@ def sharded_to_interleaved_partial(
 @checked("allocate_tensor_on_device")
 def allocate_tensor_on_device(
     shape: Any,
-    dtype: DataType,
-    layout: Layout,
-    mesh_device: MeshDevice,
+    dtype: Any = None,
+    layout: Layout | None = None,
+    mesh_device: Any = None,
     memory_config: MemoryConfig | None = None,
 ) -> Tensor:
-    """Return a tensor on every chip; its values are zeros here, and anything on a card."""
+    """Return a tensor on every chip; its values are zeros here, and anything on a card.
+
+    Args:
+        shape: or a tensor's `spec`, and then the mesh.
+    """
+    if isinstance(shape, TensorSpec):
+        mesh_device = mesh_device or dtype
+        shape, dtype, layout, memory_config, _ = shape
     if layout is not Layout.TILE and dtype in TILE_BYTES:
         rule = f"Only TILE layout is supported for {dtype.name} dtype!"
         fail("allocate_tensor_on_device", rule, "ttnn.TILE_LAYOUT")

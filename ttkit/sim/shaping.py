@@ -47,6 +47,9 @@ def shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]
 def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tensor:
     """Return the same elements, row by row, in another shape; one size may be -1.
 
+    Args:
+        padded_shape: the elements that are stored, in this shape; `shape` is its first part.
+
     Raises:
         TTKitError: another number of elements.
     """
@@ -56,6 +59,12 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
         wanted[wanted.index(-1)] = have // rest if rest else 0
+    if math.prod(wanted) != have and padded_shape is not None:
+        stored, shard = input_tensor.padded, input_tensor.shard_shape
+        shard = (1,) * (len(stored) - len(shard)) + shard
+        ends = [(0, to - n) for to, n in zip(stored, shard, strict=True)]
+        whole = reshape(pad(reshape(input_tensor, shard), ends), padded_shape)
+        return get_item(whole, tuple(slice(n) for n in wanted))
     if math.prod(wanted) != have or -1 in wanted:
         rule = "Invalid arguments to reshape"
         if isinstance(shape, Shape):

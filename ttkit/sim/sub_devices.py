@@ -173,6 +173,7 @@ def apply_device_delay(
         if len(row) != columns:
             rule = f"delays cols for row {i} ({len(row)}) must match mesh cols ({columns})"
             fail(asked, rule)
+    mesh_device.programs.add(asked)
 
 
 _default: list[Any] = [None]

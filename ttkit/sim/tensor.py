@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -14,12 +14,22 @@ from ttkit.sim.enums import DataType, Layout, StorageType
 from ttkit.sim.grid import SINGLE, Grid, TensorTopology
 from ttkit.sim.memory import Allocation, bytes_of, padded
 from ttkit.sim.placing import place
-from ttkit.sim.sharding import DRAM_MEMORY_CONFIG, MemoryConfig
+from ttkit.sim.sharding import DRAM_MEMORY_CONFIG, MemoryConfig, Tile
 from ttkit.sim.types import MeshCoordinate, MeshShape, PlacementReplicate, Shape
 
 MeshDevice = Any  # of sim.mesh, which stands above this module
 
 LONE = TensorTopology(MeshShape([1]), [PlacementReplicate()], [MeshCoordinate(0, 0)])
+
+
+class TensorSpec(NamedTuple):
+    """Shape, type, layout and place of a tensor, without values."""
+
+    shape: Shape
+    dtype: DataType
+    layout: Layout
+    memory_config: MemoryConfig
+    tile: Tile = Tile((32, 32))
 
 
 class Tensor:
@@ -87,6 +97,16 @@ class Tensor:
     def padded_shape(self) -> Shape:
         """The shape of one shard as it is stored, tile padding included."""
         return Shape._of(self.padded)
+
+    @property
+    def tile(self) -> Tile:
+        """The shape of a tile."""
+        return self.spec.tile
+
+    @property
+    def spec(self) -> TensorSpec:
+        """What `allocate_tensor_on_device` and `from_torch` take."""
+        return TensorSpec(self.shape, self.dtype, self.layout, self.memory_config())
 
     def shards(self) -> Iterator[np.ndarray]:
         """Each chip's values in the order of `grid.coords`; views, do not write into them."""

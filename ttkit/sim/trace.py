@@ -31,7 +31,7 @@ def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in an argument or a result, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):  # not a `CoreCoord`, a tuple that cannot be walked
         return [t for v in value for t in tensors_in(v)]
     return []
 

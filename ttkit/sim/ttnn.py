@@ -18,6 +18,7 @@ from ttkit.sim import ccl_async as _ccl_async
 from ttkit.sim import ccl_parts as _ccl_parts
 from ttkit.sim import choices as _choices
 from ttkit.sim import decode as _decode
+from ttkit.sim import devices as _devices
 from ttkit.sim import filling as _filling
 from ttkit.sim import heads as _heads
 from ttkit.sim import nn as _nn
@@ -33,6 +34,14 @@ from ttkit.sim.cores import (
     num_cores_to_corerangeset_in_subcoregrids,
 )
 from ttkit.sim.creation import as_tensor, dump_tensor, load_tensor, to_torch
+from ttkit.sim.devices import (
+    CreateDevice,
+    FabricRouterConfig,
+    GetPCIeDeviceID,
+    element_size,
+    is_tensor_storage_on_device,
+    using_distributed_env,
+)
 from ttkit.sim.distribution import (
     ConcatMesh2dToTensor,
     ConcatMeshToTensor,
@@ -76,6 +85,7 @@ from ttkit.sim.enums import (
     bfloat8_b,
     bfloat16,
     float32,
+    fp8_e4m3,
     int8,
     int32,
     uint8,
@@ -184,11 +194,15 @@ from ttkit.sim.values import (
 get_memory_config, is_sharded = Tensor.memory_config, Tensor.is_sharded
 globals().update(_values.CLASSES)
 Device = MeshDevice
+CloseDevice, GetNumAvailableDevices = close_device, get_num_devices
+GetNumPCIeDevices = get_num_pcie_devices
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
 _calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
 _calls["clip"] = _calls["clamp"]
 _ours = _calls.pop("to_numpy")  # its public name is ttkit.to_numpy
+for _name, _call in _calls.items():
+    vars(_call)["python_fully_qualified_name"] = f"ttnn.{_name}"
 globals().update({name: call for name, call in _calls.items() if "." not in name})
 
 
@@ -231,8 +245,26 @@ _ttnn = _SimpleNamespace(
         dump_tensor_flatbuffer=dump_tensor,
         load_tensor_flatbuffer=load_tensor,
     ),
+    fabric=_SimpleNamespace(FabricConfig=FabricConfig, FabricRouterConfig=FabricRouterConfig),
+    operations=_SimpleNamespace(
+        point_to_point=_SimpleNamespace(
+            p2p_compute_intermediate_tensor_spec=lambda tensor, *ends: tensor.spec
+        )
+    ),
 )
-device = _SimpleNamespace(Arch=Arch, DispatchCoreConfig=DispatchCoreConfig)
+_words = """Arch CloseDevice CreateDevice Device DispatchCoreAxis
+DispatchCoreConfig DispatchCoreType GetDefaultDevice GetNumAvailableDevices GetNumPCIeDevices
+GetPCIeDeviceID ReadDeviceProfiler SetDefaultDevice SubDevice SubDeviceId SubDeviceManagerId
+close_device init_device_compute_kernel_config open_device synchronize_device"""
+device = _SimpleNamespace(
+    get_memory_view=_devices.get_memory_view,
+    is_blackhole=_devices.is_blackhole,
+    is_wormhole_b0=_devices.is_wormhole_b0,
+    **{name: globals()[name] for name in _words.split()},
+)
+cluster = _SimpleNamespace(
+    ClusterType=_devices.ClusterType, get_cluster_type=_devices.get_cluster_type
+)
 transformer, experimental = _inner("transformer."), _inner("experimental.")
 kv_cache = _inner("kv_cache.")
 model_preprocessing = _SimpleNamespace(

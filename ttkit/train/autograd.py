@@ -41,6 +41,13 @@ class Node:
 FREED = Node("an operation that backward has freed", (), lambda grad: ())
 
 
+class Values(np.ndarray):
+    """An array of which `float` gives the only number, in NumPy 2.4, too."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+
 class Tensor:
     """A ttnn tensor in a computation that can be differentiated.
 
@@ -95,7 +102,7 @@ class Tensor:
     def to_numpy(self, new_type: Any = None, composer: Any = None) -> np.ndarray:
         """Return the values, joined by `composer` if there are several shards."""
         value = self.get_value() if new_type is None else ttnn.typecast(self.get_value(), new_type)
-        return to_numpy(value, mesh_composer=composer)
+        return to_numpy(value, mesh_composer=composer).view(Values)
 
     def get_value(self) -> Value:
         """The ttnn tensor."""

@@ -33,6 +33,27 @@ def enable_fabric(num_devices: int) -> None:
     """Do nothing: `AutoContext.open_device` chooses the fabric."""
 
 
+def _every_axis() -> list[int]:
+    shape = AutoContext.get_instance().get_device().shape
+    return [axis for axis, chips in enumerate(shape) if chips > 1]
+
+
+def synchronize_gradients(parameters: Any, cluster_axes: Any = None) -> None:
+    """Replace each gradient by its mean over replicas: all devices, if no context says which."""
+    if not (cluster_axes or AutoContext.get_instance().is_parallelism_context_initialized()):
+        cluster_axes = _every_axis()
+    distributed.synchronize_gradients(parameters, cluster_axes)
+
+
+def all_reduce(
+    tensor: Tensor, noop_backward: bool = False, cluster_axis: int | None = None
+) -> Tensor:
+    """Return the sum over the devices of an axis, by default of all, on each of them."""
+    for axis in _every_axis() if cluster_axis is None else [cluster_axis]:
+        tensor = distributed.all_reduce(tensor, noop_backward, axis)
+    return tensor
+
+
 def empty_like(tensor: Tensor) -> Tensor:
     """Return a tensor of that shape and type, of zeros here."""
     return Tensor(ttnn.zeros_like(tensor.get_value()))
