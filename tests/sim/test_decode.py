@@ -176,6 +176,10 @@ def test_products_of_each_user(box, cut, check, name, groups):
         b,
         additions=512,
     )
+    output = ttnn.zeros_like(got)
+    how = {"compute_with_storage_grid_size": None, "optional_output_tensor": output}
+    assert getattr(ttnn.experimental, name)(a, b, **how) is output
+    np.testing.assert_array_equal(output.full_array(), got.full_array())
 
 
 def test_refusals(wide, cut):

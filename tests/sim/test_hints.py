@@ -95,3 +95,10 @@ def test_a_sub_device_must_be_loaded(wide, put):
     both = [ttnn.SubDevice([ttnn.CoreRangeSet([r])]) for r in ranges]
     wide.load_sub_device_manager(wide.create_sub_device_manager(both, 0))
     ttnn.all_gather(x, 0, cluster_axis=1, subdevice_id=ttnn.SubDeviceId(1))
+
+
+def test_a_keyword_that_would_change_values_is_refused(wide, put):
+    x = put(wide, [32, 32], "S0R")
+    assert list(ttnn.concat([x, x], 1, groups=1).shape) == [32, 64]
+    with pytest.raises(TTKitError, match="the simulator's concat has no groups"):
+        ttnn.concat([x, x], 1, groups=2)

@@ -93,7 +93,11 @@ def test_copies(place, data):
         data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=rank + 1)),
     )
     with laid(place) as (mesh, t):
-        compare(ttnn.repeat(t, times), lambda x: np.tile(x, times), t)
+        repeated = ttnn.repeat(t, times)
+        compare(repeated, lambda x: np.tile(x, times), t)
+        output = ttnn.zeros_like(repeated)
+        assert ttnn.repeat(t, times, optional_output_tensor=output) is output
+        np.testing.assert_array_equal(output.full_array(), repeated.full_array())
         often = ttnn.repeat_interleave(t, times[0], dim)
         compare(often, lambda x: np.repeat(x, times[0], dim), t)
         other = put(

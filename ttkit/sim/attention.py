@@ -276,7 +276,9 @@ def attend(
     out = blocks.empty(batch + (queries, v.shape[-1]))
     q, k, v = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (q, k, v))
     mask = None if mask is None else np.broadcast_to(mask, batch + mask.shape[-2:])
-    heads = [(...,)] if queries * keys < LOOP_PAYS_FROM else list(np.ndindex(batch))
+    pays = out.size * keys >= THREADS_PAY_FROM
+    split = batch if queries * keys >= LOOP_PAYS_FROM else batch[: int(pays)]
+    heads = [(*place, ...) for place in np.ndindex(split)]
 
     def part(head: Any, rows: slice, columns: slice, seen: int, unseen: Array | None) -> None:
         """Write the attention of some queries to some keys; `unseen` begins at the key `seen`."""
@@ -303,5 +305,5 @@ def attend(
             unseen = np.abs(behind) > window // 2
         which = (slice(low, high), slice(first, last), seen, unseen)
         jobs += [partial(part, head, *which) for head in heads]
-    blocks.run(jobs, pays=out.size * keys >= THREADS_PAY_FROM)
+    blocks.run(jobs, pays=pays)
     return out.reshape((*out.shape[:-4], many, queries, -1))

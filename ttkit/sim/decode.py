@@ -212,6 +212,8 @@ def group_attn_matmul(
     *,
     compute_with_storage_grid_size: Any,
     dtype: DataType | None = None,
+    optional_output_tensor: Tensor | None = None,
+    output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Return [1, heads, users, k] x [users, key heads, k, n] of each user.
 
@@ -224,11 +226,11 @@ def group_attn_matmul(
     x = x.reshape((*x.shape[:-4], groups, heads // groups, users, size))
     values = np.einsum("...ghuk,...ugkn->...ghun", x, y)
     values = values.reshape((*values.shape[:-4], 1, heads, users, -1))
-    return on.result(values, dtype)
+    return on.result(values, dtype, output=optional_output_tensor or output_tensor)
 
 
 for _name in ("attn_matmul", "group_attn_matmul"):
-    _hints = "memory_config compute_kernel_config output_tensor optional_output_tensor"
+    _hints = "memory_config compute_kernel_config"
     operation(f"experimental.{_name}", "product", flops=product_flops, hints=_hints)(
         group_attn_matmul
     )

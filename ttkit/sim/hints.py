@@ -44,6 +44,8 @@ PROGRAMS = by_word(
     "LayerNormDefaultProgramConfig | LayerNormShardedMultiCoreProgramConfig: norm\n"
     "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax\n"
 )
+# these would change values: only their defaults are taken
+NOT_HERE = {"output_tensors": None, "groups": 1, "indices_tensor": None, "causal_mask": False}
 # each size a multiple of the next
 CHAINS = (
     "in0_block_w",
@@ -71,6 +73,8 @@ def check(
             if not older_form(f"{name}({hint}=)", "the call without it"):
                 rule = f"incompatible function arguments: {hint}={describe.show(value)}"
                 fail(asked, rule, f"help(ttnn.{name})", TypeError)
+        if value is not NOT_HERE.get(hint, value):
+            fail(asked, f"the simulator's {name} has no {hint}", "the call without it")
         classes = CLASSES.get(hint)
         if hint == "program_config":
             fitting = (c for word, c in PROGRAMS.items() if word in name)

@@ -116,8 +116,13 @@ def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tenso
     return moved(input_tensor, np.pad(array, widths, constant_values=border))
 
 
-@operation("repeat", "arrange", hints="memory_config optional_output_tensor")
-def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
+@operation("repeat", "arrange", hints="memory_config")
+def repeat(
+    input_tensor: Tensor,
+    repeat_dims: Sequence[int],
+    *,
+    optional_output_tensor: Tensor | None = None,
+) -> Tensor:
     """Repeat the shard that often along each dimension."""
     array, lead = shards("repeat", input_tensor)
     asked = describe("repeat", (input_tensor, repeat_dims))
@@ -127,7 +132,8 @@ def repeat(input_tensor: Tensor, repeat_dims: Sequence[int]) -> Tensor:
     shape = (1,) * (rank - len(input_tensor.shard_shape)) + input_tensor.shard_shape
     would_fit(input_tensor, tuple(n * t for n, t in zip(shape, times, strict=True)))
     shaped = array.reshape(array.shape[:lead] + shape)
-    return moved(input_tensor, np.tile(shaped, (1,) * lead + times))
+    tiled = np.tile(shaped, (1,) * lead + times)
+    return moved(input_tensor, tiled, output=optional_output_tensor)
 
 
 @operation("repeat_interleave", "arrange", hints="memory_config")
