@@ -516,7 +516,7 @@ def test_a_killed_owner_leaves_nothing(number):
         [sys.executable, "-c", OWNER], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as owner:
         folder = pathlib.Path(owner.stdout.readline().strip())
-        assert folder.is_dir()
+        assert folder.is_absolute() and folder.is_dir()
         below = family(owner.pid)
         assert len(below) >= 5  # supervisor, controller, mpirun, two engines
         os.kill(owner.pid, number)  # and a zombie until this block ends

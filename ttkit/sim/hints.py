@@ -45,7 +45,7 @@ PROGRAMS = by_word(
     "SoftmaxDefaultProgramConfig | SoftmaxShardedMultiCoreProgramConfig: softmax\n"
 )
 # these would change values: only their defaults are taken
-NOT_HERE = {"output_tensors": None, "groups": 1, "indices_tensor": None, "causal_mask": False}
+NOT_HERE = {"output_tensors": None, "groups": 1, "causal_mask": False}
 # each size a multiple of the next
 CHAINS = (
     "in0_block_w",
