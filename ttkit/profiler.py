@@ -19,7 +19,6 @@ from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
-from ttkit.sim.enums import MathFidelity
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.operation import OPERATIONS, watchers
 from ttkit.sim.trace import tensors_in
@@ -108,7 +107,7 @@ class Profile:
         kind = KINDS.get(operation.kind, COMPUTE)
         asked = getattr(given.get("compute_kernel_config"), "math_fidelity", None)
         configured = any(given.get(key) is not None for key in ("program_config", "core_grid"))
-        known = asked not in (None, MathFidelity.Invalid)
+        known = asked is not None and asked.name != "Invalid"
         fidelity = known_fidelity(asked, name) if known else self._fidelity
         dtypes = [t.dtype.name for t in operands]
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)

@@ -1,10 +1,11 @@
-"""What a stage of a pipeline does: actions, and the messages between them."""
+"""What stages of a pipeline and chips in a collective do: actions, messages, transfers, steps."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,3 +105,40 @@ def each(schedule: Any, name: str, value: Each) -> tuple[float, ...]:
         rule = f"it must be a number of at least 0, or {schedule.stages} of them"
         fail(f"{name}={value!r} for {schedule!r}", f"{rule}, one for each stage")
     return values
+
+
+# ---------------------------------------------------------------- steps of a collective
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One message over one cable.
+
+    Args:
+        source, destination: device ids of two chips that are cabled.
+        chunk: the number of a chunk, or several that travel as one message.
+        bytes: size of the message; a plan fills it in where it is left out.
+        reduce: the destination adds what arrives to what it holds; else it keeps what arrives.
+    """
+
+    source: int
+    destination: int
+    chunk: int | tuple[int, ...]
+    bytes: int | None = None
+    reduce: bool = False
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The chunks of the message."""
+        return tuple(self.chunk) if isinstance(self.chunk, (tuple, list)) else (self.chunk,)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Transfers that happen at the same time; each reads what its source held before the step."""
+
+    transfers: tuple[Transfer, ...]
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return iter(self.transfers)
+
+    def __len__(self) -> int:
+        return len(self.transfers)

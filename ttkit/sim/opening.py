@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from ttkit.sim.fabric import World, compare, settings, world
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.operation import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
-from ttkit.sim.types import MeshCoordinate, MeshShape, integer, integers
+from ttkit.sim.types import MeshCoordinate, MeshShape, Rank, Size, integer, integers
 
 
 class SystemMeshDescriptor:
@@ -246,35 +245,6 @@ def get_fabric_config() -> FabricConfig:
 
 
 # ---------------------------------------------------------------- distributed context
-@dataclass(frozen=True, repr=False)
-class _Number:
-    """A number with a name of its own, as in ttnn."""
-
-    value: int
-
-    def __index__(self) -> int:
-        return self.value
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.value})"
-
-
-class Rank(_Number):
-    """The number of a rank.
-
-    Example:
-        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
-        (Rank(1), 1, 'rank 1')
-    """
-
-
-class Size(_Number):
-    """A number of ranks."""
-
-
 _alone = [False]  # one process on its own has a context
 
 

@@ -103,9 +103,8 @@ from ttkit.sim.movement import (
     from_host_shards,
     get_device_tensors,
 )
+from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.opening import (
-    Rank,
-    Size,
     close_device,
     close_mesh_device,
     create_mesh_device,
@@ -126,7 +125,6 @@ from ttkit.sim.opening import (
     set_fabric_config,
     synchronize_device,
 )
-from ttkit.sim.opening import SystemMeshDescriptor as _SystemMeshDescriptor
 from ttkit.sim.operation import OPERATIONS as _OPERATIONS
 from ttkit.sim.resharding import allocate_tensor_on_device
 from ttkit.sim.sharding import (
@@ -183,7 +181,9 @@ from ttkit.sim.types import (
     MeshShape,
     PlacementReplicate,
     PlacementShard,
+    Rank,
     Shape,
+    Size,
 )
 from ttkit.sim.values import (
     DispatchCoreConfig,

@@ -292,3 +292,33 @@ class MeshComposerConfig(_Config):
 
     def _checked(self, entries: Any) -> list[Any]:
         return list(integers(entries, "MeshComposerConfig"))
+
+
+# ---------------------------------------------------------------- numbers of ranks
+@dataclass(frozen=True, repr=False)
+class _Number:
+    """A number with a name of its own, as in ttnn."""
+
+    value: int
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value})"
+
+
+class Rank(_Number):
+    """The number of a rank.
+
+    Example:
+        >>> Rank(1), int(Rank(1)), f"rank {Rank(1)}"
+        (Rank(1), 1, 'rank 1')
+    """
+
+
+class Size(_Number):
+    """A number of ranks."""

@@ -314,10 +314,8 @@ class Cluster:
         connection(processes.folder, start.CLIENT)
         if self._place:  # the ranks on other hosts cannot read it
             processes.give_input("mpirun", connection(processes.folder, CONNECTION))
-        # 10 s, ipyparallel's own, are too few on a busy machine
-        wait_s = max(1.0, min(30.0, until - time.monotonic()))
-        files = {"profile_dir": folder, "ipython_dir": folder}
-        self._client = results.Client(str(file), timeout=wait_s, **files)
+        how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}  # seconds
+        self._client = results.Client(str(file), **how)
         while len(self._client.ids) < self.n:
             self.still_starting(until)
             time.sleep(0.02)
