@@ -2,7 +2,7 @@
 and micro-batches.
 """
 
-from ttkit.plans.actions import Action
+from ttkit.plans.actions import Action, Step, Transfer
 from ttkit.plans.collectives import (
     all_gather,
     all_reduce,
@@ -13,7 +13,7 @@ from ttkit.plans.collectives import (
 )
 from ttkit.plans.cost import Cost, cost, crossover
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
-from ttkit.plans.plan import Plan, Step, Transfer
+from ttkit.plans.plan import Plan
 from ttkit.plans.schedule import Schedule
 from ttkit.plans.timetable import Timetable
 from ttkit.plans.topology import LINE, RING, Topology, topology

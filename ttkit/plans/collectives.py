@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.plans.plan import Plan, Step, Transfer
+from ttkit.plans.actions import Step, Transfer
+from ttkit.plans.plan import Plan
 from ttkit.plans.topology import Topology
 
 Bundle = tuple[int, ...]  # chunks that travel together

@@ -18,7 +18,8 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.hardware import Link
 from ttkit.hardware.chips import Latency
-from ttkit.plans.plan import Plan, Step
+from ttkit.plans.actions import Step
+from ttkit.plans.plan import Plan
 from ttkit.words import counted
 
 PACKET = 4096  # bytes: the packet of the published figures
