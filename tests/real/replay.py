@@ -123,6 +123,14 @@ class Replay:
             return self.mesh(written)
         if "array" in written:
             return np.zeros(written["array"], written["dtype"])
+        if "semaphore" in written:
+            corner = ttnn.CoreCoord(*written["semaphore"])
+            cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), corner)})
+            return ttnn.create_global_semaphore(self.root, cores, 0)
+        if "config" in written:
+            fields = {name: self.value(each) for name, each in written["fields"].items()}
+            pairs = {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}
+            return getattr(ttnn, written["config"])(**fields | pairs)
         text = re.sub(r"placements: (\[[^\]]*\])", r"\1", written["value"])
         if text.startswith("MeshMapperConfig"):
             return ttnn.create_mesh_mapper(mesh, eval(text, vars(ttnn)))

@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ttkit.hardware import current_system
+from ttkit.sim.cores import CoreCoord
 from ttkit.sim.mesh import MeshDevice, fabric_setting
 from ttkit.sim.operation import noted, watchers
+from ttkit.sim.sub_devices import global_semaphore
 from ttkit.sim.tensor import Tensor
+from ttkit.sim.values import Value
 
 Call = dict[str, Any]
 
@@ -67,6 +70,8 @@ class Tape(list[Call]):
         if isinstance(value, MeshDevice):
             ids = value.get_device_ids()
             return {"mesh": self.number(value), "shape": list(value.shape), "ids": ids}
+        if isinstance(value, CoreCoord):
+            return [value.x, value.y]
         if isinstance(value, (list, tuple)):
             return [self._written(each) for each in value]
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -74,6 +79,12 @@ class Tape(list[Call]):
         array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
         if array and hasattr(value, "shape"):
             return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+        if isinstance(value, global_semaphore):
+            return {"semaphore": self._written(value.cores.bounding_box().end)}
+        if isinstance(value, Value):  # its repr, as in C++, is no Python
+            given = {name: getattr(value, name) for name in value.fields}
+            fields = {name: self._written(each) for name, each in given.items() if each is not None}
+            return {"config": type(value).__name__, "fields": fields}
         config = value.unwrap() if hasattr(value, "unwrap") else value
         return {"value": repr(config.config()) if hasattr(config, "config") else repr(value)}
 
