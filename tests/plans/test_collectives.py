@@ -13,6 +13,7 @@ from ttkit.plans import (
     RING,
     all_gather,
     all_reduce,
+    all_to_all,
     broadcast,
     point_to_point,
     reduce_scatter,
@@ -79,6 +80,16 @@ def test_all_gather(case, dim, dtype):
 
 @settings(max_examples=150, deadline=None)
 @given(cases(), st.integers(0, 1))
+def test_all_to_all(case, dim):
+    plan, shards, got = cut_and_run(all_to_all, case, dim)
+    for group in members(plan):
+        for number, place in enumerate(group):
+            parts = [np.split(shards[p], len(group), dim)[number] for p in group]
+            np.testing.assert_array_equal(got[place], np.concatenate(parts, dim), strict=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.integers(0, 1))
 def test_reduce_scatter(case, dim):
     plan, shards, got = cut_and_run(reduce_scatter, case, dim)
     for group in members(plan):
@@ -141,12 +152,16 @@ S = 5040  # divisible by every group size below
 def test_bytes_on_a_line(n):
     line = grid(1, n)
     gather, scatter = all_gather(line, S), reduce_scatter(line, S)
+    exchange = all_to_all(line, n * S)
     for i, (a, b) in enumerate(zip(line.chips, line.chips[1:], strict=False), 1):
         assert gather.bytes_per_link[a, b] == i * S and gather.bytes_per_link[b, a] == (n - i) * S
         assert (
             scatter.bytes_per_link[a, b] == (n - i) * S // n
             and scatter.bytes_per_link[b, a] == i * S // n
         )
+        # of each of the i shards behind a link, a part for each of the n - i chips beyond it
+        for way in ((a, b), (b, a)):
+            assert exchange.bytes_per_link[way] == i * (n - i) * S
     assert len(gather.steps) == len(scatter.steps) == n - 1
     assert gather.peak_extra_bytes == (n - 1) * S
     assert gather.total_bytes == n * (n - 1) * S

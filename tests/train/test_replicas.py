@@ -132,6 +132,14 @@ def test_a_mesh_each(run, ranks, form):
     check(run(ranks, form=form, replicas=True, **OPTIONS), alone("one", 4, **OPTIONS))
 
 
+def test_gradients_are_averaged(run):
+    """AdamW and clipping do not see how long a gradient is; SGD does."""
+    sgd = {"optimizer": {"type": "SGD", "lr": 0.5}, "batch_size": 24}
+    found, wanted = run(3, form="one", replicas=True, **sgd), alone("one", 4, **sgd)
+    check(found, wanted)
+    assert wanted["losses"][0][0] - wanted["losses"][-1][0] > 0.01  # it has learned something
+
+
 @pytest.mark.parametrize(
     "hosts, form", [((1, 2), HYBRID), ((2, 2), HYBRID), ((1, 2), LINE), ((1, 4), LINE)], ids=str
 )
