@@ -1,0 +1,350 @@
+"""A chip's part of a training step, from the model's own code run on tensors without values.
+
+Two blocks of a model at most are run for small batches and sequences; every number of the step (bytes
+held after each allocation, bytes of each collective, flops of each product) is linear in the batch
+and quadratic in the sequence, so three sequences and two batches give it for all, exactly. Other
+blocks do what the second one does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ttkit.layouts.shapes import Mesh, Tape, Value, dry_run, named
+from ttkit.train.autograd import Tensor, no_grad, recorded
+from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.distributed import mean_over_groups
+from ttkit.train.layout import TILE, Layout
+from ttkit.train.memory import local_shape
+from ttkit.train.models import Block, Transformer, create_model
+from ttkit.train.modules import Parameter
+from ttkit.train.optimizers import clip_grad_norm, make_optimizer
+from ttkit.train.parallel import Layout as MeshLayout
+from ttkit.train.replicas import average_gradients
+
+AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
+MOST = 2  # blocks that are run; the last one, which is marked, stands for all but the first
+# the parts of a step in which the blocks before the marked one are kept, and those of that block
+KEPT = ("block", "head", "block backward")
+REPEATED = ("block", "block backward", "block gradients")
+Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
+
+
+class Stage(NamedTuple):
+    """A stage of the model: its ends, its blocks, and how many micro-batches it holds at once."""
+
+    ends: Ends
+    blocks: int
+    in_flight: float = 1
+
+    @property
+    def others(self) -> int:
+        """Blocks that are like the marked one and not run."""
+        return max(self.blocks - MOST, 0)
+
+
+class Planned(MeshLayout):
+    """Where a model lies on a mesh without chips."""
+
+    def place(
+        self,
+        array: np.ndarray,
+        *,
+        dtype: Any = None,
+        tp_dim: int | None = None,
+        ddp_dim: int | None = None,
+        layout: Any = None,
+    ) -> Value:
+        """Return a tensor without values, of the shape on each chip."""
+        shape = list(array.shape)
+        for size, dim in ((self.tp_size, tp_dim), (self.ddp_size, ddp_dim)):
+            if dim is not None:
+                shape[dim] //= size
+        kind = named(dtype or self.dtype, "float32").lower()
+        return Value(self.device, shape, kind, named(layout, "TILE"))
+
+
+def planned(layout: Layout, tape: Tape) -> Planned:
+    """Return where a layout puts a model, on a mesh of one axis for each of `AXES`."""
+    sizes = (layout.dp, layout.cp, layout.tp)
+    dp, _, tp = (axis if size > 1 else None for axis, size in enumerate(sizes))
+    return Planned(Mesh(sizes, tape), tp, layout.tp, dp, layout.dp, layout.precision)
+
+
+class _Marked:
+    """A block that tells the tape where its forward and its backward begin and end.
+
+    Args:
+        first: it is another block before the marked one: only its backward's begin is told.
+        again: backward computes blocks again, and so calls them a second time.
+    """
+
+    def __init__(self, block: Block, tape: Tape, first: bool, again: bool):
+        self.block, self.tape, self.dropout = block, tape, block.dropout
+        self.first, self.again = first, again
+
+    def __call__(self, x: Tensor, cache: Any = None) -> Tensor:
+        forward = self.tape.part == "start"
+        if not forward:
+            self.tape.begin("rest" if self.first else "block backward")
+        if self.first:
+            return self.block(x, cache)  # type: ignore[no-any-return]
+        if forward:
+            self.tape.begin("block")
+        y = self._mark(self.block(self._mark(x, "rest")), "block backward")
+        if forward:
+            self.tape.begin("head")
+        return y
+
+    def _mark(self, x: Tensor, part: str) -> Tensor:
+        """The same tensor; `part` begins where its gradient is complete."""
+
+        def backward(grad: Value) -> list[Value]:
+            if not self.again:
+                self.tape.begin(part)
+            return [grad]
+
+        return recorded("mark", x.get_value(), [x], backward)
+
+
+def _values(layout: MeshLayout, parameters: Mapping[str, Parameter]) -> None:
+    for parameter in parameters.values():
+        value = Value(layout.device, local_shape(parameter), layout.dtype)
+        parameter.set_value(value)
+
+
+def _pass(
+    model: Transformer, tape: Tape, rows: int, parts: int, backward: bool = True
+) -> int:
+    """Go forward and backward as `Trainer.gradients` and `Stage` do; return what forward keeps."""
+    layout, config = model.layout, model.config
+    length, before = config.max_sequence_length, tape.in_use
+    ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
+    if model.is_first:
+        start: Any = layout.tokens(ids)
+    else:
+        shape = (rows, 1, length, config.embedding_dim)
+        start = Tensor(Value(layout.device, shape, layout.dtype))
+    end = model(start)
+    del start
+    if model.is_last:
+        end = model.loss(end, layout.tokens(ids))
+        mean_over_groups(end, layout)
+    kept = tape.in_use - before
+    if backward:
+        if model.is_last:
+            (end * (1 / parts) if parts > 1 else end).backward()
+        else:
+            end.set_grad(end.get_value().like(end.shape()))
+            end.backward()
+    return kept
+
+
+def _model(
+    config: TransformerConfig, layout: MeshLayout, ends: Ends, recompute: bool = False
+) -> Transformer:
+    """Construct a stage with those ends of the model; `config` has as many blocks as it."""
+    start = 0 if ends[0] else 1
+    blocks = range(start, start + config.num_blocks)
+    count = blocks.stop + (not ends[1])
+    runner: Any = "memory_efficient" if recompute else "default"
+    model = create_model(replace(config, num_blocks=count, runner_type=runner), layout, blocks)
+    _values(layout, model.parameters())
+    model.train()
+    return model
+
+
+class Pass(NamedTuple):
+    """Forward and backward of a micro-batch through two blocks.
+
+    Attributes:
+        parts, sends, multiplied: of each number of `held`, of `sent` and of `flops` and `moved`, in
+            which part of a step it was; of a collective, its name and axis, too.
+        sizes: bytes, as `SIZES` names them.
+        held: bytes in use after each allocation, without the optimizer's state.
+        sent: bytes of a chip's shard, of each collective.
+        flops, moved: of each product; bytes read and written.
+    """
+
+    parts: tuple[str, ...]
+    sends: tuple[tuple[str, str, int], ...]
+    multiplied: tuple[str, ...]
+    sizes: np.ndarray
+    held: np.ndarray
+    sent: np.ndarray
+    flops: np.ndarray
+    moved: np.ndarray
+
+    def size(self, name: str) -> int:
+        """Return one of `sizes`."""
+        return int(self.sizes[SIZES.index(name)])
+
+
+# what forward keeps, of a block and of all; what a block has from step to step, and what more it
+# leaves after its backward; masks, angles and numbers, of a block and of all
+SIZES = ("kept_block", "kept", "block", "left", "constants_block", "constants")
+
+
+def _bytes(values: Iterable[Value | None]) -> int:
+    return sum(value.nbytes for value in values if value is not None)
+
+
+def _marked(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str, Parameter]:
+    """Return the parameters of the marked block."""
+    prefix = f"blocks.{max(model.blocks)}."
+    return {name: each for name, each in parameters.items() if name.startswith(prefix)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
+    """Run a micro-batch of so many sequences in each replica, after one that fills the memory."""
+    tape, parts = Tape(), layout.micro_batches
+    with dry_run():
+        model = _model(config, planned(layout, tape), ends, layout.recompute)
+        parameters = model.parameters()
+        weights = tape.in_use
+        mine = _marked(parameters, model)
+        with contextlib.nullcontext() if parts > 1 else no_grad():
+            _pass(model, tape, rows, parts, backward=parts > 1)
+        grads = _bytes(p.get_grad() for p in parameters.values())
+        of_block = _bytes(p.get_grad() for p in mine.values())
+        constants = tape.in_use - weights - grads
+        for index, block in model.blocks.items():
+            marked = _Marked(block, tape, index != max(model.blocks), layout.recompute)
+            model.blocks[index] = marked  # type: ignore[assignment]
+        del tape.held[:], tape.sent[:], tape.products[:]
+        tape.begin("start")
+        kept = _pass(model, tape, rows, parts)
+        at, tape.part = tape.at, ""
+        kept_block = at["head"] - at["block"]
+        left = kept_block + at["rest"] - at["block backward"] if "rest" in at else 0
+        if parts == 1:
+            for parameter in parameters.values():
+                parameter.set_grad(None)
+        own, before = _bytes(p.get_value() for p in mine.values()) + of_block, tape.in_use
+        del model.blocks[index], block, marked, parameters, mine
+        had = before - tape.in_use
+        sizes = [kept_block, kept, had, left, had - own, constants]
+        numbers: list[Any] = [
+            sizes,
+            [held for _, held in tape.held],
+            [each.nbytes for each in tape.sent],
+            [each.flops for each in tape.products],
+            [each.nbytes for each in tape.products],
+        ]
+    return Pass(
+        tuple(part for part, _ in tape.held),
+        tuple((each.part, each.collective, each.axis) for each in tape.sent),
+        tuple(each.part for each in tape.products),
+        *(np.array(each, np.int64) for each in numbers),
+    )
+
+
+def one_pass(
+    config: TransformerConfig, layout: Layout, stage: Stage, rows: int, sequence: int
+) -> Pass:
+    """Return forward and backward of a micro-batch.
+
+    Args:
+        config: the model.
+        layout: how it is cut.
+        stage: the part of the model.
+        rows: sequences of each replica.
+        sequence: tokens of each.
+    """
+    parts = min(layout.micro_batches, 2)
+    dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
+    layout = replace(layout, dp=dp, pp=1, micro_batches=parts, schedule="1f1b")
+    unit = TILE * (layout.tp if layout.sequence_parallel else 1)
+    unit *= 2 * layout.cp if layout.cp > 1 else 1
+    n, points, shares = sequence // unit, [1, 2, 3], [1]
+    if sequence % unit or n <= 3:
+        points, unit = [1], sequence
+    else:
+        shares = [(n - 2) * (n - 3) // 2, -(n - 1) * (n - 3), (n - 1) * (n - 2) // 2]
+    config, found = _plain(config, stage.blocks), []
+    for point, share in zip(points, shares):
+        there = replace(config, max_sequence_length=point * unit)
+        # a batch of one has no sums over the batch
+        for count, part in ((1, 1),) if rows == 1 else ((2, 3 - rows), (3, rows - 2)):
+            if part:
+                found.append((share * part, _pass_of(there, layout, stage.ends, count)))
+    *names, _, _, _, _, _ = found[0][1]
+    sums = [sum(share * each[i] for share, each in found) for i in range(3, 8)]
+    return Pass(*names, *sums)
+
+
+class Update(NamedTuple):
+    """What follows the last backward, of two blocks and the ends: averaged gradients, optimizer.
+
+    Attributes:
+        sends: (part, collective, axis, bytes) of each collective.
+        state, block: bytes of weights, gradients and optimizer; of all, and of a block.
+        most: bytes beside them, at most.
+    """
+
+    sends: tuple[tuple[str, str, int, int], ...]
+    state: tuple[int, int, int]
+    block: tuple[int, int, int]
+    most: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _update_of(
+    config: TransformerConfig, layout: Layout, ends: Ends, how: tuple[Any, ...]
+) -> Update:
+    tape, (clips, norm, optimizer) = Tape(), how
+    given = {"optimizer": dict(optimizer)} if optimizer else {}
+    training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
+    with dry_run():
+        model = _model(config, planned(layout, tape), ends)
+        parameters = model.parameters()
+        mine = _marked(parameters, model)
+        others = {name: each for name, each in parameters.items() if name not in mine}
+        update = make_optimizer(training, parameters)
+        for last in (False, True):
+            for parameter in parameters.values():
+                value = parameter.get_value()
+                parameter.set_grad(value.like(value.shape))
+            del tape.held[:], tape.sent[:]
+            for tape.part, group in (("gradients", others), ("block gradients", mine)):
+                average_gradients(group)
+            for tape.part, group in (("norm", others), ("block gradients", mine)):
+                if clips:
+                    clip_grad_norm(group, norm)
+            tape.part = "optimizer"
+            update.step()
+        state = update.state.items()
+        of = [
+            (
+                _bytes(p.get_value() for p in group.values()),
+                _bytes(p.get_grad() for p in group.values()),
+                _bytes(value for key, value in state if key.split("/", 1)[1] in group),
+            )
+            for group in (parameters, mine)
+        ]
+        most = max(held for _, held in tape.held) - sum(of[0])
+    return Update(tuple(tape.sent), of[0], of[1], most)
+
+
+def update(
+    config: TransformerConfig, layout: Layout, stage: Stage, sequence: int, training: TrainingConfig
+) -> Update:
+    """Return what follows the last backward of a step."""
+    dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
+    layout = replace(layout, dp=dp, pp=1, cp=min(layout.cp, 2), micro_batches=1, recompute=False)
+    clips = training.use_clip_grad_norm
+    how = (clips, training.clip_grad_norm_max_norm, tuple((training.optimizer or {}).items()))
+    config = replace(_plain(config, stage.blocks), max_sequence_length=sequence)
+    return _update_of(config, layout, stage.ends, how)
+
+
+def _plain(config: TransformerConfig, blocks: int) -> TransformerConfig:
+    """Return the model's sizes without what a chip's part of a step does not depend on."""
+    few = {"num_blocks": min(blocks, MOST), "experimental": None, "runner_type": "default"}
+    return replace(config, **few)  # type: ignore[arg-type]
