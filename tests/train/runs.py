@@ -11,7 +11,7 @@ from ttkit import ttnn
 from ttkit.train.config import TransformerConfig
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Form:
         return 1 if axis is None else self.shape[axis]
 
     def layout(self, mesh, dtype=None):
-        return Layout(
+        return MeshLayout(
             mesh,
             self.tp_axis,
             self.size(self.tp_axis),
