@@ -304,12 +304,12 @@ def train(layout: str) -> Callable[[Any], None]:
         from ttkit.convert import to_numpy
         from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
         from ttkit.train.config import TransformerConfig
-        from ttkit.train.parallel import Layout
+        from ttkit.train.parallel import MeshLayout
 
         groups, parts = data.TRAINED_ON[layout]
         mesh, gpt = opened(ttnn, groups, parts), data.GPT
         bench.mark()
-        lies = Layout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
+        lies = MeshLayout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],

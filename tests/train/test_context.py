@@ -10,7 +10,7 @@ import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train import AutoContext, DistributedConfig, ParallelismContext
 from ttkit.train import context as contexts
-from ttkit.train.parallel import Layout, check_divisible
+from ttkit.train.parallel import MeshLayout, check_divisible
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +77,7 @@ REFUSED = [
     ([1, 1], BOTH, "For line mesh topology (shape MeshShape([1, 1])), exactly one"),
     ([2, 4], DDP, GRID.format(1)),
     ([2, 4], NONE, GRID.format(0)),
-    (
-        [2, 4],
-        DistributedConfig(enable_ddp=True, enable_cp=True),
-        "context parallelism is not built",
-    ),
+    ([2, 4], DistributedConfig(enable_ddp=True, enable_tp=True, enable_cp=True), GRID.format(3)),
 ]
 
 
@@ -218,10 +214,10 @@ def test_the_layout_of_the_context(monkeypatch):
         get_device = staticmethod(lambda: "device")
         is_parallelism_context_initialized = staticmethod(lambda: parallel)
         get_parallelism_context = get_instance
-        layout = Layout("device", 1, 4, 0, 2)
+        layout = MeshLayout("device", 1, 4, 0, 2)
 
     monkeypatch.setattr(contexts, "AutoContext", Context)
     parallel = False
-    assert contexts.current_layout() == Layout("device")
+    assert contexts.current_layout() == MeshLayout("device")
     parallel = True
-    assert contexts.current_layout("type") == Layout("device", 1, 4, 0, 2, "type")
+    assert contexts.current_layout("type") == MeshLayout("device", 1, 4, 0, 2, "type")

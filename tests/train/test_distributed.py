@@ -22,8 +22,8 @@ from ttkit.train.distributed import (
     scatter,
     synchronize_gradients,
 )
-from ttkit.train.modules import Parameter, constant
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.parameter import Parameter, constant
 
 SHAPES = [(2, 3), (3, 2), (4, 1), (1, 4), (2, 4)]
 AXES = [(shape, axis) for shape in SHAPES for axis in (0, 1)]
@@ -228,7 +228,7 @@ def weights(mesh, **values):
     """Parameters with gradients that differ from device to device."""
     found = {}
     for name, grad in values.items():
-        found[name] = Parameter((1, 1, 2, 3), constant(0.0), Layout(mesh))
+        found[name] = Parameter((1, 1, 2, 3), constant(0.0), MeshLayout(mesh))
         found[name].name = name
         found[name].place(np.zeros((1, 1, 2, 3), np.float32))
         if grad is not None:

@@ -13,7 +13,6 @@ from train.runs import Form, different, expected_parts, opened, parts
 import ttkit
 from ttkit import TTKitError, ttnn
 from ttkit.train.config import TrainingConfig
-from ttkit.train.modules import Parameter, constant
 from ttkit.train.optimizers import (
     SGD,
     AdamW,
@@ -23,6 +22,7 @@ from ttkit.train.optimizers import (
     make_optimizer,
     warmup_linear,
 )
+from ttkit.train.parameter import Parameter, constant
 
 SHAPES = {
     "columns": ((1, 1, 12, 5), 2),

@@ -17,7 +17,7 @@ from ttkit.train.context import current_layout
 from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.optimizers import AdamW, AdamWConfig
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
 from ttkit.train.plan import tiled, training_plan
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,7 +44,7 @@ EXACT = {
 def test_published_parameter_counts(name):
     count = sum(
         int(np.prod(p.global_shape))
-        for p in create_model(model(name), Layout()).parameters().values()
+        for p in create_model(model(name), MeshLayout()).parameters().values()
     )
     assert count == EXACT[name] and abs(count / PUBLISHED[name] - 1) < 0.005
 

@@ -25,7 +25,7 @@ from ttkit import TTKitError, cli, ttnn
 from ttkit.errors import OutOfMemoryError
 from ttkit.train import AutoContext, DamagedCheckpoint, DistributedConfig, Trainer, checkpoint
 from ttkit.train.config import DeviceConfig, SchedulerConfig, Settings
-from ttkit.train.modules import Parameter
+from ttkit.train.parameter import Parameter
 from ttkit.train.run_folder import RunFolder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from ttkit.errors import fail
 from ttkit.train import ops
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
-from ttkit.train.distributed import broadcast
 from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
-from ttkit.train.parallel import Layout, check_divisible
+from ttkit.train.parallel import MeshLayout, check_divisible
+from ttkit.train.sequence import enter
 
 
 class Rotary(Module):
@@ -21,7 +21,7 @@ class Rotary(Module):
     with rope_scaling.
     """
 
-    def __init__(self, head_width: int, config: TransformerConfig, layout: Layout):
+    def __init__(self, head_width: int, config: TransformerConfig, layout: MeshLayout):
         if head_width % 2:
             sizes = f"embedding_dim {config.embedding_dim} / num_heads {config.num_heads}"
             rule = f"{sizes} = {head_width} is odd, and positions rotate pairs of a head's numbers"
@@ -74,7 +74,7 @@ class Attention(Module):
         config: TransformerConfig,
         groups: int,
         has_bias: bool,
-        layout: Layout,
+        layout: MeshLayout,
         rotary: Rotary | None = None,
     ):
         width, heads = config.embedding_dim, config.num_heads
@@ -97,7 +97,7 @@ class Attention(Module):
             cache: a `ttkit.train.generation.Sampler`, which has earlier keys and values; it takes
                 those of this one token.
         """
-        x = broadcast(x, self.query.layout.tp_axis)  # for the three, so that gradients sum once
+        x = enter(x, self.query.layout)  # once for the three, so that gradients sum once
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 from ttkit.cluster.files.documents import Where, did_you_mean
 from ttkit.errors import fail
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.parallel import STRATEGIES, Layout, parallel_axes
+from ttkit.train.parallel import STRATEGIES, MeshLayout, parallel_axes
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 IN_A_FILE = "in a file"  # the context in which a fault is reported with its line
@@ -82,22 +82,43 @@ class DeviceConfig(Section):
     enable_ddp: StrictBool = False
     enable_tp: StrictBool = False
     enable_pp: StrictBool = False  # between ranks, so it takes no axis of the mesh
-    enable_cp: StrictBool = False  # ttml's name, refused by `axes`
+    enable_cp: StrictBool = False
 
     def axes(self) -> dict[str, int]:
         """Return the mesh axis of each strategy that is on."""
         on = [name for name in STRATEGIES if getattr(self, f"enable_{name}")]
         return parallel_axes(self.mesh_shape, on) if on else {}
 
-    def layout(self, device: Any = None, dtype: Any = None) -> Layout:
+    def layout(self, device: Any = None, dtype: Any = None, **more: Any) -> MeshLayout:
         """Return where a model lies on the mesh, which may be only planned.
+
+        Args:
+            more: what the chips along the axes share beside: `LayoutConfig.shares()`.
 
         Example:
             >>> galaxy = DeviceConfig((4, 8), enable_ddp=True, enable_tp=True).layout()
             >>> galaxy.ddp_size, galaxy.tp_size
             (4, 8)
         """
-        return Layout.of(self.mesh_shape, self.axes(), device, dtype)
+        return MeshLayout.of(self.mesh_shape, self.axes(), device, dtype, **more)
+
+
+@dataclass(frozen=True)
+class LayoutConfig(Section):
+    """What the chips along the strategies' axes share beside; a section of this kit's own."""
+
+    zero: Literal[0, 1, 2, 3] = 0  # along the data-parallel axis
+    sequence_parallel: StrictBool = False  # along the tensor-parallel axis
+    expert_parallel: StrictBool = False  # along the data-parallel axis
+    bucket_mb: Rate = 0.0  # gradients are sent together up to so many MB; 0: each alone
+
+    def shares(self) -> dict[str, Any]:
+        """Return the fields of a `MeshLayout`."""
+        return {
+            "zero": self.zero,
+            "sequence_parallel": self.sequence_parallel,
+            "ep": self.expert_parallel,
+        }
 
 
 @dataclass(frozen=True)
@@ -255,6 +276,24 @@ class Settings(Section):
     scheduler_config: SchedulerConfig = SchedulerConfig()
     transformer_config: TransformerConfig = TransformerConfig()
     distributed: Distributed = Distributed()
+    layout: LayoutConfig = LayoutConfig()
+
+    def mesh_layout(self, device: Any = None, dtype: Any = None) -> MeshLayout:
+        """Return where the model lies on its mesh, which may be only planned.
+
+        Raises:
+            TTKitError: something is to be shared along a strategy that is off.
+        """
+        found = self.device_config.layout(device, dtype, **self.layout.shares())
+        for key, asked, axis, strategy in (
+            ("zero", self.layout.zero, found.ddp_axis, "enable_ddp"),
+            ("expert_parallel", self.layout.expert_parallel, found.ddp_axis, "enable_ddp"),
+            ("sequence_parallel", self.layout.sequence_parallel, found.tp_axis, "enable_tp"),
+        ):
+            if asked and axis is None:
+                rule = f"{strategy} is off, so there are no chips to share with"
+                fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+        return found
 
 
 SECTIONS = {field.name: type(getattr(Settings(), field.name)) for field in fields(Settings)}

@@ -137,7 +137,7 @@ class _Reading:
         shape = f" of mesh_shape {list(device.mesh_shape)}"
         where: Where = ("device_config", "mesh_shape")
         try:
-            layout = device.layout()
+            layout = settings.mesh_layout()
             where = ("training_config", "batch_size")
             check_divisible(
                 "batch_size", training.batch_size, "the DDP size", layout.ddp_size, shape

@@ -16,7 +16,7 @@ from ttkit import backend
 from ttkit.errors import fail
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.train.config import Settings
-from ttkit.train.parallel import DistributedConfig, Layout, ParallelismContext
+from ttkit.train.parallel import DistributedConfig, MeshLayout, ParallelismContext
 
 VARIABLE = "TT_MESH_GRAPH_DESC_PATH"
 
@@ -262,18 +262,18 @@ class AutoContext:
         self._parallelism = None
 
 
-def current_layout(dtype: Any = None) -> Layout:
+def current_layout(dtype: Any = None) -> MeshLayout:
     """Return the layout of the AutoContext: its device, and the axes of its parallelism context
     if there is one.
     """
     context = AutoContext.get_instance()
     device = context.get_device()
     if not context.is_parallelism_context_initialized():
-        return Layout(device, dtype=dtype)
+        return MeshLayout(device, dtype=dtype)
     return context.get_parallelism_context().layout._replace(dtype=dtype)
 
 
-def open_layout(settings: Settings) -> Layout:
+def open_layout(settings: Settings) -> MeshLayout:
     """Open the mesh of a configuration in the AutoContext, unless it is open, and assign its axes.
 
     Raises:
@@ -286,17 +286,19 @@ def open_layout(settings: Settings) -> Layout:
     if opened != wanted:
         rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"
         fail("Trainer", rule, "AutoContext.close_device() first")
-    enabled = device.enable_ddp, device.enable_tp
+    enabled = device.enable_ddp, device.enable_tp, device.enable_cp
     if any(enabled) and not context.is_parallelism_context_initialized():
         context.initialize_parallelism_context(DistributedConfig(*enabled))
     if context.is_parallelism_context_initialized():  # of an earlier run, perhaps
         axes = context.get_parallelism_context()
-        if (axes.is_ddp_enabled(), axes.is_tp_enabled()) != enabled:
-            asked = f"enable_ddp: {device.enable_ddp}, enable_tp: {device.enable_tp}"
+        if (axes.is_ddp_enabled(), axes.is_tp_enabled(), axes.is_cp_enabled()) != enabled:
+            asked = f"enable_ddp: {enabled[0]}, enable_tp: {enabled[1]}, enable_cp: {enabled[2]}"
             rule = f"the context has {axes}, the configuration {asked}"
             fail("Trainer", rule, "AutoContext.reset_parallelism_context() first")
     ttnn = backend.load()
-    return current_layout(getattr(ttnn, settings.training_config.precision))
+    dtype = getattr(ttnn, settings.training_config.precision)
+    settings.mesh_layout()  # or refuse what has no axis
+    return current_layout(dtype)._replace(**settings.layout.shares())
 
 
 def drives_whole(device: Any) -> bool:

@@ -26,7 +26,7 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Tensor, Value, recorded
 from ttkit.train.context import AutoContext
 from ttkit.train.ops import NEVER, one_hot
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
 
 
 class GradOutputType(Enum):
@@ -36,25 +36,30 @@ class GradOutputType(Enum):
     REPLICATED = "replicated"
 
 
-def _alone(value: Value, cluster_axis: int | None) -> bool:
+def alone(value: Value, cluster_axis: int | None) -> bool:
+    """Whether an axis has one device, or is None."""
     return cluster_axis is None or value.device().shape[cluster_axis] == 1
 
 
-def _reduced(value: Value, cluster_axis: int | None) -> Value:
-    if _alone(value, cluster_axis):
+def reduced(value: Value, cluster_axis: int | None) -> Value:
+    """Return the sum of a ttnn tensor over the devices, on each of them."""
+    if alone(value, cluster_axis):
         return value
     return ttnn.all_reduce(value, cluster_axis=cluster_axis)
 
 
-def _gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+def gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return the slices of all devices joined."""
     return ttnn.all_gather(value, dim, cluster_axis=cluster_axis)
 
 
-def _reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of the sum."""
     return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
 
 
-def _own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
+    """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
     # ttnn cuts inside a tile in row-major layout only
     if value.shape[dim] // value.device().shape[cluster_axis] % ttnn.TILE_SIZE:
@@ -70,7 +75,7 @@ def _collective(
     *where: int | None,
 ) -> Tensor:
     """Apply a collective and record its backward, another collective of the same axis."""
-    if _alone(tensor.get_value(), where[-1]):
+    if alone(tensor.get_value(), where[-1]):
         return tensor
     value = forward(tensor.get_value(), *where)
     return recorded(name, value, [tensor], lambda grad: [back(grad, *where)])
@@ -89,8 +94,8 @@ def all_reduce(
         noop_backward: each device's input was a part of its own (a row-parallel product), so the
             gradient passes unchanged: Megatron's *g*.
     """
-    back = _same if noop_backward else _reduced
-    return _collective("all_reduce", tensor, _reduced, back, cluster_axis)
+    back = _same if noop_backward else reduced
+    return _collective("all_reduce", tensor, reduced, back, cluster_axis)
 
 
 def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
@@ -98,17 +103,17 @@ def broadcast(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
 
     The name is ttml's. Before it all devices have the same values; after it each device uses them
     differently, so their gradients are summed."""
-    return _collective("broadcast", tensor, _same, _reduced, cluster_axis)
+    return _collective("broadcast", tensor, _same, reduced, cluster_axis)
 
 
 def scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Return each device's slice of a tensor that is the same on all."""
-    return _collective("scatter", tensor, _own_slice, _gathered, dim, cluster_axis)
+    return _collective("scatter", tensor, own_slice, gathered, dim, cluster_axis)
 
 
 def reduce_scatter(tensor: Tensor, dim: int, cluster_axis: int | None = None) -> Tensor:
     """Return each device's slice of the sum over the devices."""
-    return _collective("reduce_scatter", tensor, _reduce_scattered, _gathered, dim, cluster_axis)
+    return _collective("reduce_scatter", tensor, reduce_scattered, gathered, dim, cluster_axis)
 
 
 def all_gather(
@@ -118,8 +123,8 @@ def all_gather(
     grad_output_type: GradOutputType = GradOutputType.SHARDED,
 ) -> Tensor:
     """Return the slices of all devices joined along `dim`, on each of them."""
-    back = _reduce_scattered if grad_output_type is GradOutputType.SHARDED else _own_slice
-    return _collective("all_gather", tensor, _gathered, back, dim, cluster_axis)
+    back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else own_slice
+    return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
 
 
 def cross_entropy_loss(
@@ -139,12 +144,12 @@ def cross_entropy_loss(
     value = logits.get_value()
     chosen = one_hot(targets, numbers)
     highest = ttnn.max(value, dim=-1, keepdim=True)
-    if not _alone(value, cluster_axis):
-        highest = ttnn.max(_gathered(highest, 3, cluster_axis), dim=-1, keepdim=True)
+    if not alone(value, cluster_axis):
+        highest = ttnn.max(gathered(highest, 3, cluster_axis), dim=-1, keepdim=True)
     shifted = ttnn.subtract(value, highest)
     powers = ttnn.exp(shifted)
-    total = _reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
-    picked = _reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
+    total = reduced(ttnn.sum(powers, dim=-1, keepdim=True), cluster_axis)
+    picked = reduced(ttnn.sum(ttnn.multiply(shifted, chosen), dim=-1, keepdim=True), cluster_axis)
     tokens = value.shape[0] * value.shape[2]
     each = ttnn.subtract(ttnn.log(total), picked)
     if each.dtype != ttnn.float32:  # of bfloat16, the sum would keep 8 bits
@@ -199,16 +204,17 @@ def synchronize_gradients(
             tensor.set_grad(averaged(tensor.get_grad(), axis))
 
 
-def averaged(value: Value, cluster_axis: int | None) -> Value:
-    """Return the mean of a tensor over the devices along a mesh axis."""
-    if _alone(value, cluster_axis):
-        return value
-    return ttnn.multiply(_reduced(value, cluster_axis), 1 / value.device().shape[cluster_axis])
+def averaged(value: Value, *cluster_axes: int | None) -> Value:
+    """Return the mean of a tensor over the devices along mesh axes."""
+    for axis in cluster_axes:
+        if not alone(value, axis):
+            value = ttnn.multiply(reduced(value, axis), 1 / value.device().shape[axis])
+    return value
 
 
-def mean_over_groups(loss: Tensor, layout: Layout) -> float:
-    """Return a loss [1, 1, 1, 1] as a number: its mean over the data-parallel groups of a mesh."""
-    return float(one_copy(averaged(loss.get_value(), layout.ddp_axis)).ravel()[0])
+def mean_over_groups(loss: Tensor, layout: MeshLayout) -> float:
+    """Return a loss [1, 1, 1, 1] as a number: its mean over the chips that have other tokens."""
+    return float(one_copy(averaged(loss.get_value(), *layout.replica_axes)).ravel()[0])
 
 
 def one_copy(value: Value) -> np.ndarray:

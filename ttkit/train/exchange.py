@@ -10,8 +10,8 @@ from ttkit import ttnn
 from ttkit.plans.actions import Message, Place
 from ttkit.train.autograd import Value
 from ttkit.train.distributed import averaged, one_copy
-from ttkit.train.modules import Parameter
 from ttkit.train.p2p import MPITransport, to_host
+from ttkit.train.parameter import Parameter
 
 
 def name_of_role(rank: int, world: int, num_workers: int) -> str:

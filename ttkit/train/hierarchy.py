@@ -21,8 +21,8 @@ from ttkit.errors import fail
 from ttkit.train.config import Settings
 from ttkit.train.context import open_layout
 from ttkit.train.exchange import Exchange, by_group, name_of_role
-from ttkit.train.modules import Parameter
 from ttkit.train.optimizers import Optimizer, SGDConfig
+from ttkit.train.parameter import Parameter
 from ttkit.train.trainer import Trainer
 
 ROLES = ("worker", "aggregator", "aggregator_optimizer", "optimizer")

@@ -12,10 +12,10 @@ from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.train.config import TrainingConfig, TransformerConfig
 from ttkit.train.models import mlp_width
-from ttkit.train.modules import Parameter
+from ttkit.train.parallel import TILE
+from ttkit.train.parameter import Parameter
 from ttkit.words import short
 
-TILE = 32
 DTYPES = {"bfloat16": 2, "float32": 4}  # bytes of an element
 MASTER_BYTES = 4  # of a float32 copy of a weight
 
@@ -31,18 +31,14 @@ def tiled(shape: Sequence[int]) -> int:
     return math.prod(front) * -(-rows // TILE) * TILE * -(-columns // TILE) * TILE
 
 
-def local_shape(parameter: Parameter) -> tuple[int, ...]:
-    """Return a parameter's shape on a chip, with the rows that fill up a vocabulary."""
-    shape = list(parameter.global_shape)
-    shape[2] = parameter.placed_rows
-    if parameter.shard_dim is not None:
-        shape[parameter.shard_dim] //= parameter.layout.tp_size
-    return tuple(shape)
-
-
 def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state on each chip."""
-    numbers, size = sum(tiled(local_shape(p)) for p in parameters), DTYPES[training.precision]
+    size, whole, own = DTYPES[training.precision], 0, 0
+    stage = 0
+    for parameter in parameters:
+        stage = parameter.layout.zero
+        whole += tiled(parameter.local_shape)
+        own += tiled(parameter.own_shape)
     asked = training.optimizer or {}
     if asked.get("type", "AdamW") == "SGD":
         optimizer = size if asked.get("momentum") else 0
@@ -51,9 +47,9 @@ def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> di
     else:
         optimizer = 2 * size
     return {
-        "weights": numbers * size,
-        "gradients": numbers * size,
-        "optimizer": numbers * optimizer,
+        "weights": size * (own if stage == 3 else whole),
+        "gradients": size * (own if stage >= 2 else whole),
+        "optimizer": optimizer * own,
     }
 
 

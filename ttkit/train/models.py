@@ -23,8 +23,6 @@ from ttkit.train.context import current_layout
 from ttkit.train.distributed import (
     GradOutputType,
     all_gather,
-    all_reduce,
-    broadcast,
     cross_entropy_loss,
     without_padding,
 )
@@ -33,15 +31,12 @@ from ttkit.train.modules import (
     Dropout,
     LayerNorm,
     Module,
-    Parameter,
     RMSNorm,
     RowParallelLinear,
-    normal,
-    uniform,
 )
-from ttkit.train.parallel import Layout
-
-TILE = 32
+from ttkit.train.parallel import TILE, MeshLayout
+from ttkit.train.parameter import Parameter, normal, uniform
+from ttkit.train.sequence import enter, leave, own_part
 
 
 class Vocabulary(Module):
@@ -59,7 +54,7 @@ class Vocabulary(Module):
         vocab_size: int,
         width: int,
         tied: bool,
-        layout: Layout,
+        layout: MeshLayout,
         has_table: bool = True,
         has_head: bool = True,
     ):
@@ -84,15 +79,11 @@ class Vocabulary(Module):
 
     def embed(self, ids: Value) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E]; devices without a token's row add zeros."""
-        return all_reduce(
-            ops.embedding(ids, self.table, self.numbers),
-            noop_backward=True,
-            cluster_axis=self.layout.tp_axis,
-        )
+        return leave(ops.embedding(ids, self.table, self.numbers), self.layout)
 
     def logits(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> [B, 1, S, V on this device]."""
-        y = ops.linear(broadcast(x, self.layout.tp_axis), self.table if self.tied else self.head)
+        y = ops.linear(enter(x, self.layout), self.table if self.tied else self.head)
         if self.padded > self.vocab_size:
             y = without_padding(y, self.numbers, self.vocab_size)
         return y
@@ -116,7 +107,7 @@ class Block(Module):
 
     norm: type[LayerNorm] | type[RMSNorm]
 
-    def __init__(self, config: TransformerConfig, layout: Layout, rotary: Rotary | None):
+    def __init__(self, config: TransformerConfig, layout: MeshLayout, rotary: Rotary | None):
         width, inner = config.embedding_dim, mlp_width(config)
         groups, bias = config.num_heads, config.bias
         if rotary:
@@ -157,7 +148,7 @@ class LlamaBlock(Block):
 
     def inner(self, x: Tensor) -> Tensor:
         """Up, times the gate's SiLU."""
-        x = broadcast(x, self.gate.layout.tp_axis)
+        x = enter(x, self.gate.layout)
         return ops.silu(ops.linear(x, self.gate.weight)) * ops.linear(x, self.up.weight)
 
 
@@ -189,14 +180,18 @@ class Transformer(Module):
         >>> config = TransformerConfig(
         ...     num_heads=2, embedding_dim=32, num_blocks=1, vocab_size=64, max_sequence_length=32
         ... )
-        >>> sum(int(np.prod(p.global_shape)) for p in GPT(config, Layout()).parameters().values())
+        >>> model = GPT(config, MeshLayout())
+        >>> sum(int(np.prod(p.global_shape)) for p in model.parameters().values())
         17888
     """
 
     block: type[Block]
 
     def __init__(
-        self, config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
+        self,
+        config: TransformerConfig,
+        layout: MeshLayout | None = None,
+        blocks: range | None = None,
     ):
         self.config, self.layout = config, layout or current_layout()
         width, every = config.embedding_dim, range(config.num_blocks)
@@ -261,17 +256,19 @@ class GPT(Transformer):
 
     def embed(self, ids: Value, cache: Any = None) -> Tensor:
         """[B, 1, 1, S] tokens -> [B, 1, S, E], with the vectors of their positions."""
-        length, most = ids.shape[-1], self.config.max_sequence_length
+        length = ids.shape[-1] * self.layout.cp_size
+        most = self.config.max_sequence_length
         if length > most:
             rule = f"a sequence of {length} tokens for a model with max_sequence_length {most}"
             fail("GPT", rule, "a shorter sequence, or a longer max_sequence_length")
         here: Tensor = self.position
         if cache:
             here = cache.row(here)
-        elif length < most:  # the first rows, by a product with ones and zeros
-            first = self.layout.place(np.eye(length, most, dtype=np.float32)[None, None])
-            here = Tensor(first, False) @ here
-        return self.dropout(self.vocabulary.embed(ids) + here)
+        elif length < most or self.layout.cp_size > 1:
+            # rows are chosen by a product with ones and zeros
+            rows = np.eye(length, most, dtype=np.float32)[None, None]
+            here = Tensor(self.layout.place(rows, cp_dim=2), False) @ here
+        return self.dropout(self.vocabulary.embed(ids) + own_part(here, self.layout))
 
 
 class Llama(Transformer):
@@ -287,7 +284,7 @@ class Llama(Transformer):
 
 
 def create_model(
-    config: TransformerConfig, layout: Layout | None = None, blocks: range | None = None
+    config: TransformerConfig, layout: MeshLayout | None = None, blocks: range | None = None
 ) -> Transformer:
     """Construct the model of a transformer_config, without values."""
     return {"gpt2": GPT, "llama": Llama}[config.model_type](config, layout, blocks)

@@ -8,110 +8,20 @@ and planned, and the same seed gives the same model on every mesh."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from ttkit import ttnn
-from ttkit.errors import fail
 from ttkit.train import ops
-from ttkit.train.autograd import Tensor, Value
+from ttkit.train.autograd import Tensor
 from ttkit.train.context import current_layout
 from ttkit.train.distributed import (
     GradOutputType,
     all_gather,
-    all_reduce,
-    broadcast,
-    one_copy,
     scatter,
 )
-from ttkit.train.parallel import Layout
-
-Initializer = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
-
-
-def uniform(fan_in: int) -> Initializer:
-    """Between -1/sqrt(fan_in) and 1/sqrt(fan_in), as ttml starts its linear layers."""
-    bound = fan_in**-0.5
-    return lambda generator, shape: generator.uniform(-bound, bound, shape)
-
-
-def normal(deviation: float = 0.02) -> Initializer:
-    """Gaussian, as GPT-2 starts its tables."""
-    return lambda generator, shape: generator.standard_normal(shape) * deviation
-
-
-def constant(value: float) -> Initializer:
-    """The same number everywhere."""
-    return lambda generator, shape: np.full(shape, value)
-
-
-class Parameter(Tensor):
-    """A tensor that is trained.
-
-    Attributes:
-        global_shape: its shape as one device would have it.
-        shard_dim: the dimension cut over the tensor-parallel axis, or None.
-        name: its place in the model, once the model has named it.
-    """
-
-    __slots__ = ("global_shape", "initializer", "layout", "name", "placed_rows", "shard_dim")
-
-    def __init__(
-        self,
-        global_shape: tuple[int, ...],
-        initializer: Initializer,
-        layout: Layout,
-        shard_dim: int | None = None,
-        placed_rows: int = 0,
-    ):
-        super().__init__(None)
-        self.global_shape, self.initializer, self.layout = global_shape, initializer, layout
-        self.shard_dim = shard_dim if layout.tp_size > 1 else None
-        # with rows of zeros below, where a vocabulary must fill its tiles
-        self.placed_rows = placed_rows or global_shape[2]
-        self.name = ""
-
-    def get_value(self) -> Value:
-        """The ttnn tensor.
-
-        Raises:
-            TTKitError: it has no values yet.
-        """
-        if self._value is None:
-            asked = f"parameter {self.name or list(self.global_shape)}"
-            fail(asked, "it has no values yet", "model.init_weights(seed), or load a checkpoint")
-        return self._value
-
-    def draw(self, seed: int) -> np.ndarray:
-        """Return the initial values, a global array.
-
-        They depend on the seed and the name alone, so they are the same on every mesh and stage."""
-        generator = np.random.default_rng([seed, zlib.crc32(self.name.encode())])
-        return self.initializer(generator, self.global_shape).astype(np.float32)
-
-    def distribute(self, array: np.ndarray, dtype: Any = None) -> Value:
-        """Put a global array of this parameter's shape on the mesh, sharded as the parameter is."""
-        if array.shape != self.global_shape:
-            rule = f"values of shape {list(array.shape)} for {list(self.global_shape)}"
-            fail(f"parameter {self.name}", rule, "the global shape, not a shard's")
-        below = self.placed_rows - self.global_shape[2]
-        padded = np.pad(array, [(0, 0), (0, 0), (0, below), (0, 0)]) if below else array
-        return self.layout.place(np.asarray(padded, np.float32), dtype=dtype, tp_dim=self.shard_dim)
-
-    def place(self, array: np.ndarray) -> None:
-        """Set the values from a global array."""
-        self.set_value(self.distribute(array))
-
-    def gather(self, value: Value | None = None) -> np.ndarray:
-        """Return the global float32 array of this parameter, or of a tensor that is sharded alike,
-        such as its gradient.
-        """
-        value = self.get_value() if value is None else value
-        if self.shard_dim is not None:
-            value = ttnn.all_gather(value, self.shard_dim, cluster_axis=self.layout.tp_axis)
-        return np.asarray(one_copy(value)[:, :, : self.global_shape[2]], np.float32)
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.parameter import Parameter, constant, uniform
+from ttkit.train.sequence import enter, leave, used_on_shards
 
 
 class Module:
@@ -178,7 +88,7 @@ class Linear(Module):
         in_features: int,
         out_features: int,
         has_bias: bool = True,
-        layout: Layout | None = None,
+        layout: MeshLayout | None = None,
     ):
         self.layout, start = layout or current_layout(), uniform(in_features)
         shape, bias_shape = (1, 1, out_features, in_features), (1, 1, 1, out_features)
@@ -207,7 +117,7 @@ class ColumnParallelLinear(Linear):
         out_features: int,
         has_bias: bool = True,
         gather_output: bool = False,
-        layout: Layout | None = None,
+        layout: MeshLayout | None = None,
     ):
         super().__init__(in_features, out_features, has_bias, layout)
         self.gather_output = gather_output
@@ -215,7 +125,7 @@ class ColumnParallelLinear(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in] -> [B, 1, S, out on this device]."""
-        y = super().forward(broadcast(x, self.layout.tp_axis))
+        y = super().forward(enter(x, self.layout))
         if self.gather_output:
             y = all_gather(y, 3, self.layout.tp_axis, GradOutputType.REPLICATED)
         return y
@@ -237,7 +147,7 @@ class RowParallelLinear(Linear):
         out_features: int,
         has_bias: bool = True,
         input_is_parallel: bool = True,
-        layout: Layout | None = None,
+        layout: MeshLayout | None = None,
     ):
         super().__init__(in_features, out_features, has_bias, layout)
         self.input_is_parallel = input_is_parallel
@@ -246,35 +156,34 @@ class RowParallelLinear(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, in on this device] -> [B, 1, S, out]."""
         x = x if self.input_is_parallel else scatter(x, 3, self.layout.tp_axis)
-        y = all_reduce(
-            ops.linear(x, self.weight), noop_backward=True, cluster_axis=self.layout.tp_axis
-        )
-        return y + self.bias if self.bias else y
+        y = leave(ops.linear(x, self.weight), self.layout)
+        return y + used_on_shards(self.bias, self.layout) if self.bias else y
 
 
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the features, then scaled and shifted."""
 
-    def __init__(self, features: int, has_bias: bool = True, layout: Layout | None = None):
-        layout = layout or current_layout()
+    def __init__(self, features: int, has_bias: bool = True, layout: MeshLayout | None = None):
+        self.layout = layout = layout or current_layout()
         self.weight = Parameter((1, 1, 1, features), constant(1.0), layout)
         self.bias = Parameter((1, 1, 1, features), constant(0.0), layout) if has_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> the same shape."""
-        return ops.layernorm(x, self.weight, self.bias)
+        weight = used_on_shards(self.weight, self.layout)
+        return ops.layernorm(x, weight, self.bias and used_on_shards(self.bias, self.layout))
 
 
 class RMSNorm(Module):
     """Mean square 1 over the features, then scaled."""
 
-    def __init__(self, features: int, epsilon: float = 1e-5, layout: Layout | None = None):
-        self.epsilon = epsilon
-        self.weight = Parameter((1, 1, 1, features), constant(1.0), layout or current_layout())
+    def __init__(self, features: int, epsilon: float = 1e-5, layout: MeshLayout | None = None):
+        self.epsilon, self.layout = epsilon, layout or current_layout()
+        self.weight = Parameter((1, 1, 1, features), constant(1.0), self.layout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> the same shape."""
-        return ops.rmsnorm(x, self.weight, self.epsilon)
+        return ops.rmsnorm(x, used_on_shards(self.weight, self.layout), self.epsilon)
 
 
 class Dropout(Module):

@@ -25,13 +25,15 @@ def _rows(value: Value) -> Value:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out]."""
-    value, w = x.get_value(), weight.get_value()
-    out = ttnn.linear(value, w, bias=bias.get_value() if bias else None, transpose_b=True)
+    value = x.get_value()
+    out = ttnn.linear(
+        value, weight.get_value(), bias=bias.get_value() if bias else None, transpose_b=True
+    )
 
     def backward(grad: Value) -> list[Value | None]:
         dx = dw = None
         if x.get_requires_grad():
-            dx = ttnn.matmul(grad, w)
+            dx = ttnn.matmul(grad, weight.get_value())
         if weight.get_requires_grad():
             dw = ttnn.matmul(_rows(grad), _rows(value), transpose_a=True)
         return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
@@ -136,13 +138,13 @@ def _norm(
     square.
     """
     x, weight, *biases = inputs
-    value, w = x.get_value(), weight.get_value()
+    value = x.get_value()
 
     def backward(grad: Value) -> list[Value]:
         centred = centre(value)
         scale = ttnn.rsqrt(ttnn.add(_mean(ttnn.square(centred)), epsilon))
         normal = ttnn.multiply(centred, scale)
-        dnormal = ttnn.multiply(grad, w)
+        dnormal = ttnn.multiply(grad, weight.get_value())
         # a norm does not depend on the part along the normalized values
         along = ttnn.multiply(normal, _mean(ttnn.multiply(dnormal, normal)))
         dx = ttnn.multiply(ttnn.subtract(centre(dnormal), along), scale)

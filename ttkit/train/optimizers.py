@@ -13,7 +13,7 @@ from ttkit.errors import fail
 from ttkit.train.autograd import Value
 from ttkit.train.config import TrainingConfig
 from ttkit.train.distributed import one_copy
-from ttkit.train.modules import Parameter
+from ttkit.train.parameter import Parameter
 
 
 class _Made:
@@ -129,7 +129,7 @@ class Optimizer:
                 fail("load_state_dict", rule, "the state of the same model")
         self.steps = int(state["steps"])
         self.state = {
-            key: self._of(key).distribute(array, self.dtype_of(key))
+            key: self._of(key).distribute(array, self.dtype_of(key), own=True)
             for key, array in state["tensors"].items()
         }
 
@@ -138,7 +138,7 @@ class Optimizer:
 
     def dtype_of(self, key: str) -> Any:
         """Return the type of an entry of the state."""
-        return self._of(key).get_value().dtype
+        return self._of(key).dtype
 
 
 class SGD(Optimizer):
@@ -149,7 +149,7 @@ class SGD(Optimizer):
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """Update one parameter."""
-        w, config = parameter.get_value(), self.config
+        w, config = parameter.own(), self.config
         if config.weight_decay:
             grad = ttnn.add(grad, ttnn.multiply(w, config.weight_decay))
         if config.momentum:
@@ -164,7 +164,7 @@ class SGD(Optimizer):
                 grad = ttnn.add(grad, ttnn.multiply(velocity, config.momentum))
             else:
                 grad = velocity
-        parameter.set_value(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
+        parameter.set_own(ttnn.subtract(w, ttnn.multiply(grad, self.lr)))
 
 
 class AdamW(Optimizer):
@@ -175,11 +175,11 @@ class AdamW(Optimizer):
 
     def update(self, name: str, parameter: Parameter, grad: Value) -> None:
         """Update one parameter."""
-        config, w = self.config, parameter.get_value()
-        dtype, master = w.dtype, f"master/{name}"
+        config, dtype, master = self.config, parameter.dtype, f"master/{name}"
         has_master = config.master_weights and dtype != ttnn.float32
+        w = self.state[master] if master in self.state else parameter.own()
         if has_master:
-            w = self.state[master] if master in self.state else ttnn.typecast(w, ttnn.float32)
+            w = w if master in self.state else ttnn.typecast(w, ttnn.float32)
             grad = ttnn.typecast(grad, ttnn.float32)
         m = ttnn.multiply(self.recalled("exp_avg", name, w), config.beta1)
         m = ttnn.add(m, ttnn.multiply(grad, 1 - config.beta1))
@@ -195,7 +195,7 @@ class AdamW(Optimizer):
         if has_master:
             self.state[master] = w
             w = ttnn.typecast(w, dtype)
-        parameter.set_value(w)
+        parameter.set_own(w)
 
     def dtype_of(self, key: str) -> Any:
         """Return float32 beside master weights, else the parameter's type."""
@@ -232,6 +232,8 @@ def gradient_square(parameters: Iterable[Parameter]) -> float:
         part = ttnn.sum(squares, dim=[0, 1, 2, 3], keepdim=True)
         if parameter.shard_dim is not None:
             part = ttnn.all_reduce(part, cluster_axis=parameter.layout.tp_axis)
+        if parameter.expert or tuple(grad.shape) != parameter.local_shape:
+            part = ttnn.all_reduce(part, cluster_axis=parameter.layout.ddp_axis)
         square += float(one_copy(part).ravel()[0])
     return square
 

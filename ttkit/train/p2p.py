@@ -21,7 +21,7 @@ from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.mesh_sockets import Sockets
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
 from ttkit.train.replicas import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
@@ -31,7 +31,7 @@ AHEAD = 2  # receives that are posted before their turn, so that data arrives du
 Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
 
 
-def to_host(value: Value, layout: Layout) -> np.ndarray:
+def to_host(value: Value, layout: MeshLayout) -> np.ndarray:
     """Return the global array of a tensor whose batch is sharded over the data-parallel axis: the
     shards of one chip of each group, joined.
     """
@@ -82,12 +82,12 @@ class Transport:
     # A stage's loss is the mean over its group's part of a batch. So a gradient on a group is as
     # many times that of the global mean as there are groups. The latter travels, since the other
     # stage may have another number of groups.
-    def send(self, message: Message, value: Value, layout: Layout) -> None:
+    def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
         array = to_host(value, layout)
         self.put(message, array / layout.ddp_size if message.what == "gradients" else array)
 
-    def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
+    def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
         """Put the array of a message that has arrived, of this global shape, on a mesh."""
         array = self.take(message, shape)
         array = array * layout.ddp_size if message.what == "gradients" else array
@@ -119,7 +119,7 @@ class MPITransport(Transport):
     def __init__(
         self,
         comm: Any,
-        layout: Layout,
+        layout: MeshLayout,
         routes: Iterable[Route] = (),
         chunks: int = 1,
         describe: Callable[[Message], str] = describe,
@@ -193,13 +193,13 @@ class MPITransport(Transport):
         """Put a row for each group on the mesh, or the same row on all chips."""
         return self.layout.place(array, ddp_dim=0 if len(array) > 1 else None)
 
-    def send(self, message: Message, value: Value, layout: Layout) -> None:
+    def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
         """Send the shards of all chips without the host, where there is a route."""
         if sockets := self._sockets.get((message.what, message.destination.stage)):
             return sockets.send(value)
         super().send(message, value, layout)
 
-    def receive(self, message: Message, layout: Layout, shape: tuple[int, ...]) -> Value:
+    def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
         """Return what has arrived on the mesh, or wait for the shards of all chips."""
         if sockets := self._sockets.get((message.what, message.source.stage)):
             return sockets.receive(self._place(np.zeros(shape, np.float32)))

@@ -21,8 +21,10 @@ GUIDES_RULE = (
     "The number of parallelization axes must be equal to the number of mesh shape dimensions"
 )
 GUIDES_CURE = (
-    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both"
+    "a line [1, N] or [N, 1]: only one of enable_ddp, enable_cp and enable_tp; "
+    "a 2D mesh [M, N]: two of them"
 )
+TILE = 32
 
 
 def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, int]:
@@ -33,8 +35,7 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
         enabled: those of "ddp", "tp" and "cp" that are on.
 
     Raises:
-        TTKitError: the wrong number of strategies for the shape, in ttml's words; context
-            parallelism.
+        TTKitError: the wrong number of strategies for the shape, in ttml's words.
 
     Example:
         >>> parallel_axes((4, 8), ("ddp", "tp")), parallel_axes((1, 32), ("tp",))
@@ -43,9 +44,6 @@ def parallel_axes(shape: Sequence[int], enabled: Collection[str]) -> dict[str, i
     on = [name for name in STRATEGIES if name in enabled]
     mesh = f"MeshShape({list(shape)})"
     asked = f"{' and '.join(f'enable_{name}' for name in on) or 'no parallelism'} on {mesh}"
-    if "cp" in on:
-        rule = "enable_cp: context parallelism is not built here: only its name is known, as ttml's"
-        fail(asked, rule, "enable_ddp and enable_tp")
     wide = [axis for axis, size in enumerate(shape) if size > 1]
     if not wide and not on:  # ttml's programs make no context for one chip
         return {}
@@ -86,9 +84,9 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
 
 @dataclass(frozen=True)
 class DistributedConfig:
-    """Which strategies are on: data parallel shards the batch, tensor parallel the weights.
-
-    `enable_cp`, context parallel, is ttml's name; a context with it is refused."""
+    """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
+    parallel the sequence.
+    """
 
     enable_ddp: bool = False
     enable_tp: bool = False
@@ -103,7 +101,7 @@ class ParallelismContext:
         config: which strategies are on.
 
     Raises:
-        TTKitError: the number of strategies does not fit the mesh, or context parallelism.
+        TTKitError: the number of strategies does not fit the mesh.
 
     Example:
         >>> from ttkit import ttnn
@@ -118,7 +116,7 @@ class ParallelismContext:
     def __init__(self, device: Any, config: DistributedConfig):
         on = [name for name in STRATEGIES if getattr(config, f"enable_{name}")]
         self._axes = parallel_axes(device.shape, on)
-        self.layout = Layout.of(device.shape, self._axes, device)
+        self.layout = MeshLayout.of(device.shape, self._axes, device)
 
     def __repr__(self) -> str:
         shape = tuple(self.layout.device.shape)
@@ -134,6 +132,10 @@ class ParallelismContext:
         """The mesh axis along which chips share each layer; None when off."""
         return self.layout.tp_axis
 
+    def get_cp_axis(self) -> int | None:
+        """The mesh axis along which chips share each sequence; None when off."""
+        return self.layout.cp_axis
+
     def get_ddp_size(self) -> int:
         """How many replicas share a batch; 1 when off."""
         return self.layout.ddp_size
@@ -141,6 +143,10 @@ class ParallelismContext:
     def get_tp_size(self) -> int:
         """How many chips share a layer; 1 when off."""
         return self.layout.tp_size
+
+    def get_cp_size(self) -> int:
+        """How many chips share a sequence; 1 when off."""
+        return self.layout.cp_size
 
     def is_ddp_enabled(self) -> bool:
         """Whether data parallelism is on."""
@@ -150,14 +156,43 @@ class ParallelismContext:
         """Whether tensor parallelism is on."""
         return "tp" in self._axes
 
+    def is_cp_enabled(self) -> bool:
+        """Whether context parallelism is on."""
+        return "cp" in self._axes
 
-class Layout(NamedTuple):
-    """Where a model lies: a mesh, and which of its axes shard the weights and the batch.
+
+def zigzag(length: int, parts: int) -> np.ndarray:
+    """Return the order in which `parts` chips share `length` positions: first those of chip 0.
+
+    The sequence is cut into 2 x parts chunks. Chip i has chunk i and, of those at the end, chunk
+    2 x parts - 1 - i, so that causal attention costs all chips the same.
+
+    Example:
+        >>> zigzag(8, 2)
+        array([0, 1, 6, 7, 2, 3, 4, 5])
+    """
+    chunks = np.arange(length).reshape(2 * parts, -1)
+    return np.concatenate([chunks[[i, 2 * parts - 1 - i]].ravel() for i in range(parts)])
+
+
+class MeshLayout(NamedTuple):
+    """Where a model lies: a mesh, which of its axes share the weights, the batch and the sequence,
+    and what else the chips along these axes share.
 
     Without a device it can only be planned.
 
+    Attributes:
+        tp_axis, tp_size: the chips that share each layer.
+        ddp_axis, ddp_size: the groups that share the batch.
+        dtype: of weights and activations.
+        cp_axis, cp_size: the chips that share each sequence.
+        zero: what the data-parallel groups share beside the batch: 1 the optimizer's state, 2 the
+            gradients too, 3 the weights too (see `ttkit.train.zero`).
+        sequence_parallel: between the layers the tensor-parallel chips share the sequence.
+        ep: the data-parallel groups share the experts.
+
     Example:
-        >>> Layout(tp_axis=1, tp_size=8).split(384, "embedding_dim")
+        >>> MeshLayout(tp_axis=1, tp_size=8).split(384, "embedding_dim")
         48
     """
 
@@ -167,15 +202,34 @@ class Layout(NamedTuple):
     ddp_axis: int | None = None
     ddp_size: int = 1
     dtype: Any = None
+    cp_axis: int | None = None
+    cp_size: int = 1
+    zero: int = 0
+    sequence_parallel: bool = False
+    ep: bool = False
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], axes: Mapping[str, int], device: Any = None, dtype: Any = None
-    ) -> Layout:
-        """Return the layout on a mesh of this shape whose strategies have these axes."""
-        tp, ddp = axes.get("tp"), axes.get("ddp")
-        tp_size, ddp_size = (1 if axis is None else shape[axis] for axis in (tp, ddp))
-        return cls(device, tp, tp_size, ddp, ddp_size, dtype)
+        cls,
+        shape: Sequence[int],
+        axes: Mapping[str, int],
+        device: Any = None,
+        dtype: Any = None,
+        **more: Any,
+    ) -> MeshLayout:
+        """Return the layout on a mesh of this shape whose strategies have these axes.
+
+        Args:
+            more: zero, sequence_parallel, ep.
+        """
+        found = {f"{name}_axis": axis for name, axis in axes.items()}
+        found |= {f"{name}_size": shape[axis] for name, axis in axes.items()}
+        return cls(device=device, dtype=dtype, **found, **more)  # type: ignore[arg-type]
+
+    @property
+    def replica_axes(self) -> list[int]:
+        """The mesh axes along which chips have the same weights and other tokens."""
+        return [axis for axis in (self.ddp_axis, self.cp_axis) if axis is not None]
 
     def split(self, n: int, what: str) -> int:
         """Return a tensor-parallel device's part of n.
@@ -189,13 +243,16 @@ class Layout(NamedTuple):
             fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
         return n // self.tp_size
 
-    def mapper(self, tp_dim: int | None = None, ddp_dim: int | None = None) -> Any:
-        """Return the mapper that shards tensor dimension `tp_dim` over the tensor-parallel axis
-        and `ddp_dim` over the data-parallel one.
+    def mapper(
+        self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
+    ) -> Any:
+        """Return the mapper that shards one tensor dimension over the tensor-parallel axis, one
+        over the data-parallel and one over the context-parallel axis.
         """
         ttnn = backend.load()
         placements: list[Any] = [ttnn.PlacementReplicate() for _ in self.device.shape]
-        for axis, dim in ((self.tp_axis, tp_dim), (self.ddp_axis, ddp_dim)):
+        cuts = (self.tp_axis, tp_dim), (self.ddp_axis, ddp_dim), (self.cp_axis, cp_dim)
+        for axis, dim in cuts:
             if axis is not None and dim is not None:
                 placements[axis] = ttnn.PlacementShard(dim)
         return ttnn.create_mesh_mapper(self.device, ttnn.MeshMapperConfig(placements))
@@ -207,22 +264,31 @@ class Layout(NamedTuple):
         dtype: Any = None,
         tp_dim: int | None = None,
         ddp_dim: int | None = None,
+        cp_dim: int | None = None,
         layout: Any = None,
     ) -> Any:
-        """Put an array [any shape] on the mesh, tiled and of the layout's type unless given."""
+        """Put an array [any shape] on the mesh, tiled and of the layout's type unless given.
+
+        Positions along `cp_dim` are shared in `zigzag` order."""
         ttnn = backend.load()
+        if cp_dim is not None and self.cp_size > 1:
+            array = np.take(array, zigzag(array.shape[cp_dim], self.cp_size), axis=cp_dim)
         return from_numpy(
             array,
             dtype=dtype or self.dtype or ttnn.float32,
             layout=layout or ttnn.TILE_LAYOUT,
             device=self.device,
-            mesh_mapper=self.mapper(tp_dim, ddp_dim),
+            mesh_mapper=self.mapper(tp_dim, ddp_dim, cp_dim),
         )
 
     def tokens(self, ids: np.ndarray) -> Any:
-        """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis."""
+        """Put tokens [B, 1, 1, S] on the mesh, the batch sharded over the data-parallel axis, the
+        sequence over the context-parallel one.
+        """
         check_divisible("batch_size", ids.shape[0], "the number of groups", self.ddp_size)
+        if self.cp_size > 1:
+            by = f"{2 * self.cp_size} chunks of whole tiles of {TILE}:"
+            check_divisible("the sequence", ids.shape[3], by, 2 * self.cp_size * TILE)
         ttnn = backend.load()
-        return self.place(
-            ids.astype(np.uint32), dtype=ttnn.uint32, ddp_dim=0, layout=ttnn.ROW_MAJOR_LAYOUT
-        )
+        where = {"ddp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
+        return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)

@@ -27,7 +27,7 @@ from ttkit.train.context import DistributedContext, open_layout
 from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
 from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
 from ttkit.train.replicas import average_gradients, check_same_model, mean, start_mpi
 from ttkit.train.run_folder import Saved
 from ttkit.train.stage import Stage, make_schedule, split_blocks
@@ -122,7 +122,10 @@ class PipelineTrainer(Trainer):
             self.count, device = self.world, settings.device_config
             dtype = getattr(ttnn, settings.training_config.precision)
             self.layouts = [
-                replace(device, mesh_shape=tuple(mesh.shape)).layout(mesh, dtype) for mesh in meshes
+                replace(
+                    settings, device_config=replace(device, mesh_shape=tuple(mesh.shape))
+                ).mesh_layout(mesh, dtype)
+                for mesh in meshes
             ]
         else:
             shares = len(self.pipeline.blocks_per_rank)
@@ -182,7 +185,7 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
-        average_gradients(self.parameters, self.replicas)
+        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
         return self.everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:
@@ -294,7 +297,7 @@ class PipelineTrainer(Trainer):
 
     def _restore(self, saved: Saved) -> None:
         """Take this process's part of a whole model's checkpoint."""
-        whole = create_model(self.model_config, Layout()).parameters()
+        whole = create_model(self.model_config, MeshLayout()).parameters()
         shapes = {name: parameter.global_shape for name, parameter in whole.items()}
         checkpoint.check_matches(shapes, saved.part("model/"))
         mine = {

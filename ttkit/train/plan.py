@@ -21,7 +21,7 @@ from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.roofline import default_fidelity, roofline
 from ttkit.train.config import Settings, TransformerConfig
-from ttkit.train.memory import DTYPES, activation_elements, local_shape, state_bytes, tiled
+from ttkit.train.memory import DTYPES, activation_elements, state_bytes, tiled
 from ttkit.train.models import Transformer, create_model
 from ttkit.train.parallel import check_divisible
 
@@ -141,7 +141,7 @@ class TrainingPlan:
                 key = f"blocks, {words[2]}"
             elif key == "vocabulary":
                 key = " ".join(words[:2])
-            local = local_shape(parameter)
+            local = parameter.local_shape
             nbytes = tiled(local) * DTYPES[self.dtype]
             numbers = math.prod(parameter.global_shape), math.prod(local), nbytes
             found[key] = [a + b for a, b in zip(found.get(key, [0, 0, 0]), numbers)]
@@ -183,7 +183,7 @@ class TrainingPlan:
             times = 3 + (again and name.startswith("blocks."))
             if name == "vocabulary.table":
                 times = 5 if tied else 2
-            _, _, out, into = local_shape(parameter)
+            _, _, out, into = parameter.local_shape
             found.append(Product(self.tokens, into, out, self.passes * times))
         length, head = config.max_sequence_length, config.embedding_dim // config.num_heads
         batch = self.tokens // length * config.num_heads // self.tp
@@ -226,7 +226,7 @@ class TrainingPlan:
                 Traffic("TP loss: sums", 2 * passes, sums),
             ]
         if self.ddp > 1:
-            sizes = [tiled(local_shape(p)) * size for p in parameters]
+            sizes = [tiled(p.local_shape) * size for p in parameters]
             for nbytes in sorted(set(sizes), reverse=True):
                 plan = all_reduce(self.topology, nbytes, self.axes["ddp"])
                 found.append(Traffic("DDP gradients", sizes.count(nbytes), plan))
@@ -341,7 +341,7 @@ def training_plan(settings: Settings, system: System | str | None = None) -> Tra
         cure = "enable_pp: false to plan the model on one mesh"
         fail("plan a run with enable_pp", rule, cure)
     topology(machine, tuple(device.mesh_shape))  # type: ignore[arg-type]  # or refuse the mesh
-    config, layout = settings.training_config, device.layout()
+    config, layout = settings.training_config, settings.mesh_layout()
     parts = layout.ddp_size * config.gradient_accumulation_steps
     by = "the DDP size times gradient_accumulation_steps"
     check_divisible("batch_size", config.batch_size, by, parts)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.train.distributed import averaged
-from ttkit.train.modules import Parameter
+from ttkit.train.buckets import average_in_buckets
+from ttkit.train.parameter import Parameter
 
 POLL_S = (
     0.0005  # between two tests of a request: a wait can be interrupted and leaves its core free
@@ -37,25 +37,27 @@ def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
             fail("train replicas", rule, "the same configuration")
 
 
-def average_gradients(parameters: Mapping[str, Parameter], comm: Any = None) -> None:
-    """Replace each gradient by its mean over the data-parallel groups of its mesh and, if there is
-    a communicator, over its ranks: a replica of the model each.
+def average_gradients(
+    parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
+) -> None:
+    """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
+    there is a communicator, over its ranks: a replica of the model each.
+
+    Args:
+        bucket_mb: send gradients of a mesh together up to so many MB; 0: each alone.
     """
+    average_in_buckets(parameters.values(), bucket_mb * 1e6)
     sent = []
     for parameter in parameters.values():
         grad = parameter.get_grad()
-        if grad is None:
-            continue
-        grad = averaged(grad, parameter.layout.ddp_axis)
-        parameter.set_grad(grad)
-        if comm:
+        if comm and grad is not None:
             from mpi4py import MPI
 
             array = parameter.gather(grad) * np.float32(1 / comm.size)
             sent.append((comm.Iallreduce(MPI.IN_PLACE, array), parameter, array))
     for request, parameter, mean in sent:
         wait(request)
-        parameter.set_grad(parameter.distribute(mean, parameter.get_value().dtype))
+        parameter.set_grad(parameter.distribute(mean, parameter.dtype, own=True))
 
 
 def start_mpi() -> Any:

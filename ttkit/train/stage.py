@@ -14,8 +14,8 @@ from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import PipelineParallelConfig, TransformerConfig
 from ttkit.train.models import create_model
-from ttkit.train.modules import Parameter
-from ttkit.train.parallel import Layout
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.parameter import Parameter
 
 
 class Stage:
@@ -29,7 +29,7 @@ class Stage:
     """
 
     def __init__(
-        self, index: int, config: TransformerConfig, layout: Layout, blocks: Sequence[range]
+        self, index: int, config: TransformerConfig, layout: MeshLayout, blocks: Sequence[range]
     ):
         self.index, self.layout = index, layout
         self.parts = [create_model(config, layout, part) for part in blocks]
