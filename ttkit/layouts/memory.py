@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ttkit.layouts.step import KEPT, Pass, Stage, one_pass, update
+from ttkit.layouts.step import KEPT, Job, Pass, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 from ttkit.train.stage import split_blocks
 
@@ -56,20 +56,11 @@ def held(step: Pass, others: int) -> np.ndarray:
     return result
 
 
-def memory_of(
-    config: TransformerConfig,
-    layout: Layout,
-    stage: Stage,
-    batch: int,
-    sequence: int,
-    training: TrainingConfig,
-) -> Memory:
+def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
-    rows, others = batch // (layout.dp * layout.micro_batches), stage.others
-    step = one_pass(config, layout, stage, rows, sequence)
-    after = update(config, layout, stage, sequence, training)
+    step, after, others = one_pass(job, layout, stage), update(job, layout, stage), stage.others
     weights, gradients, optimizer = (
-        all_of_two + others * one for all_of_two, one in zip(after.state, after.block)
+        counted + after.others * one for counted, one in zip(after.state, after.block)
     )
     state = weights + gradients + optimizer
     kept = step.size("kept") + others * step.size("kept_block")
@@ -80,29 +71,16 @@ def memory_of(
     return Memory(weights, gradients, optimizer, activations, beside - activations)
 
 
-def memory(
-    config: TransformerConfig,
-    layout: Layout,
-    batch: int,
-    sequence: int,
-    training: TrainingConfig | None = None,
-) -> Memory:
+def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most.
 
-    Args:
-        config: the model.
-        layout: how it is cut.
-        batch: sequences of a step, of all replicas together.
-        sequence: tokens of each.
-        training: its optimizer; AdamW unless given.
-
     Example:
+        >>> from ttkit.train.config import TransformerConfig
         >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
-        >>> whole, half = (memory(tiny, Layout(tp=n), 8, 128) for n in (1, 2))
+        >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
+        >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))
         >>> whole.weights, half.weights, half.total < whole.total
         (1441792, 761856, True)
     """
-    training = training or TrainingConfig()
-    rest = (batch, sequence, training)
-    found = [memory_of(config, layout, stage, *rest) for stage in set(stages(config, layout))]
+    found = [memory_of(job, layout, stage) for stage in set(stages(job.config, layout))]
     return max(found, key=sum)

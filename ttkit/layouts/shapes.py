@@ -18,7 +18,24 @@ import numpy as np
 from ttkit.errors import fail
 
 TILE = 32
-BYTES = {"float32": 4, "uint32": 4, "int32": 4, "bfloat16": 2, "uint16": 2, "uint8": 1}
+
+
+class Dtype(NamedTuple):
+    """A type of elements, under the name that ttnn gives it."""
+
+    name: str
+    nbytes: int
+
+
+SIZES = {"FLOAT32": 4, "UINT32": 4, "INT32": 4, "BFLOAT16": 2, "UINT16": 2}
+DTYPES = {name: Dtype(name, nbytes) for name, nbytes in SIZES.items()}
+
+
+def dtype_named(of: Any) -> Dtype:
+    """Return a type by its name, or by ttnn's own type."""
+    return DTYPES[str(getattr(of, "name", of)).upper()]
+
+
 # operations whose result has the shape of their operands, small ones repeated
 ALIKE = set(
     "abs add addcdiv addcmul clamp cos deallocate div divide eq exp ge gelu gt identity le log "
@@ -82,13 +99,13 @@ class Value:
 
     __slots__ = ("dtype", "layout", "mesh", "nbytes", "shape")
 
-    def __init__(self, mesh: Mesh, shape: Sequence[int], dtype: str, layout: str = "TILE"):
+    def __init__(self, mesh: Mesh, shape: Sequence[int], dtype: Dtype, layout: str = "TILE"):
         self.mesh, self.shape, self.dtype, self.layout = mesh, tuple(shape), dtype, layout
         elements = math.prod(self.shape)
         if layout == "TILE":
             *front, rows, columns = (1, 1, *self.shape)
             elements = math.prod(front) * -(-rows // TILE) * -(-columns // TILE) * TILE**2
-        self.nbytes = elements * BYTES[dtype]
+        self.nbytes = elements * dtype.nbytes
         tape = mesh.tape
         tape.in_use += self.nbytes
         tape.held.append((tape.part, tape.in_use))
@@ -100,14 +117,9 @@ class Value:
         """The mesh."""
         return self.mesh
 
-    def like(self, shape: Sequence[int], dtype: str | None = None) -> Value:
+    def like(self, shape: Sequence[int], dtype: Dtype | None = None) -> Value:
         """Return a tensor of another shape or type on the same mesh."""
         return Value(self.mesh, shape, dtype or self.dtype, self.layout)
-
-
-def named(of: Any, default: str) -> str:
-    """Return the name of a type or a layout of ttnn's, or of these."""
-    return default if of is None else str(getattr(of, "name", of))
 
 
 def _changed(shape: Sequence[int], dim: int, size: int) -> list[int]:
@@ -119,7 +131,6 @@ def _changed(shape: Sequence[int], dim: int, size: int) -> list[int]:
 class Operations:
     """The operations that `ttkit.train` uses, under ttnn's names."""
 
-    float32, bfloat16, uint32, int32, uint16 = "float32", "bfloat16", "uint32", "int32", "uint16"
     TILE_SIZE, TILE_LAYOUT, ROW_MAJOR_LAYOUT = TILE, "TILE", "ROW_MAJOR"
 
     class GeluVariant:
@@ -129,6 +140,8 @@ class Operations:
 
     def __init__(self) -> None:
         self.experimental = self
+        for name, dtype in DTYPES.items():
+            setattr(self, name.lower(), dtype)
         for name in ALIKE:
             setattr(self, name, self._alike)
         for name in GRADIENTS:
@@ -181,11 +194,11 @@ class Operations:
 
     def typecast(self, x: Value, dtype: Any) -> Value:
         """Another type."""
-        return x.like(x.shape, named(dtype, "").lower())
+        return x.like(x.shape, dtype_named(dtype))
 
     def to_layout(self, x: Value, layout: Any) -> Value:
         """The tensor itself where it has that layout."""
-        name = named(layout, "TILE")
+        name = str(getattr(layout, "name", layout))
         return x if name == x.layout else Value(x.mesh, x.shape, x.dtype, name)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:

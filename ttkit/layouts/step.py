@@ -15,16 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.layouts.shapes import Mesh, Tape, Value, dry_run, named
+from ttkit.layouts.shapes import Mesh, Tape, Value, dry_run, dtype_named
 from ttkit.train.autograd import Tensor, no_grad, recorded
 from ttkit.train.config import TrainingConfig, TransformerConfig
 from ttkit.train.distributed import mean_over_groups
-from ttkit.train.layout import TILE, Layout
-from ttkit.train.memory import local_shape
+from ttkit.train.layout import Layout
 from ttkit.train.models import Block, Transformer, create_model
-from ttkit.train.modules import Parameter
 from ttkit.train.optimizers import clip_grad_norm, make_optimizer
-from ttkit.train.parallel import Layout as MeshLayout
+from ttkit.train.parallel import TILE, MeshLayout
+from ttkit.train.parameter import Parameter
 from ttkit.train.replicas import average_gradients
 
 AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
@@ -35,11 +34,33 @@ REPEATED = ("block", "block backward", "block gradients")
 Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
 
 
+class Job(NamedTuple):
+    """What is trained, however it is cut.
+
+    Attributes:
+        config: the model.
+        batch: sequences of a step, of all replicas together.
+        sequence: tokens of each.
+        training: the optimizer, and whether gradients are clipped.
+        bucket_mb: gradients are averaged together up to so many MB.
+    """
+
+    config: TransformerConfig
+    batch: int
+    sequence: int
+    training: TrainingConfig
+    bucket_mb: float = 0
+
+    def rows(self, layout: Layout) -> int:
+        """Sequences of a micro-batch in each replica."""
+        return self.batch // (layout.dp * layout.micro_batches)
+
+
 class Stage(NamedTuple):
     """A stage of the model: its ends, its blocks, and how many micro-batches it holds at once."""
 
-    ends: Ends
-    blocks: int
+    ends: Ends = (True, True)
+    blocks: int = 1
     in_flight: float = 1
 
     @property
@@ -58,22 +79,28 @@ class Planned(MeshLayout):
         dtype: Any = None,
         tp_dim: int | None = None,
         ddp_dim: int | None = None,
+        cp_dim: int | None = None,
         layout: Any = None,
     ) -> Value:
         """Return a tensor without values, of the shape on each chip."""
         shape = list(array.shape)
-        for size, dim in ((self.tp_size, tp_dim), (self.ddp_size, ddp_dim)):
+        cuts = (self.tp_size, tp_dim), (self.ddp_size, ddp_dim), (self.cp_size, cp_dim)
+        for size, dim in cuts:
             if dim is not None:
                 shape[dim] //= size
-        kind = named(dtype or self.dtype, "float32").lower()
-        return Value(self.device, shape, kind, named(layout, "TILE"))
+        kept = "TILE" if layout is None else getattr(layout, "name", layout)
+        return Value(self.device, shape, dtype_named(dtype or self.dtype), kept)
 
 
 def planned(layout: Layout, tape: Tape) -> Planned:
     """Return where a layout puts a model, on a mesh of one axis for each of `AXES`."""
-    sizes = (layout.dp, layout.cp, layout.tp)
-    dp, _, tp = (axis if size > 1 else None for axis, size in enumerate(sizes))
-    return Planned(Mesh(sizes, tape), tp, layout.tp, dp, layout.dp, layout.precision)
+    sizes = {"ddp": layout.dp, "cp": layout.cp, "tp": layout.tp}
+    axes = {name: axis for axis, (name, size) in enumerate(sizes.items()) if size > 1}
+    mesh, shape = Mesh(tuple(sizes.values()), tape), list(sizes.values())
+    found = Planned.of(shape, axes, mesh, dtype_named(layout.precision))
+    return found._replace(
+        zero=layout.zero, sequence_parallel=layout.sequence_parallel, ep=layout.ep > 1
+    )  # type: ignore[return-value]
 
 
 class _Marked:
@@ -112,10 +139,14 @@ class _Marked:
         return recorded("mark", x.get_value(), [x], backward)
 
 
-def _values(layout: MeshLayout, parameters: Mapping[str, Parameter]) -> None:
-    for parameter in parameters.values():
-        value = Value(layout.device, local_shape(parameter), layout.dtype)
-        parameter.set_value(value)
+def _stored(parameter: Parameter) -> Value:
+    """What a chip has of a parameter between steps."""
+    return Tensor.get_value(parameter)
+
+
+def _place(layout: MeshLayout, parameter: Parameter) -> None:
+    shape = parameter.own_shape if parameter.is_kept_in_parts else parameter.local_shape
+    parameter.set_value(Value(layout.device, shape, layout.dtype))
 
 
 def _pass(
@@ -154,7 +185,8 @@ def _model(
     count = blocks.stop + (not ends[1])
     runner: Any = "memory_efficient" if recompute else "default"
     model = create_model(replace(config, num_blocks=count, runner_type=runner), layout, blocks)
-    _values(layout, model.parameters())
+    for parameter in model.parameters().values():
+        _place(layout, parameter)
     model.train()
     return model
 
@@ -226,7 +258,7 @@ def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -
         if parts == 1:
             for parameter in parameters.values():
                 parameter.set_grad(None)
-        own, before = _bytes(p.get_value() for p in mine.values()) + of_block, tape.in_use
+        own, before = _bytes(map(_stored, mine.values())) + of_block, tape.in_use
         del model.blocks[index], block, marked, parameters, mine
         had = before - tape.in_use
         sizes = [kept_block, kept, had, left, had - own, constants]
@@ -245,18 +277,9 @@ def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -
     )
 
 
-def one_pass(
-    config: TransformerConfig, layout: Layout, stage: Stage, rows: int, sequence: int
-) -> Pass:
-    """Return forward and backward of a micro-batch.
-
-    Args:
-        config: the model.
-        layout: how it is cut.
-        stage: the part of the model.
-        rows: sequences of each replica.
-        sequence: tokens of each.
-    """
+def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
+    """Return forward and backward of a micro-batch through two blocks of a stage at most."""
+    rows, sequence = job.rows(layout), job.sequence
     parts = min(layout.micro_batches, 2)
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     layout = replace(layout, dp=dp, pp=1, micro_batches=parts, schedule="1f1b")
@@ -267,9 +290,9 @@ def one_pass(
         points, unit = [1], sequence
     else:
         shares = [(n - 2) * (n - 3) // 2, -(n - 1) * (n - 3), (n - 1) * (n - 2) // 2]
-    config, found = _plain(config, stage.blocks), []
+    found = []
     for point, share in zip(points, shares):
-        there = replace(config, max_sequence_length=point * unit)
+        there = _plain(job.config, min(stage.blocks, MOST), point * unit)
         # a batch of one has no sums over the batch
         for count, part in ((1, 1),) if rows == 1 else ((2, 3 - rows), (3, rows - 2)):
             if part:
@@ -286,19 +309,21 @@ class Update(NamedTuple):
         sends: (part, collective, axis, bytes) of each collective.
         state, block: bytes of weights, gradients and optimizer; of all, and of a block.
         most: bytes beside them, at most.
+        others: blocks that are like the marked one and not counted.
     """
 
     sends: tuple[tuple[str, str, int, int], ...]
     state: tuple[int, int, int]
     block: tuple[int, int, int]
     most: int
+    others: int = 0
 
 
 @functools.lru_cache(maxsize=1024)
 def _update_of(
     config: TransformerConfig, layout: Layout, ends: Ends, how: tuple[Any, ...]
 ) -> Update:
-    tape, (clips, norm, optimizer) = Tape(), how
+    tape, (clips, norm, optimizer, bucket_mb) = Tape(), how
     given = {"optimizer": dict(optimizer)} if optimizer else {}
     training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
     with dry_run():
@@ -307,13 +332,19 @@ def _update_of(
         mine = _marked(parameters, model)
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
-        for last in (False, True):
+        for _ in range(2):  # the optimizer's state is made in the first step
             for parameter in parameters.values():
-                value = parameter.get_value()
-                parameter.set_grad(value.like(value.shape))
+                in_parts = parameter.cut is not None and layout.zero >= 2
+                shape = parameter.own_shape if in_parts else parameter.local_shape
+                parameter.set_grad(_stored(parameter).like(shape))
+            made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
             del tape.held[:], tape.sent[:]
+            if bucket_mb:
+                tape.part = "gradients"
+                average_gradients(parameters, None, bucket_mb)
             for tape.part, group in (("gradients", others), ("block gradients", mine)):
-                average_gradients(group)
+                if not bucket_mb:
+                    average_gradients(group)
             for tape.part, group in (("norm", others), ("block gradients", mine)):
                 if clips:
                     clip_grad_norm(group, norm)
@@ -322,29 +353,29 @@ def _update_of(
         state = update.state.items()
         of = [
             (
-                _bytes(p.get_value() for p in group.values()),
-                _bytes(p.get_grad() for p in group.values()),
+                _bytes(map(_stored, group.values())),
+                grads,
                 _bytes(value for key, value in state if key.split("/", 1)[1] in group),
             )
-            for group in (parameters, mine)
+            for group, grads in zip((parameters, mine), made)
         ]
         most = max(held for _, held in tape.held) - sum(of[0])
     return Update(tuple(tape.sent), of[0], of[1], most)
 
 
-def update(
-    config: TransformerConfig, layout: Layout, stage: Stage, sequence: int, training: TrainingConfig
-) -> Update:
-    """Return what follows the last backward of a step."""
+def update(job: Job, layout: Layout, stage: Stage) -> Update:
+    """Return what follows the last backward of a step; buckets need all blocks."""
     dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
     layout = replace(layout, dp=dp, pp=1, cp=min(layout.cp, 2), micro_batches=1, recompute=False)
-    clips = training.use_clip_grad_norm
-    how = (clips, training.clip_grad_norm_max_norm, tuple((training.optimizer or {}).items()))
-    config = replace(_plain(config, stage.blocks), max_sequence_length=sequence)
-    return _update_of(config, layout, stage.ends, how)
+    training, blocks = job.training, stage.blocks if job.bucket_mb else min(stage.blocks, MOST)
+    optimizer = tuple((training.optimizer or {}).items())
+    clips, norm = training.use_clip_grad_norm, training.clip_grad_norm_max_norm
+    config = _plain(job.config, blocks, job.sequence)
+    found = _update_of(config, layout, stage.ends, (clips, norm, optimizer, job.bucket_mb))
+    return found._replace(others=stage.blocks - blocks)
 
 
-def _plain(config: TransformerConfig, blocks: int) -> TransformerConfig:
+def _plain(config: TransformerConfig, blocks: int, sequence: int) -> TransformerConfig:
     """Return the model's sizes without what a chip's part of a step does not depend on."""
-    few = {"num_blocks": min(blocks, MOST), "experimental": None, "runner_type": "default"}
-    return replace(config, **few)  # type: ignore[arg-type]
+    few: dict[str, Any] = {"experimental": None, "runner_type": "default"}
+    return replace(config, num_blocks=blocks, max_sequence_length=sequence, **few)

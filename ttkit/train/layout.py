@@ -69,16 +69,15 @@ class Layout:
         if device.enable_pp and pipeline.pipeline_parallel_config:
             sizes["pp"] = pipeline.num_workers
             sizes["schedule"] = pipeline.pipeline_parallel_config.schedule
-        given = getattr(settings, "layout", None)
-        if given is not None:
-            sizes |= {"zero": given.zero, "sequence_parallel": given.sequence_parallel}
-            sizes["ep"] = sizes.get("dp", 1) if given.expert_parallel else 1
+        shared = settings.layout
+        sizes |= {"zero": shared.zero, "sequence_parallel": shared.sequence_parallel}
+        sizes["ep"] = sizes.get("dp", 1) if shared.expert_parallel else 1
         lean = settings.transformer_config.runner_type == "memory_efficient"
         training = settings.training_config
         return cls(
             **sizes
             | {
-                "recompute": lean or bool(given is not None and given.recompute),
+                "recompute": lean,
                 "micro_batches": training.gradient_accumulation_steps,
                 "precision": training.precision,
             }
@@ -153,11 +152,13 @@ class Layout:
             precision=self.precision,  # type: ignore[arg-type]
         )
         runner: Any = "memory_efficient" if self.recompute else "default"
+        shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
         return replace(
             settings,
             device_config=DeviceConfig(mesh_shape, enable_pp=self.pp > 1, **on),
             training_config=training,
             transformer_config=replace(settings.transformer_config, runner_type=runner),
+            layout=replace(settings.layout, expert_parallel=self.ep > 1, **shared),
         )
 
     def to_dict(self) -> dict[str, Any]:
