@@ -30,7 +30,7 @@ AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
 MOST = 2  # blocks that are run; the last one, which is marked, stands for all but the first
 # the parts of a step in which the blocks before the marked one are kept, and those of that block
 KEPT = ("block", "head", "block backward")
-REPEATED = ("block", "block backward", "block gradients")
+REPEATED = ("block", "block backward", "block gradients", "block optimizer")
 Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
 
 
@@ -348,8 +348,9 @@ def _update_of(
             for tape.part, group in (("norm", others), ("block gradients", mine)):
                 if clips:
                     clip_grad_norm(group, norm)
-            tape.part = "optimizer"
-            update.step()
+            for tape.part, group in (("optimizer", others), ("block optimizer", mine)):
+                update.parameters = group
+                update.step()
         state = update.state.items()
         of = [
             (
