@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ttkit.layouts.step import KEPT, Job, Pass, Stage, one_pass, update
+from ttkit.layouts.step import KEPT, Job, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
@@ -48,14 +48,6 @@ def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
     ]
 
 
-def held(step: Pass, others: int) -> np.ndarray:
-    """Return the bytes held after each allocation, with so many more blocks than two."""
-    kept, left = step.size("kept_block"), step.size("left")
-    each = [kept if part in KEPT else left if part == "rest" else 0 for part in step.parts]
-    result: np.ndarray = step.held + others * (np.array(each) + step.size("block"))
-    return result
-
-
 def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
     step, after, others = one_pass(job, layout, stage), update(job, layout, stage), stage.others
@@ -63,9 +55,21 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
         counted + after.others * one for counted, one in zip(after.state, after.block)
     )
     state = weights + gradients + optimizer
-    kept = step.size("kept") + others * step.size("kept_block")
-    constants = step.size("constants") + others * step.size("constants_block")
-    passing = held(step, others).max() + optimizer + (stage.in_flight - 1) * kept
+    in_use, at = step.in_use, step.at
+    # of a block: what its forward keeps, what more it leaves after its backward, what it has
+    one_kept = in_use[at["head"]] - in_use[at["block"]]
+    left = one_kept
+    if "rest" in at:
+        left += in_use[at["rest"]] - in_use[at["block backward"]]
+    block = in_use[at["without block"]] - in_use[at["end"]]
+    more = [one_kept if part in KEPT else left if part == "rest" else 0 for part in step.parts]
+    held = in_use[1:] + others * (np.array(more) + block)
+    kept = int(in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept)
+    constants = in_use[at["gradients"]] - in_use[at["constants"]]
+    had = after.block[0] + (after.block[1] if layout.micro_batches > 1 else 0)
+    constants += others * (block - had)
+    passing = held[at["start"] : at["without block"]].max() + optimizer
+    passing += (stage.in_flight - 1) * kept
     beside = int(max(passing - state, constants + after.most))
     activations = min(int(stage.in_flight * kept), beside)
     return Memory(weights, gradients, optimizer, activations, beside - activations)

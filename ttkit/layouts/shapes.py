@@ -57,34 +57,35 @@ class Sent(NamedTuple):
 
 
 class Multiplied(NamedTuple):
-    """A product that was called: in which part of a step, its flops, and bytes read and written."""
+    """A product that was called: in which part of a step, its flops, and its operands' bytes."""
 
     part: str
     flops: int
-    nbytes: int
+    first: int
+    second: int
+    result: int
 
 
 class Tape:
     """What a dry run did.
 
     Attributes:
-        in_use: bytes held now.
-        held: (part of a step, bytes held) after each allocation.
-        at: bytes held where each part began.
+        events: (part of a step, bytes) of each allocation, and of each end of one, below 0.
+        at: how many events there were when each part began.
         part: the part of the step that runs, set by `begin`.
     """
 
     def __init__(self) -> None:
-        self.in_use, self.part = 0, ""
-        self.held: list[tuple[str, int]] = []
+        self.part = ""
+        self.events: list[tuple[str, int]] = []
         self.at: dict[str, int] = {}
         self.sent: list[Sent] = []
         self.products: list[Multiplied] = []
 
     def begin(self, part: str) -> None:
-        """Name the part of a step that follows."""
+        """Name the part of a step that follows; where it began first counts."""
         self.part = part
-        self.at.setdefault(part, self.in_use)
+        self.at.setdefault(part, len(self.events))
 
 
 class Mesh:
@@ -101,17 +102,20 @@ class Value:
 
     def __init__(self, mesh: Mesh, shape: Sequence[int], dtype: Dtype, layout: str = "TILE"):
         self.mesh, self.shape, self.dtype, self.layout = mesh, tuple(shape), dtype, layout
-        elements = math.prod(self.shape)
+        elements = dtype.nbytes
         if layout == "TILE":
-            *front, rows, columns = (1, 1, *self.shape)
-            elements = math.prod(front) * -(-rows // TILE) * -(-columns // TILE) * TILE**2
-        self.nbytes = elements * dtype.nbytes
+            *front, rows, columns = self.shape if len(shape) > 1 else (1, 1, *shape)
+            elements *= -(-rows // TILE) * -(-columns // TILE) * TILE**2
+            shape = front
+        for n in shape:
+            elements *= n
+        self.nbytes = elements
         tape = mesh.tape
-        tape.in_use += self.nbytes
-        tape.held.append((tape.part, tape.in_use))
+        tape.events.append((tape.part, elements))
 
     def __del__(self) -> None:
-        self.mesh.tape.in_use -= self.nbytes
+        tape = self.mesh.tape
+        tape.events.append((tape.part, -self.nbytes))
 
     def device(self) -> Mesh:
         """The mesh."""
@@ -186,8 +190,8 @@ class Operations:
         batch = [max(pair) for pair in zip(a.shape[:-2], b.shape[:-2])]
         out = a.like([*batch, rows, columns])
         flops = 2 * math.prod(batch) * rows * inner * columns
-        moved = a.nbytes + b.nbytes + out.nbytes
-        a.mesh.tape.products.append(Multiplied(a.mesh.tape.part, flops, moved))
+        tape = a.mesh.tape
+        tape.products.append(Multiplied(tape.part, flops, a.nbytes, b.nbytes, out.nbytes))
         return out
 
     linear = matmul

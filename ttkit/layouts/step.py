@@ -1,9 +1,9 @@
 """A chip's part of a training step, from the model's own code run on tensors without values.
 
-Two blocks of a model at most are run for small batches and sequences; every number of the step (bytes
-held after each allocation, bytes of each collective, flops of each product) is linear in the batch
-and quadratic in the sequence, so three sequences and two batches give it for all, exactly. Other
-blocks do what the second one does."""
+Two blocks of a model at most are run, for a small batch and a small sequence, and once more for
+larger ones: a tensor's bytes grow with a power of each (0 or 1 of the batch; 0, 1 or 2 of the
+sequence), which the two runs show, and so give the bytes of every size, exactly. Other blocks do
+what the second one does."""
 
 from __future__ import annotations
 
@@ -149,16 +149,15 @@ def _place(layout: MeshLayout, parameter: Parameter) -> None:
     parameter.set_value(Value(layout.device, shape, layout.dtype))
 
 
-def _pass(
-    model: Transformer, tape: Tape, rows: int, parts: int, backward: bool = True
-) -> int:
-    """Go forward and backward as `Trainer.gradients` and `Stage` do; return what forward keeps."""
+def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
+    """Go forward and, where gradients are recorded, backward, as `Trainer` and `Stage` do."""
     layout, config = model.layout, model.config
-    length, before = config.max_sequence_length, tape.in_use
+    length = config.max_sequence_length
     ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
     if model.is_first:
         start: Any = layout.tokens(ids)
     else:
+        length //= layout.cp_size * (layout.tp_size if layout.sequence_parallel else 1)
         shape = (rows, 1, length, config.embedding_dim)
         start = Tensor(Value(layout.device, shape, layout.dtype))
     end = model(start)
@@ -166,14 +165,14 @@ def _pass(
     if model.is_last:
         end = model.loss(end, layout.tokens(ids))
         mean_over_groups(end, layout)
-    kept = tape.in_use - before
-    if backward:
-        if model.is_last:
-            (end * (1 / parts) if parts > 1 else end).backward()
-        else:
-            end.set_grad(end.get_value().like(end.shape()))
-            end.backward()
-    return kept
+    tape.at["end of forward"] = len(tape.events)
+    if not end.get_requires_grad():
+        return
+    if model.is_last:
+        (end * (1 / parts) if parts > 1 else end).backward()
+    else:
+        end.set_grad(end.get_value().like(end.shape()))
+        end.backward()
 
 
 def _model(
@@ -195,31 +194,35 @@ class Pass(NamedTuple):
     """Forward and backward of a micro-batch through two blocks.
 
     Attributes:
-        parts, sends, multiplied: of each number of `held`, of `sent` and of `flops` and `moved`, in
-            which part of a step it was; of a collective, its name and axis, too.
-        sizes: bytes, as `SIZES` names them.
-        held: bytes in use after each allocation, without the optimizer's state.
+        parts, sends, multiplied: of each event, of `sent` and of each product, in which part of a
+            step it was; of a collective, its name and axis, too.
+        at: the number of the event with which a part began.
+        events: bytes that were allocated; below 0, given back.
         sent: bytes of a chip's shard, of each collective.
-        flops, moved: of each product; bytes read and written.
+        flops: of each product.
+        first, second, result: bytes of its operands and its result.
     """
 
     parts: tuple[str, ...]
     sends: tuple[tuple[str, str, int], ...]
     multiplied: tuple[str, ...]
-    sizes: np.ndarray
-    held: np.ndarray
+    at: dict[str, int]
+    events: np.ndarray
     sent: np.ndarray
     flops: np.ndarray
-    moved: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    result: np.ndarray
 
-    def size(self, name: str) -> int:
-        """Return one of `sizes`."""
-        return int(self.sizes[SIZES.index(name)])
+    @property
+    def in_use(self) -> np.ndarray:
+        """Bytes held before each event, and after the last, without the optimizer's state."""
+        return np.concatenate([[0], np.cumsum(self.events)])
 
-
-# what forward keeps, of a block and of all; what a block has from step to step, and what more it
-# leaves after its backward; masks, angles and numbers, of a block and of all
-SIZES = ("kept_block", "kept", "block", "left", "constants_block", "constants")
+    @property
+    def moved(self) -> np.ndarray:
+        """Bytes that each product reads and writes."""
+        return self.first + self.second + self.result
 
 
 def _bytes(values: Iterable[Value | None]) -> int:
@@ -232,74 +235,99 @@ def _marked(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str
     return {name: each for name, each in parameters.items() if name.startswith(prefix)}
 
 
+def _give_grads(parameters: Mapping[str, Parameter], layout: MeshLayout) -> None:
+    for parameter in parameters.values():
+        in_parts = parameter.cut is not None and layout.zero >= 2
+        shape = parameter.own_shape if in_parts else parameter.local_shape
+        parameter.set_grad(_stored(parameter).like(shape))
+
+
 @functools.lru_cache(maxsize=4096)
 def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
-    """Run a micro-batch of so many sequences in each replica, after one that fills the memory."""
-    tape, parts = Tape(), layout.micro_batches
+    """Run a micro-batch of so many sequences in each replica, of a step after the first."""
+    tape = Tape()
     with dry_run():
         model = _model(config, planned(layout, tape), ends, layout.recompute)
         parameters = model.parameters()
-        weights = tape.in_use
-        mine = _marked(parameters, model)
-        with contextlib.nullcontext() if parts > 1 else no_grad():
-            _pass(model, tape, rows, parts, backward=parts > 1)
-        grads = _bytes(p.get_grad() for p in parameters.values())
-        of_block = _bytes(p.get_grad() for p in mine.values())
-        constants = tape.in_use - weights - grads
+        tape.begin("constants")
+        with no_grad():  # which makes masks, angles and numbers
+            _pass(model, tape, rows, layout.micro_batches)
+        tape.begin("gradients")
+        if layout.micro_batches > 1:
+            _give_grads(parameters, model.layout)
         for index, block in model.blocks.items():
             marked = _Marked(block, tape, index != max(model.blocks), layout.recompute)
             model.blocks[index] = marked  # type: ignore[assignment]
-        del tape.held[:], tape.sent[:], tape.products[:]
+        del tape.sent[:], tape.products[:]
         tape.begin("start")
-        kept = _pass(model, tape, rows, parts)
-        at, tape.part = tape.at, ""
-        kept_block = at["head"] - at["block"]
-        left = kept_block + at["rest"] - at["block backward"] if "rest" in at else 0
-        if parts == 1:
+        _pass(model, tape, rows, layout.micro_batches)
+        if layout.micro_batches == 1:
             for parameter in parameters.values():
                 parameter.set_grad(None)
-        own, before = _bytes(map(_stored, mine.values())) + of_block, tape.in_use
-        del model.blocks[index], block, marked, parameters, mine
-        had = before - tape.in_use
-        sizes = [kept_block, kept, had, left, had - own, constants]
+        # the marked block goes, and with it all that it has from step to step
+        tape.begin("without block")
+        del model.blocks[index], block, marked, parameters
+        tape.begin("end")
+        products = list(zip(*tape.products)) or [()] * 5
         numbers: list[Any] = [
-            sizes,
-            [held for _, held in tape.held],
+            [nbytes for _, nbytes in tape.events],
             [each.nbytes for each in tape.sent],
-            [each.flops for each in tape.products],
-            [each.nbytes for each in tape.products],
+            *products[1:],
         ]
-    return Pass(
-        tuple(part for part, _ in tape.held),
-        tuple((each.part, each.collective, each.axis) for each in tape.sent),
-        tuple(each.part for each in tape.products),
-        *(np.array(each, np.int64) for each in numbers),
-    )
+        names = tuple(part for part, _ in tape.events)
+    sends = tuple((each.part, each.collective, each.axis) for each in tape.sent)
+    arrays = (np.array(each, np.int64) for each in numbers)
+    return Pass(names, sends, products[0], tape.at, *arrays)
+
+
+def _grown(small: np.ndarray, large: np.ndarray, by: tuple[int, int, int]) -> np.ndarray:
+    """Return numbers of another batch and sequence.
+
+    Args:
+        small, large: of a batch of 2 and 3 (or both of 1), and of a sequence and twice as long.
+        by: the batch, that of `small`, and how often its sequence is contained in the new one.
+    """
+    rows, first, longer = by
+    result = small.copy()
+    # how much larger, twice: 3/2 for the batch, 2 and 4 for the sequence, and what these make
+    twice = 2 * large // np.where(small == 0, 1, small)
+    for factor, batch, sequence in ((3, 1, 0), (4, 0, 1), (6, 1, 1), (8, 0, 2), (12, 1, 2)):
+        these = twice == factor
+        result[these] = small[these] * rows**batch // first**batch * longer**sequence
+    return result
 
 
 def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
     """Return forward and backward of a micro-batch through two blocks of a stage at most."""
-    rows, sequence = job.rows(layout), job.sequence
-    parts = min(layout.micro_batches, 2)
-    dp = layout.dp if layout.zero or layout.ep > 1 else min(layout.dp, 2)
-    layout = replace(layout, dp=dp, pp=1, micro_batches=parts, schedule="1f1b")
+    rows, sequence, zero = job.rows(layout), job.sequence, layout.zero
+    dp = layout.dp if zero > 1 or layout.ep > 1 else min(layout.dp, 2)
+    layout = replace(
+        layout,
+        dp=dp,
+        pp=1,
+        zero=0 if zero == 1 else zero,  # which only the optimizer sees
+        micro_batches=min(layout.micro_batches, 2),
+        schedule="1f1b",
+    )
+    return _sized(job.config, layout, stage.ends, min(stage.blocks, MOST), rows, sequence)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sized(
+    config: TransformerConfig, layout: Layout, ends: Ends, blocks: int, rows: int, sequence: int
+) -> Pass:
     unit = TILE * (layout.tp if layout.sequence_parallel else 1)
     unit *= 2 * layout.cp if layout.cp > 1 else 1
-    n, points, shares = sequence // unit, [1, 2, 3], [1]
-    if sequence % unit or n <= 3:
-        points, unit = [1], sequence
-    else:
-        shares = [(n - 2) * (n - 3) // 2, -(n - 1) * (n - 3), (n - 1) * (n - 2) // 2]
-    found = []
-    for point, share in zip(points, shares):
-        there = _plain(job.config, min(stage.blocks, MOST), point * unit)
-        # a batch of one has no sums over the batch
-        for count, part in ((1, 1),) if rows == 1 else ((2, 3 - rows), (3, rows - 2)):
-            if part:
-                found.append((share * part, _pass_of(there, layout, stage.ends, count)))
-    *names, _, _, _, _, _ = found[0][1]
-    sums = [sum(share * each[i] for share, each in found) for i in range(3, 8)]
-    return Pass(*names, *sums)
+    lengths = (sequence, sequence) if sequence % unit else (unit, 2 * unit)
+    # a batch of one has no sums over the batch
+    batches = (1, 1) if rows == 1 else (2, 3)
+    small, large = (
+        _pass_of(_plain(config, blocks, length), layout, ends, batch)
+        for length, batch in zip(lengths, batches)
+    )
+    by = (rows, batches[0], sequence // lengths[0])
+    grown = (_grown(one, other, by) for one, other in zip(small[4:], large[4:]))
+    return Pass(*small[:4], *grown)  # type: ignore[arg-type]
 
 
 class Update(NamedTuple):
@@ -333,12 +361,10 @@ def _update_of(
         others = {name: each for name, each in parameters.items() if name not in mine}
         update = make_optimizer(training, parameters)
         for _ in range(2):  # the optimizer's state is made in the first step
-            for parameter in parameters.values():
-                in_parts = parameter.cut is not None and layout.zero >= 2
-                shape = parameter.own_shape if in_parts else parameter.local_shape
-                parameter.set_grad(_stored(parameter).like(shape))
+            _give_grads(parameters, model.layout)
             made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
-            del tape.held[:], tape.sent[:]
+            del tape.sent[:]
+            start = len(tape.events)
             if bucket_mb:
                 tape.part = "gradients"
                 average_gradients(parameters, None, bucket_mb)
@@ -360,7 +386,8 @@ def _update_of(
             )
             for group, grads in zip((parameters, mine), made)
         ]
-        most = max(held for _, held in tape.held) - sum(of[0])
+        in_use = np.cumsum([nbytes for _, nbytes in tape.events])
+        most = int(in_use[start - 1 :].max()) - sum(of[0])
     return Update(tuple(tape.sent), of[0], of[1], most)
 
 
