@@ -200,15 +200,22 @@ def _sizes(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
 
 
 def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
-    """Yield the ways in which chips can share more, and compute again."""
-    stages = range(4) if layout.dp // replicas > 1 else [0]
-    shared = [False, True] if layout.tp > 1 else [False]
+    """Yield the ways in which chips can share more, and compute again; those that hold least
+    first.
+    """
+    stages = range(3, -1, -1) if layout.dp // replicas > 1 else [0]
+    shared = [True, False] if layout.tp > 1 else [False]
     experts = bool(getattr(job.config, "num_experts", 0)) and layout.dp > 1
-    for zero, sequence, again in itertools.product(stages, shared, (False, True)):
-        found = replace(layout, zero=zero, sequence_parallel=sequence, recompute=again)
-        yield found
-        if experts:
-            yield replace(found, ep=layout.dp)
+    for ep in (layout.dp, 1) if experts else (1,):
+        for sequence, again, zero in itertools.product(shared, (True, False), stages):
+            more = {"sequence_parallel": sequence, "recompute": again, "zero": zero}
+            yield replace(layout, ep=ep, **more)  # type: ignore[arg-type]
+
+
+def _leaner(layout: Layout, than: Layout) -> bool:
+    same = ("ep", "sequence_parallel")
+    shares = layout.zero >= than.zero and layout.recompute >= than.recompute
+    return shares and all(getattr(layout, key) == getattr(than, key) for key in same)
 
 
 def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterator[Candidate]:
@@ -221,19 +228,26 @@ def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterat
             yield Candidate(sizes, refused=rule or str(place))
             continue
         counts = [n for n in _divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
+        large: list[Candidate] = []  # refused for their memory
         for layout in _variants(sizes, hosts[0], job):
             if rule := layout.why_not(job.config, job.batch, job.sequence):
                 yield Candidate(layout, refused=rule)
                 continue
-            best: Candidate | None = None
-            for count in counts:
-                parts = replace(layout, micro_batches=count)
-                found = evaluate(job, parts, place, machine)
-                if best is None or best.refused or found.tokens_per_s > best.tokens_per_s:
-                    best = found
-                elif not found.refused:
-                    break  # more parts would only be slower
-            assert best is not None
+            layout = replace(layout, micro_batches=counts[-1])
+            if less := next((each for each in large if _leaner(each.layout, layout)), None):
+                rule = f"holds more than {less.layout}, which {less.refused}"
+                yield Candidate(layout, place, less.memory, refused=rule)
+                continue
+            best = evaluate(job, layout, place, machine)
+            for count in counts[-2::-1]:
+                if best.refused:
+                    break
+                found = evaluate(job, replace(layout, micro_batches=count), place, machine)
+                if found.refused or found.tokens_per_s < best.tokens_per_s:
+                    break
+                best = found
+            if best.refused:
+                large.append(best)
             yield best
 
 
