@@ -69,7 +69,9 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 # of peers/jax_gpt.py and peers/torch_gpt.py
 GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
 # rows share the batch, columns the layers
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "zero2": (8, 1), "sp8": (1, 8)}
+# what the chips along these axes share beside, as fields of a MeshLayout; the peer's program
+SHARED = {"zero2": {"zero": 2}, "sp8": {"sequence_parallel": True}}
 
 
 def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:

@@ -302,14 +302,22 @@ def train(layout: str) -> Callable[[Any], None]:
 
         from ttkit import ttnn
         from ttkit.convert import to_numpy
-        from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
+        from ttkit.train import AdamW, AdamWConfig, create_model
         from ttkit.train.config import TransformerConfig
         from ttkit.train.parallel import MeshLayout
+        from ttkit.train.replicas import average_gradients
 
         groups, parts = data.TRAINED_ON[layout]
         mesh, gpt = opened(ttnn, groups, parts), data.GPT
         bench.mark()
-        lies = MeshLayout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
+        lies = MeshLayout(
+            mesh,
+            1 if parts > 1 else None,
+            parts,
+            0 if groups > 1 else None,
+            groups,
+            **data.SHARED.get(layout, {}),
+        )
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
@@ -339,8 +347,7 @@ def train(layout: str) -> Callable[[Any], None]:
             optimizer.zero_grad()
             loss = model.loss(model(x), y)
             loss.backward()
-            if groups > 1:
-                synchronize_gradients(parameters, [0])
+            average_gradients(parameters)
             optimizer.step()
             ttnn.synchronize_device(mesh)
             return loss
@@ -355,7 +362,7 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4")}
+ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "zero2", "sp8")}
 
 
 def small(kind: str) -> Callable[[Any], None]:
