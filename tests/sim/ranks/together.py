@@ -4,6 +4,7 @@ a mesh of this process alone.
 python together.py ROWSxCOLUMNS NAME...   prints one line for each named check that passed on this rank.
 """
 
+import functools
 import os
 import sys
 from contextlib import contextmanager
@@ -172,6 +173,34 @@ def collectives():
             mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]
         )
     )
+
+
+def exchanges():
+    """All-to-all there and back along each axis and over all chips, of shards and of replicas;
+    sockets that shift, between other sockets.
+    """
+
+    def exchange(mesh, axis, dims, dtype):
+        n, swap = 8, ttnn.experimental.all_to_all_async_generic
+        t = put(mesh, [2, n * 2, 3, n * n], dims, 5, dtype)
+        made = [swap(t, into, cut, cluster_axis=axis) for into, cut in ((2, 3), (0, 1), (3, 1))]
+        back = swap(made[0], 3, 2, cluster_axis=axis)
+        assert all(np.array_equal(a, b) for a, b in zip(back.shards(), t.shards(), strict=True))
+        return [*made, back]
+
+    for axis in (0, 1):
+        for dims in EVERY if SHAPE[axis] > 1 else []:
+            for dtype in (ttnn.float32, ttnn.int32):
+                both(functools.partial(exchange, axis=axis, dims=dims, dtype=dtype))
+
+    def line(mesh):  # blocks that are no rectangles, and nothing named
+        mesh.reshape(ttnn.MeshShape(1, mesh.get_num_devices()))
+        t = put(mesh, [1, 1, 3, 16], (0, 3), 6)
+        swap = ttnn.experimental.all_to_all_async_generic
+        return [swap(t, 2, 3, cluster_axis=1), swap(t, 2, 3)]
+
+    if SHAPE == (2, 4):
+        both(line)
 
 
 def no_axis():
@@ -424,7 +453,7 @@ def seen():
     shared.close()
 
 
-CHECKS = [seen, collectives, no_axis, large, mapping, meshes_within, random_programs]
+CHECKS = [seen, collectives, exchanges, no_axis, large, mapping, meshes_within, random_programs]
 
 if __name__ == "__main__":
     ttkit.strict()
