@@ -19,6 +19,7 @@ RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", str(RANK))
 SHAPE = tuple(map(int, sys.argv[1].split("x"))) if len(sys.argv) > 1 else (2, 4)
+CORE = ttnn.CoreCoord(0, 0)
 # the dimension that each mesh axis cuts
 EVERY = [(None, None), (0, None), (None, 1), (1, 0), (0, 1)]
 
@@ -175,6 +176,18 @@ def collectives():
     )
 
 
+def ring(mesh, axis, step):
+    """A mesh and its socket from each chip to the next one along an axis."""
+    joined = []
+    for chip in np.ndindex(*mesh.shape):
+        to = list(chip)
+        to[axis] = (to[axis] + step) % mesh.shape[axis]
+        ends = (ttnn.MeshCoreCoord(ttnn.MeshCoordinate(*c), CORE) for c in (chip, to))
+        joined.append(ttnn.SocketConnection(*ends))
+    memory = ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, 1 << 16)
+    return mesh, *ttnn.create_socket_pair(mesh, mesh, ttnn.SocketConfig(joined, memory))
+
+
 def exchanges():
     """All-to-all there and back along each axis and over all chips, of shards and of replicas;
     sockets that shift, between other sockets.
@@ -192,6 +205,26 @@ def exchanges():
         for dims in EVERY if SHAPE[axis] > 1 else []:
             for dtype in (ttnn.float32, ttnn.int32):
                 both(functools.partial(exchange, axis=axis, dims=dims, dtype=dtype))
+
+    def shifted(mesh, dims, axis):
+        """Two sockets at once, of all ranks and of those of a row, received the other way round."""
+        n, made = mesh.shape[axis], []
+        rows = [ring(sub, 1, 1) for sub in mesh.create_submeshes(ttnn.MeshShape(1, mesh.shape[1]))]
+        for step in (1, -1):
+            pair = ring(mesh, axis, step)
+            t, inner = put(mesh, [8, 16], dims, 3), put(rows[0][0], [8, 16], dims, 4)
+            ttnn.experimental.send_async(t, pair[1])
+            ttnn.experimental.send_async(inner, rows[0][1])
+            for like, (_, _, receiver) in ((inner, rows[0]), (t, pair)):
+                into = ttnn.zeros_like(like)
+                made.append(ttnn.experimental.recv_async(into, receiver)[0])
+            plan = ttkit.last_plan()
+            assert (plan.collective, plan.axis) == ("shift", 1) and n > 1
+        return made
+
+    for axis in (0, 1):
+        for dims in EVERY if SHAPE[axis] > 1 else []:
+            both(functools.partial(shifted, dims=dims, axis=axis))
 
     def line(mesh):  # blocks that are no rectangles, and nothing named
         mesh.reshape(ttnn.MeshShape(1, mesh.get_num_devices()))
