@@ -21,6 +21,7 @@ class Form:
     shape: tuple = (1, 1)
     ddp_axis: int | None = None
     tp_axis: int | None = None
+    cp_axis: int | None = None
 
     def size(self, axis):
         return 1 if axis is None else self.shape[axis]
@@ -33,6 +34,8 @@ class Form:
             self.ddp_axis,
             self.size(self.ddp_axis),
             dtype,
+            self.cp_axis,
+            self.size(self.cp_axis),
         )
 
 
@@ -94,8 +97,8 @@ def backward(case, model):
         loss = model.loss(model(layout.tokens(x)), layout.tokens(y)) * (1 / case.micro_batches)
         loss.backward()
         total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
-    if layout.ddp_axis is not None:
-        synchronize_gradients(model.parameters(), [layout.ddp_axis])
+    if layout.replica_axes:
+        synchronize_gradients(model.parameters(), layout.replica_axes)
     return total
 
 
@@ -143,16 +146,13 @@ def wrong_gradients(case, model, wanted, **tolerance):
 
 
 def wrong_loss(case, losses, wanted, rtol=1e-5):
-    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch
-    disagree.
+    """Whether the mean loss of all tokens is not the wanted one, or devices that have the same
+    tokens disagree.
     """
     grid = losses.reshape(case.form.shape)
-    axis = case.form.ddp_axis
-    groups = (
-        grid.reshape(1, -1)
-        if axis is None
-        else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
-    )
+    axes = [axis for axis in (case.form.ddp_axis, case.form.cp_axis) if axis is not None]
+    front = np.moveaxis(grid, axes, range(len(axes)))
+    groups = front.reshape(np.prod(front.shape[: len(axes)], dtype=int), -1)
     return bool(
         np.ptp(groups, axis=1).max() > rtol * abs(wanted)
         or different(groups[:, 0].mean(), wanted, rtol)

@@ -38,15 +38,29 @@ def trained(settings):
         return losses, [trainer.parameters[name].gather() for name in names]
 
 
-def test_two_ranks_and_one_process_agree():
+LAYOUTS = {
+    "ddp x tp": ({"enable_ddp": True, "enable_tp": True}, 32),
+    "cp, between ranks, x tp": ({"enable_cp": True, "enable_tp": True}, 128),
+    "ddp x cp": ({"enable_ddp": True, "enable_cp": True}, 256),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster("configs/t3000_2ranks") as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_and_one_process_agree(cluster, layout):
+    enabled, length = LAYOUTS[layout]
     settings = Settings(
-        device_config=DeviceConfig((2, 4), enable_ddp=True, enable_tp=True),
+        device_config=DeviceConfig((2, 4), **enabled),
         training_config=TRAINING,
-        transformer_config=MODEL,
+        transformer_config=replace(MODEL, max_sequence_length=length),
     )
     alone = trained(settings)
-    with Cluster("configs/t3000_2ranks") as cluster:
-        first, second = cluster.run(trained, settings)
+    first, second = cluster.run(trained, settings)
     assert first[0] == second[0]  # both get the sums that all ranks added up: the same bits
     np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING)
     for mine, theirs, wanted in zip(first[1], second[1], alone[1], strict=True):
