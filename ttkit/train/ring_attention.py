@@ -69,16 +69,15 @@ def _merged(a: Values, b: Values) -> Values:
     return top, *sums
 
 
-def _attend_back(
-    k: Value, v: Value, q: Value, grad: Value, total: Value, dot: Value, hidden: Value | None = None
-) -> Values:
-    """Return the gradients of q, k and v for these keys.
+def _attend_back(keys: Values, rows: Values, hidden: Value | None = None) -> Values:
+    """Return the gradients of queries, keys and values.
 
     Args:
-        grad: of each query's output.
-        total: the logarithm of each query's sum of exponentials over all keys.
-        dot: each query's output times its gradient, summed.
+        keys: keys and values.
+        rows: queries, the gradient of their results, the logarithm of each query's sum of
+            exponentials over all keys, and the product of its result with the gradient, summed.
     """
+    (k, v), (q, grad, total, dot) = keys, rows
     probs = ttnn.exp(ttnn.subtract(_scores(q, k, hidden), total))
     dprobs = ttnn.matmul(grad, v, transpose_b=True)
     dscores = ttnn.multiply(probs, ttnn.subtract(dprobs, dot))
@@ -188,17 +187,17 @@ def ring_attention_sdpa(
         rows = q, grad, totals, dot
         chunks = list(zip(*map(row_chunks, rows)))
         k, v = own
-        dq, dk, dv = _attend_back(k, v, *map(stacked, rows), hidden=hidden)
+        dq, dk, dv = _attend_back((k, v), list(map(stacked, rows)), hidden)
         dqs = row_chunks(unstacked(dq))
         for step in range(1, steps):
             k, v, dk, dv = shift(k, v, dk, dv)
             keys = list(zip(*(_chunks(each, count) for each in (k, v))))
-            more, *dkeys = _attend_back(*keys[0], *chunks[-1])
+            more, *dkeys = _attend_back(keys[0], chunks[-1])
             dqs[-1] = ttnn.add(dqs[-1], more)
             if count == 2:
                 here = sides(step)
                 rest = _where(here[0], (*keys[0], *chunks[0]), (*keys[1], *chunks[1]))
-                more, *dothers = _attend_back(*rest)
+                more, *dothers = _attend_back(rest[:2], rest[2:])
                 dqs = [ttnn.add(had, ttnn.multiply(more, side)) for had, side in zip(dqs, here)]
                 dkeys = [
                     _joined([ttnn.add(d, ttnn.multiply(o, here[0])), ttnn.multiply(o, here[1])])
