@@ -776,7 +776,10 @@ def test_what_comes_through_a_socket_is_waited_for():
     """A ring's next product begins when its operand has come, not before."""
     ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
     with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
-        x = ttnn.ones([1, 1, 512, 512], device=mesh, layout=ttnn.TILE_LAYOUT, dtype=ttnn.float32)
+        rows = np.arange(8 * 512 * 512, dtype=np.float32).reshape(1, 1, -1, 512)
+        cut = ttnn.ShardTensorToMesh(mesh, 2)
+        tiles = {"layout": ttnn.TILE_LAYOUT, "dtype": ttnn.float32}
+        x = ttkit.from_numpy(rows, device=mesh, mesh_mapper=cut, **tiles)
         with ttkit.profile() as prof:
             came = ring_shift(Tensor(x), 1).get_value()
             ttnn.exp(x)

@@ -89,7 +89,7 @@ class Profile:
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
         socket = given.get("mesh_socket")  # of a send, which has no result
-        sent = kind == COMMUNICATION and getattr(socket, "shift", None) is not None
+        sent = getattr(socket, "shift", None) is not None and not results
         idle = not sent and nothing_done(operation, operands, results)
         if not idle:
             outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read

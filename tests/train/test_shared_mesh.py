@@ -48,11 +48,15 @@ DATA_AND_TENSOR = DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)
 WIDE = replace(MODEL, embedding_dim=128, max_sequence_length=128)  # in whole tiles
 BUCKETS = {"bucket_mb": 25}
 LINE = DeviceConfig((1, 4), enable_ddp=True)
+RING = DeviceConfig((2, 4), enable_cp=True, enable_tp=True)
+GROUPS_OF_RINGS = DeviceConfig((2, 4), enable_ddp=True, enable_cp=True)
 LAYOUTS = {
     "t3000_2ranks": {
         "data and tensor parallel": (DATA_AND_TENSOR, {}, MODEL),
         "ZeRO 1": (DATA_AND_TENSOR, {"zero": 1}, WIDE),
         "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3, "sequence_parallel": True}, WIDE),
+        "a ring between ranks": (RING, {}, WIDE),
+        "a ring on each rank": (GROUPS_OF_RINGS, {}, replace(MODEL, max_sequence_length=256)),
     },
     "quietbox_4ranks": {"ZeRO 2": (LINE, {"zero": 2}, WIDE), "buckets": (LINE, BUCKETS, MODEL)},
 }

@@ -304,7 +304,7 @@ def flush() -> None:
         fabric.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
-@operation("recv_async")
+@operation("recv_async", "collective")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Receive what the other end sent into `output_tensor`, at the chips of the socket.
 

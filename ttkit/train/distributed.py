@@ -69,6 +69,21 @@ def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     return ttnn.to_layout(ttnn.mesh_partition(value, dim, cluster_axis=cluster_axis), layout)
 
 
+def shifted(value: Value, cluster_axis: int | None, backward: bool = False) -> Value:
+    """Return what the device before this one in the ring along an axis has; with `backward`, the
+    one after it.
+    """
+    if alone(value, cluster_axis):
+        return value
+    rows, parts = value.shape[0], value.device().shape[cluster_axis]
+    whole = gathered(value, 0, cluster_axis)
+    cut = rows if backward else rows * (parts - 1)
+    _, *shape = whole.shape
+    after, front = ([cut, 0, 0, 0], list(whole.shape)), ([0] * 4, [cut, *shape])
+    turned = ttnn.concat([ttnn.slice(whole, *part) for part in (after, front)], dim=0)
+    return own_slice(turned, 0, cluster_axis)
+
+
 def _collective(
     name: str,
     tensor: Tensor,
