@@ -171,6 +171,14 @@ ROWS = (
             ("dp2tp4", "hybrid 2 x 4"),
         )
     ),
+    Row(
+        "train-cp8",
+        "training step of a GPT on 1024 tokens, ring attention",
+        ("ttkit", "jax"),
+        5,
+        ahead_of=("jax",),
+        floor=False,
+    ),
     *(
         Row(
             f"small-{kind}",
