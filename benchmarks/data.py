@@ -69,25 +69,24 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 # of peers/jax_gpt.py and peers/torch_gpt.py
 GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
 # rows share the batch, columns the layers
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "zero2": (8, 1), "sp8": (1, 8)}
-# what the chips along these axes share beside, as fields of a MeshLayout; the peer's program
-SHARED = {"zero2": {"zero": 2}, "sp8": {"sequence_parallel": True}}
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}
+LONG = {**GPT, "sequence": 1024, "batch": 2}  # of peers/jax_ring.py
 
 
-def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+def gpt(gpt: dict[str, int] = GPT) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """The first weights [in, out], as peers/jax_gpt.py draws them, by this kit's names, and
     tokens and targets [batch, sequence].
     """
-    rng, width, size = np.random.default_rng(0), GPT["width"], (GPT["batch"], GPT["sequence"])
+    rng, width, size = np.random.default_rng(0), gpt["width"], (gpt["batch"], gpt["sequence"])
 
     def normal(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, dtype=np.float32) * 0.02
 
     found = {
-        "vocabulary.table": normal(GPT["vocabulary"], width),
-        "position": normal(GPT["sequence"], width),
+        "vocabulary.table": normal(gpt["vocabulary"], width),
+        "position": normal(gpt["sequence"], width),
     }
-    for i in range(GPT["blocks"]):
+    for i in range(gpt["blocks"]):
         qkv, block = normal(width, 3, width), f"blocks.{i}"
         found |= {
             f"{block}.attention.{name}.weight": qkv[:, j]
@@ -98,8 +97,8 @@ def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
             f"{block}.up.weight": normal(width, 4 * width),
         }
         found[f"{block}.down.weight"] = normal(4 * width, width)
-    found["vocabulary.head"] = normal(width, GPT["vocabulary"])
-    return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))
+    found["vocabulary.head"] = normal(width, gpt["vocabulary"])
+    return found, *(rng.integers(0, gpt["vocabulary"], size) for _ in range(2))
 
 
 # of the decoder: the four groups of a Galaxy's chips have a user each

@@ -173,6 +173,14 @@ ROWS = (
             ("sp8", "tensor- and sequence-parallel", ("ttkit", "jax")),
         )
     ),
+    Row(
+        "train-cp8",
+        "training step of a GPT on 1024 tokens, ring attention",
+        ("ttkit", "jax"),
+        5,
+        ahead_of=("jax",),
+        floor=False,
+    ),
     *(
         Row(
             f"small-{kind}",

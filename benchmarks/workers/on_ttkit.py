@@ -302,22 +302,20 @@ def train(layout: str) -> Callable[[Any], None]:
 
         from ttkit import ttnn
         from ttkit.convert import to_numpy
-        from ttkit.train import AdamW, AdamWConfig, create_model
+        from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
         from ttkit.train.config import TransformerConfig
         from ttkit.train.parallel import MeshLayout
-        from ttkit.train.replicas import average_gradients
 
-        groups, parts = data.TRAINED_ON[layout]
-        mesh, gpt = opened(ttnn, groups, parts), data.GPT
+        gpt = data.LONG if layout == "cp8" else data.GPT
+        if layout == "cp8":
+            mesh = opened(ttnn, 1, 8)
+            lies = MeshLayout(mesh, cp_axis=1, cp_size=8)
+        else:
+            groups, parts = data.TRAINED_ON[layout]
+            mesh = opened(ttnn, groups, parts)
+            axes = {"tp": 1} if parts > 1 else {}
+            lies = MeshLayout.of(mesh.shape, axes | ({"ddp": 0} if groups > 1 else {}), mesh)
         bench.mark()
-        lies = MeshLayout(
-            mesh,
-            1 if parts > 1 else None,
-            parts,
-            0 if groups > 1 else None,
-            groups,
-            **data.SHARED.get(layout, {}),
-        )
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
@@ -331,7 +329,7 @@ def train(layout: str) -> Callable[[Any], None]:
             lies,
         )
         parameters = model.parameters()
-        weights, x, y = data.gpt()
+        weights, x, y = data.gpt(gpt)
         model.init_weights(0)  # the norms, which start at one and zero
         # a linear layer's weight is [out, in] here, a table's is [rows, width]
         for name, array in weights.items():
@@ -347,7 +345,8 @@ def train(layout: str) -> Callable[[Any], None]:
             optimizer.zero_grad()
             loss = model.loss(model(x), y)
             loss.backward()
-            average_gradients(parameters)
+            if lies.replica_axes:
+                synchronize_gradients(parameters, lies.replica_axes)
             optimizer.step()
             ttnn.synchronize_device(mesh)
             return loss
@@ -362,7 +361,7 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "zero2", "sp8")}
+ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "cp8")}
 
 
 def small(kind: str) -> Callable[[Any], None]:

@@ -222,7 +222,7 @@ def exchanges():
             assert (plan.collective, plan.axis) == ("shift", 1) and n > 1
         return made
 
-    for axis in (0, 1):
+    for axis in (1, 0):  # along rows first: both sockets are then the first one of their ranks
         for dims in EVERY if SHAPE[axis] > 1 else []:
             both(functools.partial(shifted, dims=dims, axis=axis))
 
