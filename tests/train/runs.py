@@ -21,6 +21,8 @@ class Form:
     shape: tuple = (1, 1)
     ddp_axis: int | None = None
     tp_axis: int | None = None
+    ep: bool = False
+    sequence_parallel: bool = False
 
     def size(self, axis):
         return 1 if axis is None else self.shape[axis]
@@ -33,6 +35,8 @@ class Form:
             self.ddp_axis,
             self.size(self.ddp_axis),
             dtype,
+            ep=self.ep,
+            sequence_parallel=self.sequence_parallel,
         )
 
 
@@ -94,7 +98,10 @@ def backward(case, model):
         loss = model.loss(model(layout.tokens(x)), layout.tokens(y)) * (1 / case.micro_batches)
         loss.backward()
         total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
-    if layout.ddp_axis is not None:
+    if layout.ep:  # ttml's call knows no experts
+        for parameter in model.parameters().values():
+            parameter.average_grad()
+    elif layout.ddp_axis is not None:
         synchronize_gradients(model.parameters(), [layout.ddp_axis])
     return total
 
@@ -108,15 +115,12 @@ def expected_parts(parameter, form, whole):
     """What each device should hold of a global array that lies as the parameter lies."""
     padded = np.pad(whole, [(0, 0), (0, 0), (0, parameter.placed_rows - whole.shape[2]), (0, 0)])
     for at in np.ndindex(*form.shape):
-        if parameter.shard_dim is None:
-            yield at, padded
-        else:
-            yield (
-                at,
-                np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[
-                    at[form.tp_axis]
-                ],
-            )
+        part = padded
+        if parameter.shard_dim is not None:
+            part = np.split(part, form.size(form.tp_axis), parameter.shard_dim)[at[form.tp_axis]]
+        if parameter.expert:
+            part = np.split(part, form.size(form.ddp_axis), 1)[at[form.ddp_axis]]
+        yield at, part
 
 
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):
