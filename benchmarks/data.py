@@ -69,12 +69,13 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 # of peers/jax_gpt.py and peers/torch_gpt.py
 GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
 # rows share the batch, columns the layers
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4)}
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "ep8": (8, 1)}
+EXPERTS = 8  # of ep8, one on each device
 
 
-def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """The first weights [in, out], as peers/jax_gpt.py draws them, by this kit's names, and
-    tokens and targets [batch, sequence].
+def gpt(experts: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The first weights [in, out], as peers/jax_gpt.py draws them or, with experts,
+    peers/jax_experts.py, by this kit's names, and tokens and targets [batch, sequence].
     """
     rng, width, size = np.random.default_rng(0), GPT["width"], (GPT["batch"], GPT["sequence"])
 
@@ -91,11 +92,14 @@ def gpt() -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
             f"{block}.attention.{name}.weight": qkv[:, j]
             for j, name in enumerate(("query", "key", "value"))
         }
-        found |= {
-            f"{block}.attention.out.weight": normal(width, width),
-            f"{block}.up.weight": normal(width, 4 * width),
-        }
-        found[f"{block}.down.weight"] = normal(4 * width, width)
+        found[f"{block}.attention.out.weight"] = normal(width, width)
+        if experts:
+            found[f"{block}.experts.router.weight"] = normal(width, experts)
+            found[f"{block}.experts.up"] = normal(experts, width, 4 * width)
+            found[f"{block}.experts.down"] = normal(experts, 4 * width, width)
+        else:
+            found[f"{block}.up.weight"] = normal(width, 4 * width)
+            found[f"{block}.down.weight"] = normal(4 * width, width)
     found["vocabulary.head"] = normal(width, GPT["vocabulary"])
     return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))
 

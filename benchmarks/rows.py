@@ -171,6 +171,14 @@ ROWS = (
             ("dp2tp4", "hybrid 2 x 4"),
         )
     ),
+    Row(
+        "train-ep8",
+        "training step of a GPT with 8 experts, expert-parallel",
+        ("ttkit", "jax"),
+        5,
+        ahead_of=("jax",),
+        floor=False,
+    ),
     *(
         Row(
             f"small-{kind}",
