@@ -62,7 +62,7 @@ def routed(probs, k, size):
         numbers = np.arange(100, dtype=np.float32).reshape(1, 1, 1, -1)
         count = place(numbers[..., : probs.shape[-1]])
         chosen = experts.choices(place(probs[:, None]), k, count)
-        found = experts.places(chosen, place(numbers[..., 1 : 1 + size]))
+        found = experts.places(chosen, place(numbers[..., :size]))
         return ttkit.to_numpy(chosen)[:, 0], ttkit.to_numpy(found)
 
 

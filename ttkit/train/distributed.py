@@ -65,10 +65,6 @@ def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None)
     return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 
 
-def _exchanged_back(grad: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
-    return exchanged(grad, out_dim, in_dim, cluster_axis)
-
-
 def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of a ttnn tensor that is the same on all; nothing is sent."""
     layout = value.layout
@@ -144,8 +140,11 @@ def all_to_all(
     """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
     along `in_dim`.
     """
-    where = in_dim, out_dim, cluster_axis
-    return _collective("all_to_all", tensor, exchanged, _exchanged_back, *where)
+
+    def back(grad: Value, in_dim: int, out_dim: int, axis: int | None) -> Value:
+        return exchanged(grad, out_dim, in_dim, axis)
+
+    return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
 
 
 def cross_entropy_loss(

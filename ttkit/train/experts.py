@@ -64,11 +64,11 @@ def places(chosen: Value, numbers: Value) -> Value:
 
     Args:
         chosen: [B, 1, S, E] of ones and zeros.
-        numbers: [1, 1, 1, C], float32, the places' numbers from 1.
+        numbers: [1, 1, 1, C], float32, the places' numbers.
     """
     batch, _, length, experts = chosen.shape
-    # 1 for the first of a queue, 0 for a token that is not in it
-    turn = ttnn.multiply(ttnn.cumsum(chosen, 2), chosen)
+    # 0 for the first of a queue, -1 for a token that is not in it
+    turn = ttnn.subtract(ttnn.multiply(ttnn.cumsum(chosen, 2), chosen), 1.0)
     return ttnn.eq(ttnn.reshape(turn, (batch, length, experts, 1)), numbers)
 
 
@@ -103,12 +103,12 @@ class Experts(Module):
         """Whether the balance loss counts: in training."""
         return self.training and self.config.balance_loss > 0
 
-    def _count(self, first: int, size: int) -> Value:
-        """Return [1, 1, 1, size]: first, first + 1 and so on, float32."""
-        if (first, size) not in self._numbers:
-            row = np.arange(first, first + size, dtype=np.float32).reshape(1, 1, 1, -1)
-            self._numbers[first, size] = self.layout.place(row, dtype=ttnn.float32)
-        return self._numbers[first, size]
+    def numbers(self, size: int) -> Value:
+        """Return 0, 1 and so on, [1, 1, 1, size], float32."""
+        if size not in self._numbers:
+            row = np.arange(size, dtype=np.float32).reshape(1, 1, 1, -1)
+            self._numbers[size] = self.layout.place(row, dtype=ttnn.float32)
+        return self._numbers[size]
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, 1, S, W] -> the same shape; with sequence parallelism [B, 1, S / tp, W]."""
@@ -119,7 +119,7 @@ class Experts(Module):
         logits = enter(ops.linear(x, weight), layout)
         batch, _, length, width = (rows := enter(x, layout)).shape()
         probs = ttnn.softmax(logits.get_value(), dim=-1)
-        chosen = choices(probs, k, self._count(0, experts))
+        chosen = choices(probs, k, self.numbers(experts))
         if self.is_balancing:
             logits = self._balanced(logits, probs, chosen)
         if k > 1:  # a softmax of the chosen alone: their shares of the probability
@@ -128,12 +128,12 @@ class Experts(Module):
         gates = ops.reshape(ops.softmax(logits), (batch, length, experts, 1))
 
         size = capacity(config, length)
-        where = ttnn.typecast(places(chosen, self._count(1, size)), rows.get_value().dtype)
-        slots = ttnn.reshape(where, (batch, 1, length, experts * size))
-        y = self._computed(ops.reshape(_dispatched(rows, slots), (batch, experts, size, width)))
-        y = ops.reshape(y, (batch, 1, experts * size, width))
-        weights = ops.reshape(gates * Tensor(where, False), (batch, 1, length, experts * size))
-        return leave(weights @ y, layout)
+        where = ttnn.typecast(places(chosen, self.numbers(size)), rows.get_value().dtype)
+        matrix = batch, 1, length, experts * size
+        slots = Tensor(ttnn.transpose(ttnn.reshape(where, matrix), 2, 3), False)
+        y = self._computed(ops.reshape(slots @ rows, (batch, experts, size, width)))
+        weights = ops.reshape(gates * Tensor(where, False), matrix)
+        return leave(weights @ ops.reshape(y, (batch, 1, experts * size, width)), layout)
 
     def _computed(self, x: Tensor) -> Tensor:
         """Put tokens [B, E, C, W] through their experts, wherever these are."""
@@ -169,12 +169,6 @@ class Experts(Module):
             return [ttnn.add(grad, ttnn.multiply(own, self.share))]
 
         return recorded("balanced", logits.get_value(), [logits], backward)
-
-
-def _dispatched(x: Tensor, slots: Value) -> Tensor:
-    """Return [B, 1, E C, W], the token of each place: x [B, 1, S, W], slots [B, 1, S, E C]."""
-    value = ttnn.matmul(slots, x.get_value(), transpose_a=True)
-    return recorded("dispatched", value, [x], lambda grad: [ttnn.matmul(slots, grad)])
 
 
 def with_balance(loss: Tensor, layers: Sequence[Experts]) -> Tensor:

@@ -116,9 +116,8 @@ class Block(Module):
         self.norm1 = self.norm(width, layout=layout)
         self.attention = Attention(config, groups, bias, layout, rotary)
         self.norm2 = self.norm(width, layout=layout)
-        if config.num_experts:
-            self.experts = Experts(config, inner, layout)
-        else:
+        self.experts = Experts(config, inner, layout) if config.num_experts else None
+        if not self.experts:
             if rotary:
                 self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
             self.up = ColumnParallelLinear(width, inner, bias, layout=layout)
@@ -129,7 +128,7 @@ class Block(Module):
         """[B, 1, S, E] -> the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
         y = self.norm2(x)
-        y = self.experts(y) if hasattr(self, "experts") else self.down(self.inner(y))
+        y = self.experts(y) if self.experts else self.down(self.inner(y))
         return x + self.dropout(y)
 
     def inner(self, x: Tensor) -> Tensor:
@@ -248,8 +247,8 @@ class Transformer(Module):
 
     def experts(self) -> list[Experts]:
         """Return the mixtures in the blocks that balance their load: in training."""
-        found = [block.experts for block in self.blocks.values() if hasattr(block, "experts")]
-        return [layer for layer in found if layer.is_balancing]
+        found = [block.experts for block in self.blocks.values()]
+        return [layer for layer in found if layer and layer.is_balancing]
 
     def whole(self, logits: Tensor) -> Tensor:
         """Return the logits [B, 1, S, V] of the whole vocabulary on every device, padding last."""
