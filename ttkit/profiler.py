@@ -112,7 +112,9 @@ class Profile:
         dtypes = [t.dtype.name for t in operands]
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
-        if not _nothing_done(operation, operands, results):
+        socket = given.get("mesh_socket")  # of a send, which has no result
+        sent = kind == COMMUNICATION and getattr(socket, "shift", None) is not None
+        if sent or not _nothing_done(operation, operands, results):
             outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read
             read, written = _bytes(operands) - _bytes(outputs), _bytes(results)
             if operation.moves == "part":  # of the table or tensor as much as it writes
