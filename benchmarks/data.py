@@ -69,7 +69,10 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 # of peers/jax_gpt.py and peers/torch_gpt.py
 GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
 # rows share the batch, columns the layers
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "ep8": (8, 1)}
+TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "zero2": (8, 1), "sp8": (1, 8)}
+TRAINED_ON |= {"ep8": (8, 1)}
+# what the chips along these axes share beside, as fields of a MeshLayout; the peer's program
+SHARED = {"zero2": {"zero": 2}, "sp8": {"sequence_parallel": True}, "ep8": {"ep": True}}
 EXPERTS = 8  # of ep8, one on each device
 
 

@@ -160,24 +160,19 @@ ROWS = (
         Row(
             f"train-{layout}",
             f"training step of a GPT, {text}",
-            ("ttkit", "jax", "torch"),
+            peers,
             5,
             ahead_of=("jax",),
             floor=False,
         )
-        for layout, text in (
-            ("dp8", "data-parallel"),
-            ("tp8", "tensor-parallel"),
-            ("dp2tp4", "hybrid 2 x 4"),
+        for layout, text, peers in (
+            ("dp8", "data-parallel", ("ttkit", "jax", "torch")),
+            ("tp8", "tensor-parallel", ("ttkit", "jax", "torch")),
+            ("dp2tp4", "hybrid 2 x 4", ("ttkit", "jax", "torch")),
+            ("zero2", "data-parallel with ZeRO 2", ("ttkit", "jax")),
+            ("sp8", "tensor- and sequence-parallel", ("ttkit", "jax")),
+            ("ep8", "of 8 experts, expert-parallel", ("ttkit", "jax")),
         )
-    ),
-    Row(
-        "train-ep8",
-        "training step of a GPT with 8 experts, expert-parallel",
-        ("ttkit", "jax"),
-        5,
-        ahead_of=("jax",),
-        floor=False,
     ),
     *(
         Row(

@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
     "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
     "roofline": {"hardware"},
-    "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
+    "records": {"sim"},
+    "profiler": {"backend", "plans", "records", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: bytes in use, which no object carries; the tables of a training plan; an

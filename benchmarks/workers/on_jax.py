@@ -221,7 +221,7 @@ ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather"
 
 
 def train(layout: str) -> Callable[[Any], None]:
-    """peers/jax_gpt.py or peers/jax_experts.py up to where it starts its own clock."""
+    """A program of peers/ up to where it starts its own clock."""
 
     def row(bench: Any) -> None:
         import sys
@@ -229,7 +229,10 @@ def train(layout: str) -> Callable[[Any], None]:
         import numpy as np
 
         bench.mark()
-        path = PEERS / ("jax_experts.py" if layout == "ep8" else "jax_gpt.py")
+        import data
+
+        program = "jax_layouts.py" if layout in data.SHARED else "jax_gpt.py"
+        path = PEERS / ("jax_experts.py" if layout == "ep8" else program)
         tree = ast.parse(path.read_text())
         tree.body = tree.body[
             : next(
@@ -252,4 +255,5 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "ep8")}
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "ep8")
+ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}

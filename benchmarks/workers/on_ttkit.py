@@ -311,8 +311,14 @@ def train(layout: str) -> Callable[[Any], None]:
         experts = data.EXPERTS if layout == "ep8" else 0
         mesh, gpt = opened(ttnn, groups, parts), data.GPT
         bench.mark()
-        axes = (1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
-        lies = MeshLayout(mesh, *axes, ep=experts > 0)
+        lies = MeshLayout(
+            mesh,
+            1 if parts > 1 else None,
+            parts,
+            0 if groups > 1 else None,
+            groups,
+            **data.SHARED.get(layout, {}),
+        )
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
@@ -358,7 +364,8 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "ep8")}
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "ep8")
+ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}
 
 
 def small(kind: str) -> Callable[[Any], None]:

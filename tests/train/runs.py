@@ -9,9 +9,9 @@ import numpy as np
 import ttkit
 from ttkit import ttnn
 from ttkit.train.config import TransformerConfig
-from ttkit.train.distributed import synchronize_gradients
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
+from ttkit.train.replicas import average_gradients
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,10 @@ class Form:
     shape: tuple = (1, 1)
     ddp_axis: int | None = None
     tp_axis: int | None = None
-    ep: bool = False
+    cp_axis: int | None = None
+    zero: int = 0
     sequence_parallel: bool = False
+    ep: bool = False
 
     def size(self, axis):
         return 1 if axis is None else self.shape[axis]
@@ -35,8 +37,11 @@ class Form:
             self.ddp_axis,
             self.size(self.ddp_axis),
             dtype,
-            ep=self.ep,
-            sequence_parallel=self.sequence_parallel,
+            self.cp_axis,
+            self.size(self.cp_axis),
+            self.zero,
+            self.sequence_parallel,
+            self.ep,
         )
 
 
@@ -98,11 +103,7 @@ def backward(case, model):
         loss = model.loss(model(layout.tokens(x)), layout.tokens(y)) * (1 / case.micro_batches)
         loss.backward()
         total = total + np.array([float(v.squeeze()) for v in parts(loss.get_value())])
-    if layout.ep:  # ttml's call knows no experts
-        for parameter in model.parameters().values():
-            parameter.average_grad()
-    elif layout.ddp_axis is not None:
-        synchronize_gradients(model.parameters(), [layout.ddp_axis])
+    average_gradients(model.parameters())
     return total
 
 
@@ -174,6 +175,18 @@ def run(case):
             {name: p.gather(p.get_grad()) for name, p in parameters.items()},
             {name: p.gather() for name, p in parameters.items()},
         )
+
+
+def wrong_step(case, loss, gradients, rtol=1e-5, atol=1e-7):
+    """Where the mean loss and the gathered gradients of a step on the mesh differ from these."""
+    with opened(case.form) as mesh:
+        model = filled(case, mesh)
+        losses = backward(case, model)
+        found = ["loss"] * different(losses.mean(), loss, rtol)
+        for name, parameter in model.parameters().items():
+            if different(parameter.gather(parameter.get_grad()), gradients[name], rtol, atol):
+                found.append(name)
+        return found
 
 
 def wrong(case, *wanted, rtol=1e-5, atol=1e-7):

@@ -184,7 +184,7 @@ class PipelineTrainer(Trainer):
         parts = self.schedule.micro_batches
         self.times = []
         total = self._play(self.schedule, lambda i: self.batches.batch(self.steps, i, parts), True)
-        average_gradients(self.parameters, self.replicas)
+        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
         return self.everywhere(total / parts)
 
     def _play(self, schedule: Schedule, data: Data, keep: bool) -> float:

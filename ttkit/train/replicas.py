@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.train.buckets import average_in_buckets
 from ttkit.train.parameter import Parameter
 
 POLL_S = (
@@ -36,13 +37,18 @@ def check_same_model(parameters: Mapping[str, Parameter], comm: Any) -> None:
             fail("train replicas", rule, "the same configuration")
 
 
-def average_gradients(parameters: Mapping[str, Parameter], comm: Any = None) -> None:
+def average_gradients(
+    parameters: Mapping[str, Parameter], comm: Any = None, bucket_mb: float = 0
+) -> None:
     """Replace each gradient by its mean over the chips of its mesh that have other tokens and, if
     there is a communicator, over its ranks: a replica of the model each.
+
+    Args:
+        bucket_mb: send gradients of a mesh together up to so many MB; 0: each alone.
     """
+    average_in_buckets(parameters.values(), bucket_mb * 1e6)
     sent = []
     for parameter in parameters.values():
-        parameter.average_grad()
         grad = parameter.get_grad()
         if comm and grad is not None:
             from mpi4py import MPI

@@ -191,7 +191,7 @@ class Trainer:
             loss = self.forward(*self.batches.batch(self.steps, part, parts))
             total += self.number(loss) / parts
             (loss * (1 / parts) if parts > 1 else loss).backward()
-        average_gradients(self.parameters, self.replicas)
+        average_gradients(self.parameters, self.replicas, self.settings.layout.bucket_mb)
         return self.everywhere(total)
 
     def everywhere(self, number: float) -> float:

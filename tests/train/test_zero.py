@@ -1,0 +1,183 @@
+"""ZeRO against one device: gradients, steps of the optimizers, memory, traffic, checkpoints."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from train.runs import Case, Form, backward, different, filled, opened, run, wrong_step
+
+import ttkit
+from ttkit.sim.memory import bytes_in_use
+from ttkit.train import zero
+from ttkit.train.autograd import no_grad
+from ttkit.train.config import TransformerConfig
+from ttkit.train.models import create_model
+from ttkit.train.optimizers import SGD, AdamW, AdamWConfig, SGDConfig, clip_grad_norm
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.replicas import average_gradients
+
+quiet = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def model(kind="gpt2", width=64, **changes):
+    small = TransformerConfig(
+        kind,
+        num_heads=4,
+        num_groups=4,
+        embedding_dim=width,
+        dropout_prob=0.0,
+        num_blocks=2,
+        vocab_size=70,
+        max_sequence_length=32,
+    )
+    return replace(small, **changes)
+
+
+def adamw(parameters):
+    return AdamW(parameters, AdamWConfig(1e-2, weight_decay=0.1))
+
+
+def sgd(parameters):
+    return SGD(parameters, SGDConfig(1e-1, momentum=0.9, nesterov=True))
+
+
+def trained(case, optimizer=adamw, steps=2, max_norm=1e9):
+    """The weights and the optimizer's state after some steps, and the norm of the gradients."""
+    with opened(case.form) as mesh:
+        built = filled(case, mesh)
+        parameters = built.parameters()
+        made = optimizer(parameters)
+        for _ in range(steps):
+            made.zero_grad()
+            backward(case, built)
+            norm = clip_grad_norm(parameters, max_norm)
+            made.step()
+        return {name: p.gather() for name, p in parameters.items()}, made.state_dict(), norm
+
+
+@st.composite
+def cases(draw):
+    shape, ddp, tp = draw(
+        st.sampled_from(
+            [((1, 2), 1, None), ((4, 1), 0, None), ((2, 2), 0, 1), ((2, 4), 0, 1), ((2, 4), 1, 0)]
+        )
+    )
+    form = Form(shape, ddp, tp, zero=draw(st.integers(1, 3)))
+    config = model(
+        draw(st.sampled_from(["gpt2", "llama"])),
+        draw(st.sampled_from([64, 96, 128])),
+        weight_tying=draw(st.sampled_from(["enabled", "disabled"])),
+        runner_type=draw(st.sampled_from(["default", "memory_efficient"])),
+    )
+    return Case(config, form, batch=2, length=12, micro_batches=draw(st.integers(1, 2)))
+
+
+@settings(max_examples=8, **quiet)
+@given(cases())
+def test_every_gradient_is_that_of_one_device(case):
+    assert wrong_step(case, *run(case.on_one_device())[:2]) == []
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("optimizer", [adamw, sgd])
+def test_the_steps_are_those_of_one_device(stage, optimizer):
+    case = Case(model(), Form((4, 2), 0, 1, zero=stage), batch=1, length=12)
+    weights, state, norm = trained(case, optimizer, max_norm=1.0)
+    wanted, alone, whole = trained(case.on_one_device(), optimizer, max_norm=1.0)
+    assert norm == pytest.approx(whole, rel=1e-5) and norm > 1.0
+    # a bias of keys has no gradient but rounding, of which Adam makes steps of full size
+    moved = [name for name in wanted if not name.endswith("key.bias")]
+    assert [name for name in moved if different(weights[name], wanted[name], 1e-4)] == []
+    tensors, theirs = state["tensors"], alone["tensors"]
+    assert tensors.keys() == theirs.keys()
+    assert [key for key in theirs if different(tensors[key], theirs[key], 1e-4, 1e-6)] == []
+
+
+def test_a_weight_is_cut_in_whole_tiles_or_not_at_all():
+    eight = MeshLayout(ddp_axis=0, ddp_size=8, zero=2)
+    assert zero.cut_dim((1, 1, 256, 100), eight) == 2
+    assert zero.cut_dim((1, 1, 100, 512), eight) == 3
+    assert zero.cut_dim((1, 1, 128, 128), eight) is None
+    assert zero.cut_dim((1, 1, 256, 256), eight._replace(zero=0)) is None
+    assert zero.cut_dim((1, 1, 256, 256), MeshLayout(zero=2)) is None
+
+
+def kinds(case):
+    """Bytes on a chip of weights, gradients and the optimizer's state, as the simulator counts."""
+    with opened(case.form) as mesh:
+        built = filled(case, mesh)
+        layout, made = built.layout, adamw(built.parameters())
+        found = [max(bytes_in_use().values())]
+        tokens = layout.tokens(np.zeros((case.batch * layout.ddp_size, 1, 1, case.length), int))
+        with no_grad():  # masks and numbers stay
+            built.loss(built(tokens), tokens)
+        before = max(bytes_in_use().values())
+        built.loss(built(tokens), tokens).backward()
+        found.append(max(bytes_in_use().values()) - before)
+        average_gradients(built.parameters())
+        before = max(bytes_in_use().values())
+        made.step()
+        found.append(max(bytes_in_use().values()) - before)
+        return tuple(found)
+
+
+def test_each_stage_takes_less_memory():
+    form = Form((4, 1), 0)
+    config = model(width=128, vocab_size=128, max_sequence_length=128)  # all weights divide
+    found = [kinds(Case(config, replace(form, zero=n), 1, 128)) for n in range(4)]
+    weights, gradients, state = found[0]
+    assert gradients == weights and state == 2 * weights
+    part = sum(
+        int(np.prod(p.own_shape[:2])) * max(32, p.own_shape[2]) * p.own_shape[3] * 4
+        for p in _parameters(config, form)
+    )
+    assert part < 0.26 * weights
+    assert found[1] == (weights, gradients, 2 * part)
+    assert found[2] == (weights, part, 2 * part)
+    assert found[3] == (part, part, 2 * part)
+
+
+def _parameters(config, form):
+    layout = MeshLayout(ddp_axis=0, ddp_size=form.shape[0], zero=3)
+    return create_model(config, layout).parameters().values()
+
+
+@pytest.mark.parametrize("stage, gathers, scatters", [(1, 1, 1), (2, 1, 2), (3, 4, 2)])
+def test_what_is_sent_in_a_step(stage, gathers, scatters):
+    """Of two micro-batches; in units of the weights, each of which is used once."""
+    config = model("llama", 128, vocab_size=128, intermediate_dim=128)
+    case = Case(config, Form((4, 1), 0, zero=stage), 1, 32, micro_batches=2)
+    with opened(case.form) as mesh:
+        built = filled(case, mesh)
+        made = adamw(built.parameters())
+        with ttkit.profile() as prof:
+            backward(case, built)
+            made.step()
+        weights = sum(
+            4 * int(np.prod(p.local_shape[:2])) * max(32, p.local_shape[2]) * p.local_shape[3]
+            for p in built.parameters().values()
+        )
+    sent = {}
+    for record in prof.records:
+        if record.kind == "communication":
+            size = record.bytes_read * (4 if record.name == "all_gather" else 1)
+            sent[record.name] = sent.get(record.name, 0) + size
+    # the table needs no gradient of its input, so stage 3 does not gather it in the backward
+    spared = 2 * 4 * 128 * 128 if stage == 3 else 0
+    assert sent == {
+        "all_gather": gathers * weights - spared,
+        "reduce_scatter": scatters * weights,
+    }
+
+
+def test_checkpoints_are_whole():
+    case = Case(model(), Form((2, 4), 0, 1, zero=3), batch=1, length=12)
+    _, state, _ = trained(case)
+    with opened(Form((1, 2), 1)) as mesh:
+        other = filled(Case(model(), Form((1, 2), 1, zero=2), batch=1, length=12), mesh)
+        made = adamw(other.parameters())
+        made.load_state_dict(state)
+        again = made.state_dict()["tensors"]
+    assert all(np.array_equal(again[key], array) for key, array in state["tensors"].items())
