@@ -302,25 +302,21 @@ def train(layout: str) -> Callable[[Any], None]:
 
         from ttkit import ttnn
         from ttkit.convert import to_numpy
-        from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
+        from ttkit.train import AdamW, AdamWConfig, create_model
         from ttkit.train.config import TransformerConfig
         from ttkit.train.parallel import MeshLayout
+        from ttkit.train.replicas import average_gradients
 
-        gpt = data.LONG if layout == "cp8" else data.GPT
-        if layout == "cp8":
-            mesh = opened(ttnn, 1, 8)
-            lies = MeshLayout(mesh, cp_axis=1, cp_size=8)
-        else:
-            groups, parts = data.TRAINED_ON[layout]
-            mesh = opened(ttnn, groups, parts)
-            axes = {"tp": 1} if parts > 1 else {}
-            lies = MeshLayout.of(mesh.shape, axes | ({"ddp": 0} if groups > 1 else {}), mesh)
+        row = data.TRAINED[layout]
+        gpt, mesh = row.model, opened(ttnn, *row.shape)
         bench.mark()
+        lies = MeshLayout.of(row.shape, row.axes, mesh, **row.shares)
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
             "num_blocks": gpt["blocks"],
             "vocab_size": gpt["vocabulary"],
+            "num_experts": row.experts,
         }
         model = create_model(
             TransformerConfig(
@@ -329,14 +325,14 @@ def train(layout: str) -> Callable[[Any], None]:
             lies,
         )
         parameters = model.parameters()
-        weights, x, y = data.gpt(gpt)
+        weights, x, y = data.trained(row)
         model.init_weights(0)  # the norms, which start at one and zero
         # a linear layer's weight is [out, in] here, a table's is [rows, width]
         for name, array in weights.items():
             parameters[name].place(
                 np.ascontiguousarray(
-                    array if name in ("vocabulary.table", "position") else array.T
-                )[None, None]
+                    array if name in ("vocabulary.table", "position") else array.swapaxes(-1, -2)
+                ).reshape(parameters[name].global_shape)
             )
         optimizer = AdamW(parameters, AdamWConfig.make(3e-4, weight_decay=0.0))
         x, y = (lies.tokens(ids[:, None, None]) for ids in (x, y))
@@ -345,8 +341,7 @@ def train(layout: str) -> Callable[[Any], None]:
             optimizer.zero_grad()
             loss = model.loss(model(x), y)
             loss.backward()
-            if lies.replica_axes:
-                synchronize_gradients(parameters, lies.replica_axes)
+            average_gradients(parameters)
             optimizer.step()
             ttnn.synchronize_device(mesh)
             return loss
@@ -361,7 +356,8 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4", "cp8")}
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "cp8", "ep8")
+ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}
 
 
 def small(kind: str) -> Callable[[Any], None]:

@@ -116,15 +116,12 @@ def expected_parts(parameter, form, whole):
     """What each device should hold of a global array that lies as the parameter lies."""
     padded = np.pad(whole, [(0, 0), (0, 0), (0, parameter.placed_rows - whole.shape[2]), (0, 0)])
     for at in np.ndindex(*form.shape):
-        if parameter.shard_dim is None:
-            yield at, padded
-        else:
-            yield (
-                at,
-                np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[
-                    at[form.tp_axis]
-                ],
-            )
+        part = padded
+        if parameter.shard_dim is not None:
+            part = np.split(part, form.size(form.tp_axis), parameter.shard_dim)[at[form.tp_axis]]
+        if parameter.expert:
+            part = np.split(part, form.size(form.ddp_axis), 1)[at[form.ddp_axis]]
+        yield at, part
 
 
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):

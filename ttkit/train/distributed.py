@@ -9,6 +9,7 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | scatter        | all_gather                                                                    |
 | reduce_scatter | all_gather                                                                    |
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
+| all_to_all     | all_to_all with the dimensions swapped                                        |
 | ring_shift     | ring_shift the other way                                                      |
 
 `cluster_axis` is the mesh axis along which devices communicate; None, or an axis of one device,
@@ -58,6 +59,12 @@ def gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
 def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of the sum."""
     return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+
+
+def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
+    """Return the parts of all devices' tensors that are for this one, joined along `in_dim`."""
+    call = ttnn.experimental.all_to_all_async_generic
+    return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 
 
 def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
@@ -142,6 +149,19 @@ def all_gather(
     """Return the slices of all devices joined along `dim`, on each of them."""
     back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else own_slice
     return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
+
+
+def all_to_all(
+    tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None = None
+) -> Tensor:
+    """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
+    along `in_dim`.
+    """
+
+    def back(grad: Value, in_dim: int, out_dim: int, axis: int | None) -> Value:
+        return exchanged(grad, out_dim, in_dim, axis)
+
+    return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
 
 
 def ring_shift(tensor: Tensor, cluster_axis: int | None = None, backward: bool = False) -> Tensor:

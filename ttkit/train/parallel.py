@@ -82,6 +82,21 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
         fail(f"cut {what} into {parts}", f"{rule}: {size} % {parts} = {size % parts}", cure)
 
 
+def check_experts(experts: int, chosen: int, layout: MeshLayout) -> None:
+    """Raise unless so many experts, of which a token chooses some, fit a layout."""
+    if layout.ep and not experts:
+        rule = "num_experts is 0: the model has none to share"
+        fail("expert_parallel", rule, "num_experts: a multiple of the DDP size")
+    if experts and chosen > experts:
+        rule = f"experts_per_token {chosen} is more than num_experts {experts}"
+        fail("choose experts", rule, f"experts_per_token: {experts} at most")
+    if experts and layout.cp_size > 1:
+        rule = f"all tokens of a sequence share its experts' places, and {layout.cp_size} chips"
+        fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
+    if layout.ep:
+        check_divisible("num_experts", experts, "the DDP size", layout.ddp_size)
+
+
 @dataclass(frozen=True)
 class DistributedConfig:
     """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
