@@ -113,8 +113,8 @@ class Profile:
             for tensors in (operands, results)
         )
         unchanged = idle and list(map(id, operands)) == list(map(id, results))
-        # a write to a tensor that is there returns nothing
-        new = [] if unchanged else results or operands[1:] if kind == HOST else results
+        # copy_host_to_device_tensor returns nothing and writes its second operand
+        new = [] if unchanged else results or operands[1:]
         after = self._order.enter(len(self.records) + 1, operands, new)
         self.records.append(Record(name, kind, number, ids, had, made, count, *moved, after))
 
