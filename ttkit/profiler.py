@@ -116,8 +116,8 @@ class Profile:
         )
         same = list(map(id, operands)) == list(map(id, results))
         unchanged = idle and same and socket is None
-        # a write to a tensor that is there returns nothing
-        new = [] if unchanged else results or operands[1:] if kind == HOST else results
+        # copy_host_to_device_tensor returns nothing and writes its second operand
+        new = [] if unchanged else results or operands[1:]
         way = [] if socket is None else [socket._queue]  # both ends of a socket have it
         read_too, made_too = (way, []) if results else ([], way)
         here = len(self.records) + 1
