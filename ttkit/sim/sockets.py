@@ -274,7 +274,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
             flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
-            values = flat[[grid.coords.index(s) for s, _ in pairs]]
+            values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:

@@ -156,6 +156,7 @@ def ring_attention_sdpa(
         return [stacked(chunk) for chunk in _chunks(rows, count)]
 
     def shift(*values: Value) -> list[Value]:
+        assert layout.cp_axis is not None  # there is more than one step
         return [shifted(each, layout.cp_axis) for each in values]
 
     def sides(step: int) -> tuple[Value, Value]:
