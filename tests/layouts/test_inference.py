@@ -3,6 +3,7 @@
 How close it is to published figures: tests/course/test_published.py."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -142,6 +143,14 @@ def test_a_longer_prompt_takes_longer(config, tiles):
 
 
 # ---------------------------------------------------------------- its parts
+def test_a_short_prompt_leaves_rows_of_cores_idle():
+    """Four tiles are at work on four of eight rows of cores, as long as eight tiles on all."""
+    wide = replace(SMALL, intermediate_dim=2**18)  # so that attention counts for little
+    four, eight = (plan(wide, prompt=32 * tiles).prefill_s["products"] for tiles in (4, 8))
+    assert four == pytest.approx(eight, rel=0.01)
+    assert plan(wide, prompt=512).prefill_s["products"] == pytest.approx(2 * eight, rel=0.01)
+
+
 def test_two_collectives_a_layer_and_the_heads():
     found = plan(tp=8, batch=40)
     (blocks, times, reduce), (head, once, gather) = found.traffic(40)
@@ -149,6 +158,7 @@ def test_two_collectives_a_layer_and_the_heads():
     nbytes = 64 * 256 * 1088 // 1024  # 40 rows fill two tiles of bfloat8_b
     assert (SENT, reduce.collective, reduce.shard_bytes) == ("bfloat8_b", "all_reduce", nbytes)
     assert (gather.collective, gather.shard_bytes) == ("all_gather", 32 * 32 * 1088 // 1024)
+    assert reduce.links == gather.links == 1
     of = topology("t3000", (1, 8))
     assert reduce.bytes_sent == all_reduce(of, nbytes, 1, links=1).bytes_sent
     seconds = times * cost(reduce, "ring multicast").time_s + cost(gather, "ring multicast").time_s
@@ -175,13 +185,21 @@ def test_products_count_where_they_take_longer_than_their_weights():
     assert plan(batch=8192, context=32).decode_s["products"] > 0
 
 
-def test_the_mesh_is_the_faster_one():
-    found = plan(dp=4, tp=8, system="galaxy")
-    shapes = {
-        shape: cost(all_reduce(topology("galaxy", shape), 2**18, axis, links=1)).time_s
-        for shape, axis in (((4, 8), 1), ((8, 4), 0))
+def test_types_of_weights():
+    """Of one block's matrices, counted by hand: 256 x 256 four times, 256 x 320 three times."""
+    block = replace(SMALL, num_blocks=2)
+    rest = {"bfloat16": 2, "bfloat8_b": 1088 / 1024}
+    attention, inner = 4 * 256 * 256, 256 * 320
+    expected = {
+        "bfloat16": 2 * (attention + 3 * inner),
+        "bfloat8_b": rest["bfloat8_b"] * (attention + 3 * inner),
+        "mixed": rest["bfloat8_b"] * (attention + inner) + 576 / 1024 * 2 * inner,
+        "accuracy": 2 * attention + rest["bfloat8_b"] * 3 * inner,
     }
-    assert found.topology.shape == min(shapes, key=shapes.get)
+    norms = 2 * 2 * 32 * 256
+    for weights, nbytes in expected.items():
+        three, two = (plan(config, weights=weights).memory["weights"] for config in (SMALL, block))
+        assert three - two == nbytes + norms, weights
 
 
 def test_it_says_whether_it_fits():
@@ -221,11 +239,21 @@ def test_a_blackhole_is_another_chip():
         ({"dp": 3}, "batch"),
         ({"tp": 16, "batch": 16}, "16"),
         ({"tp": 3}, "3"),
+        ({"context": 0}, "at least 1"),
+        ({"prompt": 0}, "at least 1"),
+        ({"batch": 0}, "at least 1"),
     ],
 )
 def test_impossible_requests(asked, rule):
     with pytest.raises(TTKitError, match=rule):
         plan(**asked)
+
+
+@pytest.mark.parametrize("name", ["pp", "cp", "ep"])
+def test_other_ways_to_cut_are_refused(name):
+    layout = SimpleNamespace(dp=1, tp=2, precision="bfloat16", **{name: 2})
+    with pytest.raises(TTKitError, match="pp, cp and ep are 1"):
+        plan_inference(SMALL, layout, "t3000", 8)
 
 
 def test_each_architecture_has_its_figure():

@@ -8,15 +8,14 @@ parts of both follow each other. `docs/published.md` compares with published fig
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ttkit.errors import TTKitError, fail
+from ttkit.errors import fail
 from ttkit.hardware import System
-from ttkit.hardware.chips import GEMM_REPORT, Fact
+from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.train.config import DeviceConfig, TransformerConfig
@@ -49,7 +48,6 @@ LAYER_S = {
     "WORMHOLE_B0": Fact(400e-6, "s", "fitted on Llama-3.1-8B, n150, 26.0 tokens/s/user"),
     "BLACKHOLE": Fact(493e-6, "s", "fitted on Llama-3.1-8B, p150, 33.1 tokens/s/user"),
 }
-_SENT = ("<", "times", "bytes that a chip sends")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class InferencePlan:
         prompt: tokens of a sequence that a prefill reads.
         weights: a key of `WEIGHTS`.
         activations: "bfloat16" or "float32".
-        topology: the chips of the mesh; `axis` is the one of tensor parallel.
+        topology: the mesh of dp x tp chips.
     """
 
     config: TransformerConfig
@@ -75,13 +73,13 @@ class InferencePlan:
     weights: str
     activations: str
     topology: Topology
-    axis: int
 
     @functools.cached_property
     def model(self) -> Transformer:
         """The model without values."""
-        strategies = {"enable_ddp": self.dp > 1, "enable_tp": self.tp > 1}
-        return create_model(self.config, DeviceConfig((self.dp, self.tp), **strategies).layout())
+        dp, tp = self.dp, self.tp
+        mesh = DeviceConfig((dp, tp), enable_ddp=dp > 1, enable_tp=tp > 1)
+        return create_model(self.config, mesh.layout())
 
     # ------------------------------------------------------------ memory
     def _weights(self) -> Iterator[tuple[str, int, int]]:
@@ -120,23 +118,24 @@ class InferencePlan:
         each = int(BYTES[SENT] * _rows(rows))
         logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.tp
         width, reduced = self.config.embedding_dim, 2 * self.config.num_blocks
-        blocks = all_reduce(self.topology, each * width, self.axis, links=LINKS)
-        head = all_gather(self.topology, logits, self.axis, links=LINKS)
+        blocks = all_reduce(self.topology, each * width, 1, links=LINKS)
+        head = all_gather(self.topology, logits, 1, links=LINKS)
         return [("blocks", reduced, blocks), ("head", 1, head)]
 
-    def _times(self, rows: int, cache: int, flops_per_s: float) -> dict[str, float]:
+    def _times(self, rows: int, busy: float = 1, more: float = 0) -> dict[str, float]:
+        """Return the seconds of a pass over so many rows, whose products keep a share of the cores
+        busy, and of `more` operations."""
         chip, read, blocks = self.system.chip, 0, 0
         for name, elements, nbytes in self._weights():
             # of the table and of positions a few rows are read, unless the table is the head, too
             looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
             read += 0 if looked_up else nbytes
             blocks += elements if name.startswith("blocks") else 0
-        rate = chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value
+        peak = chip.peak_flops(FIDELITY) * PRODUCTS_SHARE.value
         sent = sum(n * cost(p, _traffic(self.topology)).time_s for _, n, p in self.traffic(rows))
         return {
-            "weights from DRAM": read / rate,
-            "KV cache from DRAM": cache / rate,
-            "products": 2 * _rows(rows) * blocks / flops_per_s,
+            "weights from DRAM": read / _dram(chip),
+            "products": (2 * _rows(rows) * blocks / busy + more) / peak,
             "collectives": sent,
             "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
         }
@@ -145,20 +144,18 @@ class InferencePlan:
     def decode_s(self) -> dict[str, float]:
         """Modelled seconds of a decode step. Products run while weights come: of their time only
         what is longer counts."""
-        peak = self.system.chip.peak_flops(FIDELITY) * PRODUCTS_SHARE.value
-        times = self._times(self.batch // self.dp, self.memory["KV cache"], peak)
-        return times | {"products": max(0.0, times["products"] - times["weights from DRAM"])}
+        times = self._times(self.batch // self.dp)
+        times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
+        return times | {"KV cache from DRAM": self.memory["KV cache"] / _dram(self.system.chip)}
 
     @functools.cached_property
     def prefill_s(self) -> dict[str, float]:
         """Modelled seconds of the prefill of one sequence. Of the grid of cores, a product has at
         most as many rows at work as its input has tiles."""
-        chip, length = self.system.chip, _rows(self.prompt)
-        peak = chip.peak_flops(FIDELITY) * PRODUCTS_SHARE.value
-        busy = min(1.0, length / TILE / chip.core_grid[1])
-        times = self._times(self.prompt, 0, peak * busy)
-        causal = 2 * length**2 * self.config.embedding_dim * self.config.num_blocks // self.tp
-        return times | {"products": times["products"] + causal / peak}
+        config, length = self.config, _rows(self.prompt)
+        busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
+        causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.tp
+        return self._times(self.prompt, busy, causal)
 
     @property
     def time_to_first_token_s(self) -> float:
@@ -182,28 +179,22 @@ class InferencePlan:
 
         memory, decode, prefill = self.memory, self.decode_s, self.prefill_s
         held = [(what, f"{size / 1e9:.3f} GB") for what, size in memory.items()]
-        times = [(what, _ms(decode[what]), _ms(prefill[what])) for what in decode]
-        sent = [
+        times = [(what, _ms(decode[what]), _ms(prefill.get(what, 0))) for what in decode]
+        traffic = [
             (what, f"{n}", f"{n * max(plan.bytes_sent.values()):,}")
             for what, n, plan in self.traffic(self.batch // self.dp)
         ]
-        where = f"DP {self.dp} x TP {self.tp} on {self.system.name}, {self.weights} weights"
-        fits = "" if self.fits else ", which does not fit"
+        where = f"DP {self.dp} x TP {self.tp} on {self.system.name}, {self.weights} weights, "
+        where += f"batch {self.batch}, context {self.context:,}: memory of a chip"
+        where += "" if self.fits else ", which does not fit"
         speed = f"{self.tokens_per_s_per_user:.1f} tokens/s/user, {self.tokens_per_s:,.1f} tokens/s"
+        total = "total", _ms(sum(decode.values())), _ms(self.time_to_first_token_s)
+        phases = "<modelled", "decode step", f"prefill of {self.prompt:,} tokens"
+        sent = Report("collectives of a decode step", ("<", "times", "bytes of a chip"), traffic)
         return [
-            Report(
-                f"{where}, batch {self.batch}, context {self.context:,}: memory of a chip{fits}",
-                ("<", "bytes"),
-                held,
-                ("total", f"{sum(memory.values()) / 1e9:.3f} GB"),
-            ),
-            Report(
-                f"modelled: {speed}",
-                ("<", "decode step", f"prefill of {self.prompt:,} tokens"),
-                times,
-                ("total", _ms(sum(decode.values())), _ms(self.time_to_first_token_s)),
-            ),
-            *([Report("collectives of a decode step", _SENT, sent)] if sent else []),
+            Report(where, ("<", "bytes"), held, ("total", f"{sum(memory.values()) / 1e9:.3f} GB")),
+            Report(speed, phases, times, total),
+            *([sent] if traffic else []),
         ]
 
     def __repr__(self) -> str:
@@ -222,21 +213,14 @@ def _rows(rows: int) -> int:
     return -(-rows // TILE) * TILE
 
 
+def _dram(chip: Chip) -> float:
+    """Return the bytes that a program reads in a second."""
+    return chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value
+
+
 def _traffic(of: Topology) -> str:
     measured = {rate.traffic for rate in of.link.rates}
     return next(name for name in TRAFFIC if name in measured)
-
-
-def _mesh(system: System, dp: int, tp: int) -> tuple[Topology, int]:
-    """Return the mesh of dp x tp chips and its tensor-parallel axis: of both ways to lay it, the
-    one whose all-reduce takes less."""
-    found = {}
-    for shape, axis in (((dp, tp), 1), ((tp, dp), 0)):
-        with contextlib.suppress(TTKitError):
-            mesh = topology(system, shape)
-            plan = all_reduce(mesh, 2**18, axis, links=LINKS)
-            found[mesh, axis] = cost(plan, _traffic(mesh)).time_s
-    return min(found, key=found.__getitem__) if found else (topology(system, (dp, tp)), 1)
 
 
 def plan_inference(
@@ -261,7 +245,7 @@ def plan_inference(
             without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
 
     Raises:
-        TTKitError: weights that are not known, sizes that do not divide, too few chips.
+        TTKitError: weights that are not known, sizes that do not divide, too few chips, a pipeline.
 
     Example:
         >>> from types import SimpleNamespace
@@ -271,15 +255,21 @@ def plan_inference(
         >>> layout = SimpleNamespace(dp=2, tp=4, precision="bfloat16")
         >>> plan = plan_inference(model, layout, "t3000", batch=64)
         >>> plan.memory["KV cache"], plan.topology.shape
-        (1114112, (2, 4))
+        (557056, (2, 4))
     """
     if weights not in WEIGHTS:
         known = f"the weights may be {', '.join(WEIGHTS)}"
         fail(f"plan_inference(weights={weights!r})", known, 'weights="mixed"')
     machine = system_named(system) if isinstance(system, str) else system
+    context = config.max_sequence_length if context is None else context
+    if min(batch, context, prompt) < 1 or any(
+        getattr(layout, k, 1) > 1 for k in ("pp", "cp", "ep")
+    ):
+        rule = "batch, context and prompt are at least 1, and pp, cp and ep are 1"
+        fail(f"plan_inference({layout}, {batch=}, {context=}, {prompt=})", rule, "dp and tp")
     check_divisible("batch", batch, "dp", layout.dp)
-    mesh, axis = _mesh(machine, layout.dp, layout.tp)
-    sizes = layout.dp, layout.tp, batch, context or config.max_sequence_length, prompt
-    plan = InferencePlan(config, machine, *sizes, weights, layout.precision, mesh, axis)
+    mesh = topology(machine, (layout.dp, layout.tp))
+    sizes = layout.dp, layout.tp, batch, context, prompt
+    plan = InferencePlan(config, machine, *sizes, weights, layout.precision, mesh)
     plan.model  # noqa: B018  # or refuse the sizes
     return plan
