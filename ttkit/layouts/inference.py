@@ -2,7 +2,7 @@
 nothing is opened or allocated.
 
 A decode step gives one token to each sequence. It reads every weight and the cache from DRAM,
-all-reduces twice in a layer, and each layer takes a time of its own for its some twenty small
+all-reduces twice in a layer, and each layer takes a time of its own for its many small
 operations. A prefill reads the weights once, too, and computes products for a whole prompt. The
 parts of both follow each other. `docs/published.md` compares with published figures."""
 
