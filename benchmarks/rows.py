@@ -156,19 +156,23 @@ ROWS = (
         ahead_of=(),
         floor_ratio=1.3,
     ),
-    *(  # torch has one device here: that is reported and not an aim
+    *(  # torch has one device: that is reported and not an aim
         Row(
             f"train-{layout}",
             f"training step of a GPT, {text}",
-            ("ttkit", "jax", "torch"),
+            peers,
             5,
             ahead_of=("jax",),
             floor=False,
         )
-        for layout, text in (
-            ("dp8", "data-parallel"),
-            ("tp8", "tensor-parallel"),
-            ("dp2tp4", "hybrid 2 x 4"),
+        for layout, text, peers in (
+            ("dp8", "data-parallel", ("ttkit", "jax", "torch")),
+            ("tp8", "tensor-parallel", ("ttkit", "jax", "torch")),
+            ("dp2tp4", "hybrid 2 x 4", ("ttkit", "jax", "torch")),
+            ("zero2", "data-parallel with ZeRO 2", ("ttkit", "jax")),
+            ("sp8", "tensor- and sequence-parallel", ("ttkit", "jax")),
+            ("cp8", "2 x 1,024 tokens, ring attention", ("ttkit", "jax")),
+            ("ep8", "8 experts, expert-parallel", ("ttkit", "jax")),
         )
     ),
     *(

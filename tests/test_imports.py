@@ -30,8 +30,10 @@ MAY_IMPORT = {
     "convert": {"backend", "sim"},
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
     "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
+    "layouts": {"hardware", "plans", "train"},
     "roofline": {"hardware"},
-    "profiler": {"backend", "plans", "roofline", "sim", "visualize"},
+    "records": {"sim"},
+    "profiler": {"backend", "plans", "records", "roofline", "sim", "visualize"},
     "visualize": {"hardware", "plans", "backend"},  # of the simulator, public attributes only
 }
 # Inside a function only: bytes in use, which no object carries; the tables of a training plan; an
@@ -47,6 +49,7 @@ MAY_IMPORT_LATE = {
     "hardware": {"descriptors"},
     "sim": {"descriptors"},
     "train": {"visualize", "descriptors"},
+    "layouts": {"visualize"},
     "visualize": {"sim", "descriptors"},
     "cluster": {"backend", "train"},
 }

@@ -3,9 +3,13 @@ made of them.
 """
 
 import json
+import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import ttkit
@@ -13,7 +17,10 @@ from ttkit import backend, ttnn
 from ttkit.plans import all_gather, all_reduce, cost, topology
 from ttkit.profiler import Profile
 from ttkit.roofline import roofline
+from ttkit.sim.memory import bytes_in_use
 from ttkit.sim.operation import watchers
+from ttkit.train.autograd import Tensor
+from ttkit.train.distributed import ring_shift
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE
 
 MESHES = [("t3000", (2, 4)), ("galaxy", (8, 4))]
@@ -559,3 +566,237 @@ def test_a_core_coordinate_among_the_arguments(mesh):
         grid = mesh.compute_with_storage_grid_size()
         ttnn.experimental.attn_matmul(q, k, compute_with_storage_grid_size=grid)
     assert only(prof)
+
+
+# ---------------------------------------------------------------- communication beside compute
+def starts(prof):
+    """When each record that takes time begins, on all of its chips at once."""
+    timed = [number for number, record in enumerate(prof.records, 1) if record.time_s]
+    return {
+        n: start
+        for n, (_, begin) in zip(timed, prof.spans(), strict=True)
+        for start in set(begin.values())
+    }
+
+
+def test_all_reduces_after_a_backward_run_under_it(mesh):
+    a = put(mesh, (512, 512))
+    with ttkit.profile() as prof:
+        grads = [ttnn.matmul(a, a) for _ in range(4)]
+        sums = [ttnn.all_reduce(grad, cluster_axis=1) for grad in grads]
+        for grad in sums:
+            ttnn.multiply(grad, 0.25)
+    product, reduce = prof.records[0].time_s, prof.records[4].time_s
+    other = prof.overlapped()
+    assert [r.after for r in prof.records] == [(), (), (), (), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (8,)]  # fmt: skip
+    begin = starts(other)
+    assert begin[5] == begin[2] == product < starts(prof)[5]  # under the rest of the backward
+    assert begin[6] == product + max(product, reduce)
+    assert other.time_s < prof.time_s and other.records is prof.records
+    # all of it is exposed without overlap; what is hidden is what the step gets shorter
+    assert prof.exposed_s == pytest.approx(4 * reduce)
+    hidden = prof.exposed_s - other.exposed_s
+    assert 0 < hidden == pytest.approx(prof.time_s - other.time_s)
+
+
+def test_the_order_of_calls_is_kept_in_each_queue(mesh):
+    a = put(mesh, (512, 512))
+    with ttkit.profile() as prof:
+        first, last = ttnn.matmul(a, a), ttnn.matmul(a, a)
+        ttnn.all_reduce(last, cluster_axis=1)  # so the other one waits, too
+        ttnn.all_reduce(first, cluster_axis=1)
+    assert prof.overlapped().time_s == prof.time_s == prof.overlapped().timeline().end_s
+
+
+def test_a_chain_of_collectives_does_not_overlap(mesh):
+    x = put(mesh, (256, 256))
+    with ttkit.profile() as prof:
+        for _ in range(3):
+            x = ttnn.reduce_scatter(ttnn.all_gather(x, 0, cluster_axis=1), 0, cluster_axis=1)
+            x = ttnn.exp(ttnn.reshape(x, [1, 256, 256]))
+            x = ttnn.reshape(x, [256, 256])
+    other = prof.overlapped()
+    assert starts(other) == starts(prof) and other.exposed_s == prof.exposed_s > 0
+
+
+def test_weights_are_gathered_ahead_of_the_forward(mesh):
+    x, shards = put(mesh, (512, 512)), [put(mesh, (128, 512)) for _ in range(3)]
+    with ttkit.profile() as prof:
+        for shard in shards:
+            x = ttnn.matmul(x, ttnn.all_gather(shard, 0, cluster_axis=1))
+    begin = starts(prof.overlapped())
+    gathers = [i for i, r in enumerate(prof.records, 1) if r.kind == COMMUNICATION]
+    time = prof.records[gathers[0] - 1].time_s
+    assert [begin[i] for i in gathers] == pytest.approx([0, time, 2 * time])
+
+
+def test_what_a_call_waits_for(mesh):
+    x, y = put(mesh, (64, 64)), put(mesh, (64, 64))
+    with ttkit.profile() as prof:
+        a = ttnn.exp(x)  # 1
+        same = ttnn.to_layout(a, ttnn.TILE_LAYOUT)  # 2: the tensor itself
+        rows = ttnn.to_layout(a, ttnn.ROW_MAJOR_LAYOUT)  # 3: another one, of the same array
+        ttnn.all_reduce(same, cluster_axis=1)  # 4
+        ttnn.all_gather(rows, 0, cluster_axis=1)  # 5
+        ttnn.add_(a, y)  # 6: overwrites what 2, 3 and 4 read
+        flat = ttnn.reshape(a, [1, 64, 64])  # 7
+        ttnn.exp(ttnn.get_device_tensors(flat)[1])  # 8: a shard in the memory of 7
+        ttnn.add(a, a, output_tensor=x)  # 9: overwrites what 1 read
+        host = ttnn.from_device(x)  # 10
+        ttnn.copy_host_to_device_tensor(host, y)  # 11: overwrites what 6 read, with 9's values
+        ttnn.mul(y, y)  # 12
+        ttnn.deallocate(y)  # 13
+        ttnn.exp(put(mesh, (64, 64)))  # 14 writes it, 15
+    waits = [r.after for r in prof.records]
+    assert waits[:7] == [(), (1,), (1,), (1,), (3,), (1, 2, 3, 4), (6,)]
+    assert waits[7:] == [(7,), (1, 6), (9,), (6, 9, 10), (11,), (11,), (), (14,)]
+
+
+def test_calls_of_a_replayed_trace_wait_for_each_other(mesh):
+    x = put(mesh, (64, 64))
+    with ttkit.profile() as prof:
+        trace = ttnn.begin_trace_capture(mesh, cq_id=0)
+        ttnn.all_reduce(ttnn.exp(x), cluster_axis=1)
+        ttnn.end_trace_capture(mesh, trace, cq_id=0)
+        for _ in range(2):
+            ttnn.execute_trace(mesh, trace, cq_id=0)
+    assert [r.after for r in prof.records] == [(), (1,), (), (3,), (), (5,)]
+
+
+def test_a_profile_keeps_no_tensor_alive(mesh):
+    x = put(mesh, (64, 64))
+    before = bytes_in_use()
+    with ttkit.profile() as prof:
+        y = ttnn.exp(x)
+        seen = weakref.ref(y), weakref.ref(y.array)
+        del y
+        assert bytes_in_use() == before and not any(ref() is not None for ref in seen)
+        for _ in range(50):  # ids come again
+            ttnn.exp(x)
+            ttnn.to_device(ttnn.zeros([64, 64]), mesh)
+    assert len(prof.records) == 101 and {r.after for r in prof.records} == {()}
+
+
+def test_another_shape_of_a_gradient_does_not_wait_for_the_queue(mesh):
+    a = put(mesh, (512, 512))
+    with ttkit.profile() as prof:
+        first, _ = ttnn.matmul(a, a), ttnn.matmul(a, a)
+        ttnn.all_reduce(ttnn.reshape(first, [1, 512, 512]), cluster_axis=1)
+    assert starts(prof.overlapped())[4] == prof.records[0].time_s
+
+
+def test_what_comes_by_the_host_is_there_when_it_was_made(mesh):
+    left, right = mesh.create_submeshes(ttnn.MeshShape(2, 2))[:2]
+    x = put(left, (64, 64))
+    with ttkit.profile() as prof:
+        far = ttnn.to_device(ttnn.from_device(ttnn.exp(x)), right)
+        ttnn.exp(far)
+    assert [r.after for r in prof.records] == [(), (1,), (2,), (3,)]
+    for model in (prof, prof.overlapped()):
+        (first, _), (_, start) = model.spans()
+        assert start == dict.fromkeys(right.get_device_ids(), first.time_s)
+
+
+CALLS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99), st.integers(0, 99)), max_size=16)
+
+
+@given(CALLS)
+@settings(max_examples=60, deadline=None)
+def test_any_program_against_a_schedule_worked_out_here(calls):
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)  # a closed mesh takes it away
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+        pool = [put(mesh, (64, 64)) for _ in range(3)]
+        # of each tensor: the call that made it, and those that read it
+        made, read, waits = [set() for _ in pool], [set() for _ in pool], []
+        with ttkit.profile() as prof:
+            for number, (kind, i, j) in enumerate(calls):
+                i, j = i % len(pool), j % len(pool)
+                a, b = pool[i], pool[j]
+                used, written, new = {i}, None, None
+                if kind == 0:
+                    new, used = ttnn.matmul(a, b), {i, j}
+                elif kind == 1:
+                    new = ttnn.exp(a)
+                elif kind in (2, 3):
+                    new = ttnn.all_reduce(a, cluster_axis=kind - 2)
+                elif kind == 4:
+                    ttnn.add_(a, b)
+                    used, written = {i, j}, i
+                elif kind == 5:
+                    ttnn.add(a, a, output_tensor=b)
+                    used, written = {i, j}, j
+                else:
+                    assert ttnn.to_layout(a, ttnn.TILE_LAYOUT) is a
+                waits.append(set.union(*(made[k] for k in used)))
+                for k in used - {written}:
+                    read[k].add(number)
+                if written is not None:
+                    waits[-1] |= read[written]
+                    made[written], read[written] = {number}, set()
+                if new is not None:
+                    pool.append(new)
+                    made.append({number})
+                    read.append(set())
+    other, free, ends = prof.overlapped(), Counter(), []
+    for record, before in zip(prof.records, waits, strict=True):
+        began = max([0.0, *(ends[k] for k in before)])
+        if record.time_s:
+            began = max(began, free[record.kind])
+            free[record.kind] = began + record.time_s
+        ends.append(began + record.time_s)
+    assert other.time_s == pytest.approx(max(ends, default=0.0))
+    busy = Counter()
+    for record in prof.records:
+        busy[record.kind] += record.time_s
+    assert max(busy.values(), default=0) <= other.time_s * (1 + 1e-9)
+    assert other.time_s <= prof.time_s * (1 + 1e-9)
+    assert prof.time_s == pytest.approx(sum(busy.values()))
+    for field in ("flops", "bytes_read", "bytes_written", "bytes_on_links"):
+        assert other.busiest(field) == prof.busiest(field)
+
+
+def test_the_other_model_says_so_wherever_it_is_shown(mesh, tmp_path):
+    a = put(mesh, (512, 512))
+    with ttkit.profile() as prof:
+        grads = [ttnn.matmul(a, a) for _ in range(3)]
+        for grad in grads:
+            ttnn.all_reduce(grad, cluster_axis=1)
+    other, said = prof.overlapped(), "modelled, communication beside compute"
+    shown = [repr(other), other.timeline().title, repr(other.table()), repr(other.summary())]
+    assert said in shown[0] and all("communication beside compute" in text for text in shown)
+    assert "beside" not in repr(prof) + prof.timeline().title and not prof.timeline().beside
+    trace = json.loads(other.to_chrome_trace(tmp_path / "both.json").read_text())
+    assert "communication beside compute" in trace["otherData"]["times"]
+    names = {
+        e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"
+    }
+    ids = mesh.get_device_ids()
+    assert set(names.values()) == {f"chip {i}{q}" for i in ids for q in ("", ", communication")}
+    last = Counter()
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":  # on each thread one thing after the other
+            assert event["ts"] >= last[event["tid"]] - 1e-6
+            last[event["tid"]] = event["ts"] + event["dur"]
+            assert (event["cat"] == COMMUNICATION) == names[event["tid"]].endswith("communication")
+    assert max(last.values()) == pytest.approx(other.time_s * 1e6)
+
+
+def test_what_comes_through_a_socket_is_waited_for():
+    """A ring's next product begins when its operand has come, not before."""
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 8)) as mesh:
+        rows = np.arange(8 * 512 * 512, dtype=np.float32).reshape(1, 1, -1, 512)
+        cut = ttnn.ShardTensorToMesh(mesh, 2)
+        tiles = {"layout": ttnn.TILE_LAYOUT, "dtype": ttnn.float32}
+        x = ttkit.from_numpy(rows, device=mesh, mesh_mapper=cut, **tiles)
+        with ttkit.profile() as prof:
+            came = ring_shift(Tensor(x), 1).get_value()
+            ttnn.exp(x)
+            ttnn.sqrt(came)
+    names = [r.name.rpartition(".")[2] for r in prof.records]
+    send = names.index("send_async")
+    spans = {r.name: (r, start) for r, start in prof.overlapped().spans()}
+    sent = prof.records[send]
+    chip = sent.chips[0]
+    assert sent.time_s > 0 and spans["exp"][1][chip] == 0
+    assert spans["sqrt"][1][chip] >= sent.time_s

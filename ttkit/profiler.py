@@ -4,29 +4,40 @@ It is shown as tables, as a timeline, or written as a trace file."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ttkit import backend
 from ttkit.errors import fail
 from ttkit.files import write_whole
 from ttkit.plans import cost
 from ttkit.plans.recorded import last_plan
+from ttkit.records import (
+    HOST,
+    Order,
+    Record,
+    Shard,
+    bound_text,
+    chips_text,
+    last_name,
+    nothing_done,
+    shapes_text,
+    stored_bytes,
+    time_text,
+)
 from ttkit.roofline import default_fidelity, known_fidelity, roofline
-from ttkit.sim.memory import bytes_of
 from ttkit.sim.operation import OPERATIONS, watchers
 from ttkit.sim.trace import tensors_in
 from ttkit.visualize.tables import Report
-from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of
+from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Timeline, lanes_of, total
 from ttkit.words import short
 
-HOST = "host"
 ALL_CALLS = tuple(  # columns; "<" aligns to the left
     "#|<operation|<chips|<operands, a chip|<result, a chip|flops, a chip|read, a chip|"
     "written, a chip|on links|time, modelled|<bound by".split("|")
@@ -34,61 +45,26 @@ ALL_CALLS = tuple(  # columns; "<" aligns to the left
 BY_OPERATION = tuple(
     "<operation|calls|flops, a chip|moved, a chip|on links|time, modelled|of the time".split("|")
 )
+ANY = -1  # a chip that took no part in a call waits for all that did
 # The kinds of operations that do not compute, in a profile.
 KINDS = {"write": HOST, "read": HOST, "collective": COMMUNICATION}
-
-
-class Shard(NamedTuple):
-    """What each chip holds of a tensor."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """One outermost call: what it did on each of its chips, and its modelled time.
-
-    Args:
-        name: the operation's key in `ttkit.sim.operation.OPERATIONS`, without ttnn in front.
-        kind: "compute", "communication" (a collective) or "host" (to or from it, not timed).
-        mesh: its number in the profile, counted from 1.
-        chips: device ids of the chips that took part; the others idle.
-        operands, results: on each of the chips.
-        flops: on each of the chips, of the values alone; the time is that of whole tiles.
-        fidelity: passes of the matrix engine.
-        bytes_read, bytes_written: of each chip's DRAM.
-        bytes_on_links: over all cables, once for each hop.
-        time_s: modelled.
-        bound: what limits the time: "compute", "memory", "links", or "" where there is none.
-    """
-
-    name: str
-    kind: str
-    mesh: int
-    chips: tuple[int, ...]
-    operands: tuple[Shard, ...]
-    results: tuple[Shard, ...]
-    flops: int
-    fidelity: str
-    bytes_read: int
-    bytes_written: int
-    bytes_on_links: int
-    time_s: float
-    bound: str
 
 
 class Profile:
     """The records of a `ttkit.profile()` block, in order; all times are modelled.
 
-    A chip does one thing after the other. A collective begins when the last of its chips is ready.
+    A chip does one thing after the other, in the program's order, and each when its operands are
+    there. A collective begins when the last of its chips is ready. See `overlapped`, too.
     """
+
+    _model = ""  # what the title says of it
 
     def __init__(self, fidelity: str | None = None):
         self.records: list[Record] = []
         self._fidelity = fidelity
         self._meshes: list[Any] = []  # in the order of their first calls
         self._chip = ""
+        self._order = Order()
 
     def before(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Do nothing: a call that fails is not in the profile."""
@@ -112,12 +88,15 @@ class Profile:
         dtypes = [t.dtype.name for t in operands]
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
-        if not _nothing_done(operation, operands, results):
+        socket = given.get("mesh_socket")  # of a send, which has no result
+        sent = getattr(socket, "shift", None) is not None and not results
+        idle = not sent and nothing_done(operation, operands, results)
+        if not idle:
             outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read
-            read, written = _bytes(operands) - _bytes(outputs), _bytes(results)
+            read, written = stored_bytes(operands) - stored_bytes(outputs), stored_bytes(results)
             if operation.moves == "part":  # of the table or tensor as much as it writes
                 others = operands[:-1] if operation.name == "embedding" else []
-                read = min(read, written + _bytes(others))
+                read = min(read, written + stored_bytes(others))
             count = operation.flops(given, operands, results, lambda t: t.shard_shape)
             if kind == COMMUNICATION and read:  # an empty tensor has no plan
                 plan = last_plan()
@@ -135,17 +114,53 @@ class Profile:
             tuple(Shard(tuple(t.shard_shape), t.dtype.name.lower()) for t in tensors)
             for tensors in (operands, results)
         )
-        self.records.append(Record(name, kind, number, ids, had, made, count, *moved))
+        same = list(map(id, operands)) == list(map(id, results))
+        unchanged = idle and same and socket is None
+        # copy_host_to_device_tensor returns nothing and writes its second operand
+        new = [] if unchanged else results or operands[1:]
+        way = [] if socket is None else [socket._queue]  # both ends of a socket have it
+        read_too, made_too = (way, []) if results else ([], way)
+        here = len(self.records) + 1
+        after = self._order.enter(here, [*operands, *read_too], [*new, *made_too])
+        self.records.append(Record(name, kind, number, ids, had, made, count, *moved, after))
+
+    def overlapped(self) -> Profile:
+        """Return the same calls, modelled with communication beside compute.
+
+        Each chip has two queues: one for collectives, one for all else. A call begins when its
+        queue is free and its operands are there, so the all-reduce of a gradient can run under the
+        rest of the backward that is called before it. Neither queue slows the other down.
+
+        Example:
+            >>> from ttkit import ttnn
+            >>> _ = ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+            >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
+            ...     a = ttnn.ones([64, 96], device=mesh)
+            ...     with profile() as prof:
+            ...         b, c = ttnn.exp(a), ttnn.all_gather(a, 1, cluster_axis=1)
+            >>> prof.overlapped().time_s == prof.records[1].time_s < prof.time_s
+            True
+        """
+        other = copy.copy(self)
+        other._model = ", communication beside compute"
+        return other
 
     def spans(self) -> Iterator[tuple[Record, dict[int, float]]]:
         """Yield each record that takes time, with its modelled starts in seconds: {chip: start}."""
-        clock: dict[int, float] = {}
+        free: dict[tuple[str, int], float] = {}  # when a queue of a chip has nothing to do
+        ends: list[dict[int, float]] = [{}]  # of each call, by chip
         for record in self.records:
+            queue, start = record.kind if self._model else "", {}
+            for chip in record.chips:
+                idle = free.get((queue, chip), 0.0) if record.time_s else 0.0
+                made = (ends[number] for number in record.after)
+                start[chip] = max([idle, *(end.get(chip, end[ANY]) for end in made)])
+            if record.kind == COMMUNICATION:
+                start = dict.fromkeys(start, max(start.values()))
+            end = {chip: begin + record.time_s for chip, begin in start.items()}
+            ends.append({ANY: max(end.values(), default=0.0), **end})
             if record.time_s:
-                start = {chip: clock.get(chip, 0.0) for chip in record.chips}
-                if record.kind == COMMUNICATION:
-                    start = dict.fromkeys(start, max(start.values()))
-                clock |= {chip: begin + record.time_s for chip, begin in start.items()}
+                free |= {(queue, chip): at for chip, at in end.items()}
                 yield record, start
 
     @property
@@ -153,6 +168,14 @@ class Profile:
         """Modelled seconds from the first operation's start to the last one's end."""
         ends = (max(start.values()) + record.time_s for record, start in self.spans())
         return max(ends, default=0.0)
+
+    @property
+    def exposed_s(self) -> float:
+        """Modelled seconds in which a chip communicates and computes nothing, where most.
+
+        All communication is exposed but what `overlapped` hides.
+        """
+        return max((total(lane.exposed) for lane in self.timeline(join=True).lanes), default=0.0)
 
     def busiest(self, field: str) -> int:
         """Return the sum of a field, such as "flops", on the chip where it is largest."""
@@ -166,7 +189,7 @@ class Profile:
         kinds = Counter(record.kind for record in self.records)
         calls = f"{kinds[COMPUTE]} operations, {kinds[COMMUNICATION]} collectives"
         calls += f", {kinds[HOST]} transfers to or from the host"
-        return f"Profile({calls}; {short(self.time_s, 's')} modelled)"
+        return f"Profile({calls}; {short(self.time_s, 's')} modelled{self._model})"
 
     def _repr_html_(self) -> str:
         return self.timeline(join=True)._repr_html_() + self.summary()._repr_html_()
@@ -174,9 +197,15 @@ class Profile:
     def table(self) -> Report:
         """Return every call in order, with counts for each chip; the last row: the busiest chip."""
         rows = [
-            (str(i), _last(r.name), _ids(r.chips), _shapes(r.operands), _shapes(r.results))
+            (
+                str(i),
+                last_name(r.name),
+                chips_text(r.chips),
+                shapes_text(r.operands),
+                shapes_text(r.results),
+            )
             + (short(r.flops), short(r.bytes_read, "B"), short(r.bytes_written, "B"))
-            + (short(r.bytes_on_links, "B"), _time(r, r.time_s), _bound(r))
+            + (short(r.bytes_on_links, "B"), time_text(r, r.time_s), bound_text(r))
             for i, r in enumerate(self.records, 1)
         ]
         total = short(sum(r.bytes_on_links for r in self.records), "B")
@@ -199,12 +228,14 @@ class Profile:
             moved = sum(r.bytes_read + r.bytes_written for r in records)
             on_links = sum(r.bytes_on_links for r in records)
             counts = (short(sum(r.flops for r in records)), short(moved, "B"), short(on_links, "B"))
-            rows.append((_last(name), str(len(records)), *counts, _time(one, spent[name]), share))
+            rows.append(
+                (last_name(name), str(len(records)), *counts, time_text(one, spent[name]), share)
+            )
         return Report(self._title("by operation"), BY_OPERATION, rows)
 
     def _title(self, what: str) -> str:
         chip = f", {self._chip}s at their published peaks" if self._chip else ""
-        return f"{what}: {short(self.time_s, 's')} modelled end to end{chip}"
+        return f"{what}: {short(self.time_s, 's')} modelled end to end{self._model}{chip}"
 
     def timeline(self, *, join: bool = False) -> Timeline:
         """Return when each chip computes and communicates, in modelled time: a lane for each chip.
@@ -217,25 +248,32 @@ class Profile:
         for record, start in self.spans():
             for chip, begin in start.items():
                 bars[chip].append(Bar(record.name, record.kind, begin, begin + record.time_s))
-        return Timeline(self._title("timeline"), lanes_of(bars, join))
+        return Timeline(self._title("timeline"), lanes_of(bars, join), bool(self._model))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the modelled timeline as Chrome trace events, and return the path.
 
         Perfetto (ui.perfetto.dev) and chrome://tracing show the file: a process is a mesh, a thread
-        a chip, times are modelled microseconds. The file is written whole or not at all.
+        a chip, times are modelled microseconds. Of `overlapped`, a chip has two threads: the second
+        is for communication. The file is written whole or not at all.
 
         Raises:
             TTKitError: the file cannot be written there.
         """
-        events = [event for record, start in self.spans() for event in _events(record, start)]
+        queues = ["", ", communication"] if self._model else [""]
+        events = []
+        for record, start in self.spans():
+            event, second = _event(record), len(queues) > 1 and record.kind == COMMUNICATION
+            for chip, begin in start.items():
+                events.append(event | {"ts": begin * 1e6, "tid": len(queues) * chip + second})
         events.sort(key=lambda event: (event["ts"], event["pid"], event["tid"]))
         names = []
         for number, mesh in enumerate(self._meshes, 1):
             called = f"{'x'.join(map(str, mesh.shape))} mesh, modelled"
             names.append(_label("process_name", number, 0, called))
             for chip in sorted(mesh.get_device_ids()):
-                names.append(_label("thread_name", number, chip, f"chip {chip}"))
+                for thread, queue in enumerate(queues, len(queues) * chip):
+                    names.append(_label("thread_name", number, thread, f"chip {chip}{queue}"))
         times = {"times": self._title("all times are modelled")}
         trace = {"traceEvents": names + events, "displayTimeUnit": "ns", "otherData": times}
         return write_whole(path, json.dumps(trace), f"to_chrome_trace({str(path)!r})")
@@ -279,72 +317,19 @@ def profile(*, fidelity: Any = None) -> Iterator[Profile]:
         watchers.remove(recorder)
 
 
-# ---------------------------------------------------------------- reading a call
-def _bytes(tensors: Any) -> int:
-    """Return the bytes of tensors on a chip, as the memory accounting counts them."""
-    return sum(bytes_of(t.padded, t.dtype) for t in tensors)
-
-
-def _nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Return whether a call neither computes nor moves anything."""
-    if operation.moves == "none" or not results:
-        return True
-    if not operands:
-        return False
-    if results[0] is operands[0] and not operation.name.endswith(("_", "_in_place")):
-        return True
-    return operation.moves == "shape" and _stays(operands[0], results[0])
-
-
-def _stays(before: Any, after: Any) -> bool:
-    """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
-    old, new = ((1, 1) + tuple(t.shard_shape) for t in (before, after))
-    whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
-    rows_stay = before.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
-    return before.layout is after.layout and old[-1] == new[-1] and rows_stay
-
-
-# ---------------------------------------------------------------- in words
-def _events(record: Record, start: Mapping[int, float]) -> Iterator[dict[str, Any]]:
+def _event(record: Record) -> dict[str, Any]:
     about = {
-        "operands": _shapes(record.operands),
-        "result": _shapes(record.results),
+        "operands": shapes_text(record.operands),
+        "result": shapes_text(record.results),
         "flops": record.flops,
         "bytes read": record.bytes_read,
         "bytes written": record.bytes_written,
         "bytes on links": record.bytes_on_links,
-        "time": f"modelled, bound by {_bound(record)}",
+        "time": f"modelled, bound by {bound_text(record)}",
     }
     event = {"name": record.name, "cat": record.kind, "ph": "X", "pid": record.mesh, "args": about}
-    for chip, begin in start.items():
-        yield event | {"ts": begin * 1e6, "dur": record.time_s * 1e6, "tid": chip}
+    return event | {"dur": record.time_s * 1e6}
 
 
 def _label(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2]  # without the namespace
-
-
-def _time(record: Record, time_s: float) -> str:
-    return "not modelled" if record.kind == HOST else short(time_s, "s")
-
-
-def _bound(record: Record) -> str:
-    return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
-
-
-def _ids(chips: Sequence[int]) -> str:
-    return f"all {len(chips)}" if len(chips) > 4 else ", ".join(map(str, sorted(chips)))
-
-
-def _shapes(shards: Sequence[Shard]) -> str:
-    """Return shapes and types; a type that all share stands once, at the end."""
-    # no spaces in a shape, so that lines break between shapes
-    shapes = [f"[{','.join(map(str, s.shape))}]" for s in shards]
-    kinds = list(dict.fromkeys(s.dtype for s in shards))
-    if len(kinds) == 1:
-        return f"{', '.join(shapes)} {kinds[0]}"
-    return ", ".join(f"{shape} {s.dtype}" for shape, s in zip(shapes, shards, strict=True))

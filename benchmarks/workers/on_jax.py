@@ -221,7 +221,7 @@ ROWS |= {f"small-{kind}": small(kind) for kind in ("add", "matmul", "all-gather"
 
 
 def train(layout: str) -> Callable[[Any], None]:
-    """peers/jax_gpt.py up to where it starts its own clock."""
+    """A program of peers/ up to where it starts its own clock."""
 
     def row(bench: Any) -> None:
         import sys
@@ -229,7 +229,9 @@ def train(layout: str) -> Callable[[Any], None]:
         import numpy as np
 
         bench.mark()
-        path = PEERS / "jax_gpt.py"
+        import data
+
+        path = PEERS / data.TRAINED[layout].peer
         tree = ast.parse(path.read_text())
         tree.body = tree.body[
             : next(
@@ -239,7 +241,7 @@ def train(layout: str) -> Callable[[Any], None]:
             )
         ]
         sys.argv = [str(path), layout]
-        names: dict[str, Any] = {"__name__": "jax_gpt", "__file__": str(path)}
+        names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
         exec(compile(tree, str(path), "exec"), names)
         state = list(names["state"])
 
@@ -252,4 +254,5 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4")}
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "cp8", "ep8")
+ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}

@@ -302,19 +302,21 @@ def train(layout: str) -> Callable[[Any], None]:
 
         from ttkit import ttnn
         from ttkit.convert import to_numpy
-        from ttkit.train import AdamW, AdamWConfig, create_model, synchronize_gradients
+        from ttkit.train import AdamW, AdamWConfig, create_model
         from ttkit.train.config import TransformerConfig
         from ttkit.train.parallel import MeshLayout
+        from ttkit.train.replicas import average_gradients
 
-        groups, parts = data.TRAINED_ON[layout]
-        mesh, gpt = opened(ttnn, groups, parts), data.GPT
+        row = data.TRAINED[layout]
+        gpt, mesh = row.model, opened(ttnn, *row.shape)
         bench.mark()
-        lies = MeshLayout(mesh, 1 if parts > 1 else None, parts, 0 if groups > 1 else None, groups)
+        lies = MeshLayout.of(row.shape, row.axes, mesh, **row.shares)
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
             "num_blocks": gpt["blocks"],
             "vocab_size": gpt["vocabulary"],
+            "num_experts": row.experts,
         }
         model = create_model(
             TransformerConfig(
@@ -323,14 +325,14 @@ def train(layout: str) -> Callable[[Any], None]:
             lies,
         )
         parameters = model.parameters()
-        weights, x, y = data.gpt()
+        weights, x, y = data.trained(row)
         model.init_weights(0)  # the norms, which start at one and zero
         # a linear layer's weight is [out, in] here, a table's is [rows, width]
         for name, array in weights.items():
             parameters[name].place(
                 np.ascontiguousarray(
-                    array if name in ("vocabulary.table", "position") else array.T
-                )[None, None]
+                    array if name in ("vocabulary.table", "position") else array.swapaxes(-1, -2)
+                ).reshape(parameters[name].global_shape)
             )
         optimizer = AdamW(parameters, AdamWConfig.make(3e-4, weight_decay=0.0))
         x, y = (lies.tokens(ids[:, None, None]) for ids in (x, y))
@@ -339,8 +341,7 @@ def train(layout: str) -> Callable[[Any], None]:
             optimizer.zero_grad()
             loss = model.loss(model(x), y)
             loss.backward()
-            if groups > 1:
-                synchronize_gradients(parameters, [0])
+            average_gradients(parameters)
             optimizer.step()
             ttnn.synchronize_device(mesh)
             return loss
@@ -355,7 +356,8 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-ROWS |= {f"train-{layout}": train(layout) for layout in ("dp8", "tp8", "dp2tp4")}
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "cp8", "ep8")
+ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}
 
 
 def small(kind: str) -> Callable[[Any], None]:

@@ -17,6 +17,7 @@ from ttkit.plans import (
     broadcast,
     point_to_point,
     reduce_scatter,
+    shift,
     topology,
 )
 
@@ -144,6 +145,46 @@ def test_point_to_point(mesh, data):
     assert plan.total_bytes == hops * 20
 
 
+@settings(max_examples=150, deadline=None)
+@given(topologies(), st.sampled_from([0, 1]), st.booleans(), st.data())
+def test_shift(mesh, axis, backwards, data):
+    links = data.draw(st.integers(1, mesh.links))
+    plan = shift(mesh, 20, axis, links=links, backwards=backwards)
+    shards = shards_for(mesh, (5,))
+    got, n = plan.run(shards), plan.group_size
+    for group in members(plan):
+        for number, place in enumerate(group):
+            source = group[(number + (1 if backwards else -1)) % n]
+            np.testing.assert_array_equal(got[place], shards[source], strict=True)
+    ring = mesh.closes(plan.groups[0])
+    assert len(plan.steps) == (1 if ring else n - 1)
+    # on a line all shards make one hop, but the last chip's, which makes them all
+    assert plan.total_bytes == 20 * len(plan.groups) * (n if ring else 2 * (n - 1))
+    assert all(n == 20 for n in plan.bytes_per_link.values())
+    assert plan.peak_extra_bytes <= 2 * 20
+    assert plan.backwards is backwards and plan.links == links
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_bytes_of_an_all_to_all(case):
+    """Each part makes as many hops as its way has, along the row, then along the column."""
+    mesh, axis, algorithm, links = case
+    plan = all_to_all(mesh, 60 * 36, axis, algorithm=algorithm, links=links)
+    n, hops = plan.group_size, 0
+    for group in plan.groups:
+        for a in group:
+            for b in group:
+                for along, (i, j) in enumerate(zip(mesh.coordinate(a), mesh.coordinate(b))):
+                    far, line = abs(i - j), mesh.groups(along)[0]
+                    ring = mesh.kind(along) == RING and algorithm != "line"
+                    hops += min(far, len(line) - far) if ring else far
+    if 36 % n == 0:  # no message is rounded up
+        assert plan.total_bytes == 60 * 36 // n * hops
+    else:
+        assert plan.total_bytes >= 60 * 36 / n * hops
+
+
 # ---------------------------------------------------------------- bytes, as the textbooks have them
 S = 5040  # divisible by every group size below
 
@@ -162,6 +203,10 @@ def test_bytes_on_a_line(n):
         # of each of the i shards behind a link, a part for each of the n - i chips beyond it
         for way in ((a, b), (b, a)):
             assert exchange.bytes_per_link[way] == i * (n - i) * S
+    # a part of each other chip's shard, and on the way those for the chips beyond: fewer bytes than
+    # an all-gather of the same shards has
+    through = max(i * (n - 1 - i) for i in range(n))
+    assert exchange.peak_extra_bytes == (n - 1 + 2 * through) * S
     assert len(gather.steps) == len(scatter.steps) == n - 1
     assert gather.peak_extra_bytes == (n - 1) * S
     assert gather.total_bytes == n * (n - 1) * S
@@ -232,6 +277,8 @@ def test_odd_sizes_lose_no_byte(case, size):
         (lambda: all_gather(topology("t3000"), 0, 1), "at least 1"),
         (lambda: all_gather(topology("t3000"), 8, 2), "axes 0 (down a column) and 1"),
         (lambda: broadcast(topology("t3000"), 8, 4, 1), "root=4"),
+        (lambda: shift(topology("t3000"), 8), "no cable joins chip 6 and chip 5"),
+        (lambda: shift(topology("t3000"), 8, 2), "axis 2 of"),
         (lambda: point_to_point(topology("t3000"), 8, 0, 8), "no such chip"),
         (lambda: grid(3, 3).route(0, 99), "chip 99 of"),
         (lambda: topology("t4000"), "no system has that name"),

@@ -13,9 +13,11 @@ from ttkit.plans import (
     Transfer,
     all_gather,
     all_reduce,
+    all_to_all,
     cost,
     crossover,
     point_to_point,
+    shift,
     topology,
 )
 from ttkit.plans.cost import hop_time_s
@@ -90,6 +92,12 @@ def test_bandwidths_are_those_of_nccls_tests():
     assert card.bus_bandwidth_gb_per_s == pytest.approx(4 * size / card.time_s / 1e9 * 3 / 4)
     card = cost(all_reduce(there, size, axis=0))
     assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9 * 2 * 7 / 8)
+    card = cost(all_to_all(there, size, axis=0))
+    assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9 * 7 / 8)
+    card = cost(shift(there, size, axis=0))
+    assert card.bus_bandwidth_gb_per_s == pytest.approx(size / card.time_s / 1e9)
+    one_hop = cost(point_to_point(there, size, 0, there.neighbours(0)[0]))
+    assert card.time_s == one_hop.time_s  # all chips send at once, each over its own cable
 
 
 def test_messages_that_share_a_link_share_its_rate():

@@ -14,6 +14,7 @@ from ttkit.plans import (
     broadcast,
     point_to_point,
     reduce_scatter,
+    shift,
     topology,
 )
 
@@ -50,7 +51,21 @@ SCATTER = reduce_scatter(T3000, 1024, axis=1, links=1)
 REDUCE = all_reduce(T3000, 1024, axis=1, links=1)
 BOTH_WAYS = [Transfer(0, 1, 0), Transfer(1, 0, 1)]
 
+SHIFT = shift(T3000, 1024, axis=1)
+
 WRONG = {
+    "a shift the other way": (
+        lambda: changed(SHIFT, backwards=True),
+        ["step 3 of 3", "chip 4 does not hold chunk 1"],
+    ),
+    "a shift without the way back": (
+        lambda: changed(SHIFT, steps=steps_of(SHIFT)[:2]),
+        ["step 2 of 2", "chip 4 does not hold chunk 3"],
+    ),
+    "a shift over a cable that is not there": (
+        lambda: changed(SHIFT, steps=[[Transfer(6, 4, 3), *steps_of(SHIFT)[0]]]),
+        ["step 1 of 1", "chip 6 sends chunk 3 to chip 4, but no cable joins them"],
+    ),
     "off-by-one chunk": (
         lambda: swap(GATHER, 2, find(GATHER, 2, 0, 2), chunk=1),
         ["step 3", "chunk 0", "chip 6"],

@@ -41,7 +41,7 @@ def recorded(process, hosts, every):
     ids=["1x2", "2x1", "1x4", "2x2"],
 )
 def test_a_split(run, hosts, collectives, every):
-    programs, count = ["together.py 2x4"], 7
+    programs, count = ["together.py 2x4"], 8
     if collectives:
         programs, count = [*programs, f"collectives.py {collectives}"], count + 3
     if every:
@@ -68,9 +68,9 @@ def test_all_collectives_against_loops(run, hosts, checks):
 
 @pytest.mark.parametrize("mesh, hosts", [((4, 4), (2, 2)), ((8, 4), (4, 1))], ids=str)
 def test_bigger_meshes(run, mesh, hosts):
-    names = ["collectives", "mapping", "random_programs"]
+    names = ["collectives", "exchanges", "mapping", "random_programs"]
     passed(
-        run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 3 * hosts[0] * hosts[1]
+        run(mesh, hosts, "together.py", "x".join(map(str, mesh)), *names), 4 * hosts[0] * hosts[1]
     )
 
 
@@ -83,19 +83,20 @@ def test_without_checks(run):
             "together.py",
             "2x4",
             "collectives",
+            "exchanges",
             "large",
             "mapping",
             "random_programs",
             TTKIT_RANK_CHECKS="0",
         ),
-        8,
+        10,
     )
 
 
 @whole
 @pytest.mark.parametrize("hosts", SPLITS, ids=str)
 def test_all_without_checks(run, hosts):
-    passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 7 * hosts[0] * hosts[1])
+    passed(run((2, 4), hosts, "together.py", "2x4", TTKIT_RANK_CHECKS="0"), 8 * hosts[0] * hosts[1])
 
 
 def test_without_shared_memory(run):

@@ -4,6 +4,7 @@ losses and gradients must be.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -21,10 +22,10 @@ def loss_and_gradients(config, weights, tokens, targets):
         for name, array in weights.items()
     }
     model = {"gpt2": gpt, "llama": llama}[config.model_type]
-    logits = model(
-        config, {name: value[0, 0] for name, value in w.items()}, torch.as_tensor(tokens)
-    )
+    named = {name: value[0, 0] if value.shape[1] == 1 else value[0] for name, value in w.items()}
+    logits = model(config, named, torch.as_tensor(tokens))
     loss = F.cross_entropy(logits.flatten(0, 1), torch.as_tensor(targets).flatten())
+    loss = loss + sum(value for name, value in named.items() if name.endswith("balance"))
     loss.backward()
     return loss.item(), {name: value.grad.numpy() for name, value in w.items()}
 
@@ -50,6 +51,45 @@ def attention(config, w, name, x, turn=lambda heads: heads):
     return linear(w, f"{name}.out", y.transpose(1, 2).reshape(batch, length, width))
 
 
+def mlp(config, w, block, x, activation):
+    """The dense MLP, or every token through every expert, most of them counting nothing."""
+    up, down = (f"{block}.experts.up", f"{block}.experts.down")
+    if up not in w:
+        y = activation(lambda name: linear(w, f"{block}.{name}", x))
+        return linear(w, f"{block}.down", y)
+    probs = F.softmax(x @ w[f"{block}.experts.router.weight"].T, -1)
+    chosen, placed = routing(config, probs.detach().numpy())
+    chosen, placed = torch.tensor(chosen), torch.tensor(placed)
+    gates = probs * placed
+    if config.experts_per_token > 1:
+        gates = gates / (probs * chosen).sum(-1, keepdim=True)
+    share = chosen.mean(1) / config.experts_per_token
+    balance = (share * probs.mean(1)).sum(-1).mean()
+    w[f"{block}.balance"] = config.balance_loss * config.num_experts * balance
+    total = 0
+    for e in range(config.num_experts):
+        y = activation(lambda name, e=e: x @ w[f"{block}.experts.{name}"][e].T)
+        total = total + gates[..., e : e + 1] * (y @ w[down][e].T)
+    return total
+
+
+def routing(config, probs):
+    """What tokens choose, and what of it has a place: probabilities [B, S, E] -> two arrays of
+    ones and zeros.
+    """
+    chosen, placed = np.zeros((2, *probs.shape))
+    length, k = probs.shape[1], config.experts_per_token
+    places = math.ceil(config.capacity_factor * (k * length / config.num_experts))
+    for sequence, row in enumerate(probs):
+        taken = [0] * config.num_experts
+        for token, likely in enumerate(row):
+            for e in sorted(range(config.num_experts), key=lambda e: (-likely[e], e))[:k]:
+                chosen[sequence, token, e] = 1
+                placed[sequence, token, e] = taken[e] < places
+                taken[e] += 1
+    return chosen, placed
+
+
 def head(w, x):
     return F.linear(x, w.get("vocabulary.head", w["vocabulary.table"]))
 
@@ -62,11 +102,8 @@ def gpt(config, w, tokens):
     for i in range(config.num_blocks):
         block = f"blocks.{i}"
         x = x + attention(config, w, f"{block}.attention", norm(f"{block}.norm1", x))
-        x = x + linear(
-            w,
-            f"{block}.down",
-            F.gelu(linear(w, f"{block}.up", norm(f"{block}.norm2", x)), approximate="tanh"),
-        )
+        y = norm(f"{block}.norm2", x)
+        x = x + mlp(config, w, block, y, lambda part: F.gelu(part("up"), approximate="tanh"))
     return head(w, norm("norm", x))
 
 
@@ -88,9 +125,7 @@ def llama(config, w, tokens):
         block = f"blocks.{i}"
         x = x + attention(config, w, f"{block}.attention", norm(f"{block}.norm1", x), turn)
         y = norm(f"{block}.norm2", x)
-        x = x + linear(
-            w, f"{block}.down", F.silu(linear(w, f"{block}.gate", y)) * linear(w, f"{block}.up", y)
-        )
+        x = x + mlp(config, w, block, y, lambda part: F.silu(part("gate")) * part("up"))
     return head(w, norm("norm", x))
 
 

@@ -116,15 +116,12 @@ def expected_parts(parameter, form, whole):
     """What each device should hold of a global array that lies as the parameter lies."""
     padded = np.pad(whole, [(0, 0), (0, 0), (0, parameter.placed_rows - whole.shape[2]), (0, 0)])
     for at in np.ndindex(*form.shape):
-        if parameter.shard_dim is None:
-            yield at, padded
-        else:
-            yield (
-                at,
-                np.split(padded, form.size(form.tp_axis), axis=parameter.shard_dim)[
-                    at[form.tp_axis]
-                ],
-            )
+        part = padded
+        if parameter.shard_dim is not None:
+            part = np.split(part, form.size(form.tp_axis), parameter.shard_dim)[at[form.tp_axis]]
+        if parameter.expert:
+            part = np.split(part, form.size(form.ddp_axis), 1)[at[form.ddp_axis]]
+        yield at, part
 
 
 def different(have, want, rtol=1e-5, atol=1e-7, of=None):
@@ -151,16 +148,13 @@ def wrong_gradients(case, model, wanted, **tolerance):
 
 
 def wrong_loss(case, losses, wanted, rtol=1e-5):
-    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch
-    disagree.
+    """Whether the mean loss of all tokens is not the wanted one, or devices that have the same
+    tokens disagree.
     """
     grid = losses.reshape(case.form.shape)
-    axis = case.form.ddp_axis
-    groups = (
-        grid.reshape(1, -1)
-        if axis is None
-        else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
-    )
+    axes = [axis for axis in (case.form.ddp_axis, case.form.cp_axis) if axis is not None]
+    front = np.moveaxis(grid, axes, range(len(axes)))
+    groups = front.reshape(np.prod(front.shape[: len(axes)], dtype=int), -1)
     return bool(
         np.ptp(groups, axis=1).max() > rtol * abs(wanted)
         or different(groups[:, 0].mean(), wanted, rtol)

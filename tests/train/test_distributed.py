@@ -2,6 +2,9 @@
 along both axes of meshes that are not square.
 """
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from formulas import cross_entropy
@@ -10,6 +13,7 @@ from train.runs import Form, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
+from ttkit.plans import recorded
 from ttkit.train import distributed
 from ttkit.train.autograd import Tensor
 from ttkit.train.distributed import (
@@ -19,6 +23,7 @@ from ttkit.train.distributed import (
     broadcast,
     cross_entropy_loss,
     reduce_scatter,
+    ring_shift,
     scatter,
     synchronize_gradients,
 )
@@ -96,6 +101,16 @@ PAIRS = {
         lambda x, a: joined(x, a, 3),
         lambda g, a: sliced(g, a, 3),
     ),
+    "ring_shift": (
+        lambda t, a: ring_shift(t, a),
+        lambda x, a: np.roll(x, 1, a),
+        lambda g, a: np.roll(g, -1, a),
+    ),
+    "ring_shift backward": (
+        lambda t, a: ring_shift(t, a, backward=True),
+        lambda x, a: np.roll(x, -1, a),
+        lambda g, a: np.roll(g, 1, a),
+    ),
     "scatter of rows": (
         lambda t, a: scatter(t, 2, a),
         lambda x, a: sliced(x, a, 2),
@@ -129,10 +144,40 @@ def test_forward_and_back(name, shape, axis):
         np.testing.assert_allclose(collected(tensor.get_grad(), shape), back(g, axis), atol=1e-5)
 
 
+def test_a_mesh_keeps_its_sockets_and_no_socket_keeps_a_mesh(monkeypatch):
+    made = []
+    create = ttnn.create_socket_pair
+    monkeypatch.setattr(ttnn, "create_socket_pair", lambda *a: made.append(a[2]) or create(*a))
+    mesh = opened(Form((2, 4)))
+    x = random((2, 4), 1, 1, 32, 32)
+    for axis in (0, 1):
+        for backward in (False, True, False):
+            tensor = Tensor(spread(mesh, x))
+            out = ring_shift(tensor, axis, backward)
+            out.set_grad(out.get_value())
+            out.backward()
+            assert ttkit.last_plan().collective == "shift" and ttkit.last_plan().axis == axis
+            np.testing.assert_array_equal(collected(tensor.get_grad(), (2, 4)), x)
+    assert len(made) == 4  # two axes, two directions
+    assert all(config.memory_config.fifo_size >= 4 * 32 * 32 for config in made)
+    big = ring_shift(Tensor(spread(mesh, random((2, 4), 1, 1, 128, 256))), 1)
+    assert len(made) == 5 and made[4].memory_config.fifo_size >= 4 * 128 * 256
+    del big
+    mesh.reshape(ttnn.MeshShape(4, 2))
+    four = random((4, 2), 1, 1, 32, 32)
+    got = ring_shift(Tensor(spread(mesh, four)), 0).get_value()
+    np.testing.assert_array_equal(collected(got, (4, 2)), np.roll(four, 1, 0))
+    ttnn.close_mesh_device(mesh)
+    gone = weakref.ref(mesh)
+    del mesh, tensor, out, got, made[:], recorded.latest[:]
+    gc.collect()
+    assert gone() is None
+
+
 # Those whose way back is the gradient, by each device's input, of the sum over all devices of
 # (output x a fixed number of that device). The others rest on a promise, which the next tests keep:
 # that devices have the same values, or the same gradients.
-SUMS = ["all_reduce", "reduce_scatter", "all_gather", "all_gather of rows"]
+SUMS = ["all_reduce", "reduce_scatter", "all_gather", "all_gather of rows", "ring_shift"]
 
 
 @pytest.mark.parametrize("name", SUMS)

@@ -9,7 +9,13 @@ import pytest
 
 from ttkit import Cluster, TTKitError
 from ttkit.train import AutoContext, Trainer
-from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 
 MODEL = TransformerConfig(
     num_heads=4, embedding_dim=32, num_blocks=1, max_sequence_length=32, dropout_prob=0
@@ -34,24 +40,58 @@ def trained(settings):
     """The losses, and one weight that is cut and one that is not."""
     with Trainer(settings) as trainer:
         losses = [record.loss for record in trainer.fit(show=False)]
-        names = ("blocks.0.up.weight", "norm.weight")
+        up = "experts.up" if settings.transformer_config.num_experts else "up.weight"
+        names = (f"blocks.0.{up}", "norm.weight")
         return losses, [trainer.parameters[name].gather() for name in names]
 
 
-def test_two_ranks_and_one_process_agree():
-    settings = Settings(
-        device_config=DeviceConfig((2, 4), enable_ddp=True, enable_tp=True),
-        training_config=TRAINING,
-        transformer_config=MODEL,
-    )
-    alone = trained(settings)
-    with Cluster("configs/t3000_2ranks") as cluster:
-        first, second = cluster.run(trained, settings)
-    assert first[0] == second[0]  # both get the sums that all ranks added up: the same bits
-    np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING)
-    for mine, theirs, wanted in zip(first[1], second[1], alone[1], strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-        np.testing.assert_allclose(mine, wanted, atol=STEP / 10)
+DATA_AND_TENSOR = DeviceConfig((2, 4), enable_ddp=True, enable_tp=True)
+WIDE = replace(MODEL, embedding_dim=128, max_sequence_length=128)  # in whole tiles
+BUCKETS = {"bucket_mb": 25}
+EXPERTS = {"expert_parallel": True}, replace(MODEL, num_experts=4)
+LINE = DeviceConfig((1, 4), enable_ddp=True)
+RING = DeviceConfig((2, 4), enable_cp=True, enable_tp=True)
+GROUPS_OF_RINGS = DeviceConfig((2, 4), enable_ddp=True, enable_cp=True)
+LONG = replace(MODEL, max_sequence_length=256)
+LAYOUTS = {
+    "t3000_2ranks": {
+        "data and tensor parallel": (DATA_AND_TENSOR, {}, MODEL),
+        "ZeRO 1": (DATA_AND_TENSOR, {"zero": 1}, WIDE),
+        "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3, "sequence_parallel": True}, WIDE),
+        "a ring between ranks": (RING, {}, WIDE),
+        "a ring on each rank": (GROUPS_OF_RINGS, {}, LONG),
+        "experts": (DATA_AND_TENSOR, *EXPERTS),
+    },
+    "quietbox_4ranks": {
+        "ZeRO 2": (LINE, {"zero": 2}, WIDE),
+        "a ring of ranks": (DeviceConfig((1, 4), enable_cp=True), {}, LONG),
+        "buckets": (LINE, BUCKETS, MODEL),
+        "experts": (LINE, *EXPERTS),
+    },
+}
+
+
+@pytest.mark.parametrize("ranks", LAYOUTS)
+def test_ranks_and_one_process_agree(ranks):
+    """One cluster for all layouts: to start one takes longer than to train."""
+    with Cluster(f"configs/{ranks}") as cluster:
+        for name, (device, layout, model) in LAYOUTS[ranks].items():
+            settings = Settings(
+                device,
+                replace(TRAINING, batch_size=8),
+                transformer_config=model,
+                layout=LayoutConfig(**layout),
+            )
+            alone = trained(settings)
+            first, *others = cluster.run(trained, settings)
+            # all get the sums that all ranks added up: the same bits
+            assert all(first[0] == other[0] for other in others), name
+            np.testing.assert_allclose(first[0], alone[0], rtol=ROUNDING, err_msg=name)
+            for other in others:
+                for mine, theirs in zip(first[1], other[1], strict=True):
+                    np.testing.assert_array_equal(mine, theirs, err_msg=name)
+            for mine, wanted in zip(first[1], alone[1], strict=True):
+                np.testing.assert_allclose(mine, wanted, atol=STEP / 10, err_msg=name)
 
 
 def test_a_trainer_that_is_refused_leaves_no_mesh_open():

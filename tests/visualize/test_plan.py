@@ -20,9 +20,11 @@ from ttkit.plans import (
     Transfer,
     all_gather,
     all_reduce,
+    all_to_all,
     broadcast,
     point_to_point,
     reduce_scatter,
+    shift,
     topology,
 )
 from ttkit.visualize.charts import link_chart
@@ -47,8 +49,13 @@ def plans(draw):
         draw(st.integers(1, 5000)),
     )
     collective = draw(
-        st.sampled_from([all_gather, reduce_scatter, all_reduce, "tree", broadcast, point_to_point])
+        st.sampled_from(
+            [all_gather, all_to_all, reduce_scatter, all_reduce, "tree", broadcast]
+            + [point_to_point, shift]
+        )
     )
+    if collective is shift:  # along one line
+        return shift(mesh, size, axis or 0, backwards=draw(st.booleans()))
     if collective == "tree":
         return all_reduce(mesh, size, axis, algorithm="tree")
     if collective is broadcast:

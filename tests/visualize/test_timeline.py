@@ -2,6 +2,7 @@
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
 from visualize.test_chart import spans
 
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, LOOKS, Bar, Lane, Timeline, lanes_of
@@ -51,6 +52,21 @@ def test_bars_are_to_scale_and_not_told_by_colour_alone():
     assert {"linear", "all_gather", "exp"} <= {text.get_text() for text in ax.texts}
     samples = ax.get_legend().get_patches()
     assert len({patch.get_hatch() for patch in samples[:3]}) == 3
+
+
+def test_two_rows_where_a_chip_does_both_at_once():
+    timeline = Timeline("timeline", (LANE, LANE), beside=True)
+    ax = timeline.plot(Figure((8, timeline.height)).subplots())
+    rows = {}
+    for patch in ax.patches:
+        if isinstance(patch, PathPatch):
+            for corners in patch.get_path().vertices.reshape(-1, 5, 2):
+                low, high = corners[:2, 1]
+                rows.setdefault((round(low, 1), round(high, 1)), set()).add(patch.get_hatch() or "")
+    upper, lower = {""}, {"\\\\", "//"}
+    assert rows == {(-0.4, 0): upper, (0, 0.4): lower, (0.6, 1): upper, (1, 1.4): lower}
+    places = {(text.get_text(), round(text.get_position()[1], 1)) for text in ax.texts}
+    assert {("linear", -0.2), ("all_gather", 0.2), ("linear", 0.8), ("all_gather", 1.2)} <= places
 
 
 def test_a_name_stands_in_its_bar_only_where_it_fits():

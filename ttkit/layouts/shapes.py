@@ -41,7 +41,7 @@ ALIKE = set(
     "abs add addcdiv addcmul clamp cos deallocate div divide eq exp ge gelu gt identity le log "
     "logical_and logical_not lt maximum minimum multiply ne neg ones_like pow reciprocal relu "
     "rsqrt sigmoid sign silu sin softmax sqrt square subtract where zeros_like "
-    "full_like clone layer_norm rms_norm mul sub".split()
+    "full_like empty_like clone rsub layer_norm rms_norm mul sub".split()
 )
 GRADIENTS = {"gelu_bw", "relu_bw", "silu_bw"}  # these return a list
 FOLDS = {"max", "mean", "min", "sum", "cumsum"}
@@ -196,6 +196,11 @@ class Operations:
 
     linear = matmul
 
+    def topk(self, x: Value, k: int, dim: int = -1, **how: Any) -> tuple[Value, Value]:
+        """Values and their places."""
+        shape = _changed(x.shape, dim, k)
+        return x.like(shape), x.like(shape, DTYPES["UINT16"])
+
     def typecast(self, x: Value, dtype: Any) -> Value:
         """Another type."""
         return x.like(x.shape, dtype_named(dtype))
@@ -267,18 +272,40 @@ class Operations:
         return x.like(_changed(shape, out_dim, shape[out_dim] // chips))
 
 
+# ---------------------------------------------------------------- in place of functions
+def _from_numpy(
+    array: np.ndarray, *, dtype: Any, layout: Any, device: Mesh, mesh_mapper: Any
+) -> Value:
+    """Return a tensor of an array's shape, cut as `Planned.mapper` says."""
+    shape = list(array.shape)
+    for dim, size in mesh_mapper:
+        shape[dim] //= size
+    return Value(device, shape, dtype_named(dtype), str(getattr(layout, "name", layout)))
+
+
+def _shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
+    tape = value.mesh.tape
+    tape.sent.append(Sent(tape.part, "shift", cluster_axis, value.nbytes))
+    return value.like(value.shape)
+
+
+INSTEAD = {
+    "ttnn": Operations(),
+    "from_numpy": _from_numpy,
+    "one_copy": lambda value: np.full((1, 1, 1, 1), 1e6),
+    "shifted": _shifted,
+}
 _one = threading.Lock()
 
 
 @contextmanager
 def dry_run() -> Iterator[None]:
     """Let the modules of `ttkit.train` compute without values inside; one thread at a time."""
-    instead = {"ttnn": Operations(), "one_copy": lambda value: np.full((1, 1, 1, 1), 1e6)}
     with _one:
         modules = [vars(m) for name, m in sys.modules.items() if name.startswith("ttkit.train.")]
-        swapped = [(module, key, module[key]) for module in modules for key in instead.keys() & module.keys()]
+        swapped = [(module, key, module[key]) for module in modules for key in INSTEAD.keys() & module.keys()]
         for module, key, _ in swapped:
-            module[key] = instead[key]
+            module[key] = INSTEAD[key]
         try:
             yield
         finally:

@@ -72,24 +72,12 @@ class Stage(NamedTuple):
 class Planned(MeshLayout):
     """Where a model lies on a mesh without chips."""
 
-    def place(
-        self,
-        array: np.ndarray,
-        *,
-        dtype: Any = None,
-        tp_dim: int | None = None,
-        ddp_dim: int | None = None,
-        cp_dim: int | None = None,
-        layout: Any = None,
-    ) -> Value:
-        """Return a tensor without values, of the shape on each chip."""
-        shape = list(array.shape)
-        cuts = (self.tp_size, tp_dim), (self.ddp_size, ddp_dim), (self.cp_size, cp_dim)
-        for size, dim in cuts:
-            if dim is not None:
-                shape[dim] //= size
-        kept = "TILE" if layout is None else getattr(layout, "name", layout)
-        return Value(self.device, shape, dtype_named(dtype or self.dtype), kept)
+    def mapper(
+        self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
+    ) -> list[tuple[int, int]]:
+        """Return the dimensions that are cut, and into how many parts."""
+        cuts = (tp_dim, self.tp_size), (ddp_dim, self.ddp_size), (cp_dim, self.cp_size)
+        return [(dim, size) for dim, size in cuts if dim is not None]
 
 
 def planned(layout: Layout, tape: Tape) -> Planned:

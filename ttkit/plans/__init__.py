@@ -10,6 +10,7 @@ from ttkit.plans.collectives import (
     broadcast,
     point_to_point,
     reduce_scatter,
+    shift,
 )
 from ttkit.plans.cost import Cost, cost, crossover
 from ttkit.plans.pipelines import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
@@ -41,6 +42,7 @@ __all__ = [
     "one_f_one_b",
     "point_to_point",
     "reduce_scatter",
+    "shift",
     "topology",
     "zb_h1",
 ]

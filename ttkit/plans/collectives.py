@@ -204,6 +204,43 @@ def point_to_point(
     return _finished(draft, steps, f"{len(steps)} hop" + "s" * (len(steps) != 1))
 
 
+def shift(
+    topology: Topology,
+    shard_bytes: int,
+    axis: int | None = None,
+    *,
+    links: int | None = None,
+    backwards: bool = False,
+) -> Plan:
+    """Plan a shift: every chip gets the shard of the chip before it along `axis`, the first that
+    of the last.
+
+    The last chip's shard goes over the cable that closes a ring, in one step. On a line it goes
+    back hop by hop, against the others.
+
+    Args:
+        backwards: every chip gets the shard of the chip after it.
+
+    Raises:
+        TTKitError: as `all_gather`.
+
+    Example:
+        >>> from ttkit.plans import topology
+        >>> [len(shift(topology(name), 1024, axis=1).steps) for name in ("t3000", "galaxy_torus")]
+        [3, 1]
+    """
+    draft, moved = _draft("shift", topology, shard_bytes, axis, links, backwards=backwards), []
+    for line in draft.groups:
+        _check_cables(topology, line)
+        hops = [(1, 0)] * len(line)
+        if not topology.closes(line):
+            hops[-1] = (0, len(line) - 1)
+        line = line[::-1] if backwards else line
+        moved.append(_hops(draft, line, [(topology.place[chip],) for chip in line], hops))
+    name = "ring" if topology.closes(draft.groups[0]) else "line"
+    return _finished(draft, list(_together(moved)), name + ", backwards" * backwards)
+
+
 # ---------------------------------------------------------------- how chunks spread along a line
 def _line(draft: Plan, line: Line, loads: list[Bundle]) -> Steps:
     """In step t the chunks of each chip make their t-th hop, both ways to the ends."""

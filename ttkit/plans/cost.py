@@ -51,8 +51,8 @@ class Cost:
 
         Sizes and factors are those of nccl-tests (doc/PERFORMANCE.md). The size is that of all
         shards for all_gather, of one shard elsewhere; the factor is 2 (n - 1) / n for all_reduce,
-        (n - 1) / n for all_gather, all_to_all and reduce_scatter, 1 for broadcast and
-        point_to_point.
+        (n - 1) / n for all_gather, all_to_all and reduce_scatter, 1 for broadcast,
+        point_to_point and shift.
         """
         n, collective = self.plan.group_size, self.plan.collective
         factors = {

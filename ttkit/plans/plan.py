@@ -25,7 +25,7 @@ from ttkit.plans.validate import validate
 Array = np.ndarray
 Holdings = dict[int, dict[int, Any]]  # chip -> chunk -> what it holds of it
 
-GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point")
+GATHERS = ("all_gather", "all_to_all", "broadcast", "point_to_point", "shift")
 ALL = ("all_gather", "all_to_all")  # every chip sends to every other one of its group
 REDUCES = ("reduce_scatter", "all_reduce")
 
@@ -40,7 +40,7 @@ class Plan:
     chips at once, an equal part over each.
 
     Args:
-        collective: all_gather, all_to_all, broadcast, point_to_point, reduce_scatter or
+        collective: all_gather, all_to_all, broadcast, point_to_point, shift, reduce_scatter or
             all_reduce. Of an all_to_all a message has only the parts for chips farther on.
         topology: chips and cables.
         steps: the transfers; lists of lists will do.
@@ -49,6 +49,7 @@ class Plan:
         root: the sender: of a broadcast its number in each group, of a point_to_point a device id.
         destination: the receiver of a point_to_point, a device id.
         algorithm: a name for pictures and tables.
+        backwards: in a shift, each chip gets the shard of the chip after it, not before it.
 
     Example:
         >>> from ttkit.plans import topology
@@ -67,6 +68,7 @@ class Plan:
     root: int | None = None
     destination: int | None = None
     algorithm: str = "by hand"
+    backwards: bool = False
 
     def __post_init__(self) -> None:
         if self.collective not in GATHERS + REDUCES:
@@ -159,7 +161,7 @@ class Plan:
             for number, (chip, own) in enumerate(zip(group, self._chunks[group], strict=True)):
                 if self.adds:
                     yield chip, self._chunks[group]
-                elif self.collective in ALL:
+                elif self.collective in (*ALL, "shift"):
                     yield chip, [own]
                 else:
                     sender = number if self.collective == "broadcast" else chip
@@ -172,6 +174,9 @@ class Plan:
             return self._chunks[group]
         if self.collective == "reduce_scatter":
             return self._chunks[group][number : number + 1]
+        if self.collective == "shift":
+            before = number + 1 if self.backwards else number - 1
+            return [self._chunks[group][before % len(group)]]
         if self.collective == "broadcast":
             return [self._chunks[group][self.root or 0]]
         return [self.topology.place[self.root or 0]] if chip == self.destination else []
@@ -212,8 +217,8 @@ class Plan:
         Returns:
             One array for each chip: joined along `dim` (all_gather), its part of each shard
             (all_to_all), its part of the sum (reduce_scatter), the sum (all_reduce), the root's
-            shard (broadcast), or the source's shard at the destination and its own elsewhere
-            (point_to_point).
+            shard (broadcast), its neighbour's (shift), or the source's shard at the destination and
+            its own elsewhere (point_to_point).
 
         Raises:
             TTKitError: as `validate`; other shards, or a dimension that cannot be cut evenly.
@@ -312,7 +317,9 @@ class Plan:
             landing: Counter[int] = Counter()
             for t in step:
                 there = held[t.destination]
-                if not there.issuperset(t.chunks):
+                if self.collective == "all_to_all":  # not whole shards
+                    extra[t.destination] += t.bytes or 0
+                elif not there.issuperset(t.chunks):
                     extra[t.destination] += sum(self.sizes[c] for c in set(t.chunks) - there)
                     there.update(t.chunks)
                 if t.reduce:

@@ -22,6 +22,7 @@ class Record(NamedTuple):
     links: int | None
     # coordinates: the sender of a broadcast; sender and receiver of a point_to_point
     ends: tuple[Any, ...] = ()
+    backwards: bool = False  # of a shift
 
 
 latest: list[Record] = []  # at most one: each collective takes the place of the one before
@@ -33,7 +34,10 @@ def plan_of(what: Record) -> Plan:
     ends = [what.mesh.id_at(tuple(end)) for end in what.ends]
     if what.collective == "point_to_point":
         return collectives.point_to_point(there, what.shard_bytes, *ends, links=what.links)
-    how: dict[str, Any] = {"algorithm": what.algorithm, "links": what.links}
+    if what.collective == "shift":
+        how: dict[str, Any] = {"links": what.links, "backwards": what.backwards}
+        return collectives.shift(there, what.shard_bytes, what.axis, **how)
+    how = {"algorithm": what.algorithm, "links": what.links}
     if what.collective == "broadcast":
         how["root"] = there.place[ends[0]] if what.axis is None else what.ends[0][what.axis]
     build: Callable[..., Plan] = getattr(collectives, what.collective)

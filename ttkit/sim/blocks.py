@@ -47,7 +47,7 @@ def in_parts(work: Callable[[int, int], None], size: int, step: int, elements: i
 def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(values, out, scratch)` over blocks; the three never overlap."""
     source = np.ascontiguousarray(array)
-    out = empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
+    out = empty(source.shape, source.dtype)
     if source.size <= BLOCK:
         flat = source.reshape(-1)
         kernel(flat, out.reshape(-1), np.empty_like(flat))
@@ -67,7 +67,7 @@ def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -
 def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
     source = np.ascontiguousarray(array)
-    out = empty(source.shape) if source.dtype == np.float32 else np.empty_like(source)
+    out = empty(source.shape, source.dtype)
     width = source.shape[-1]
     if source.size == 0:
         return out
@@ -192,8 +192,8 @@ KEPT = 128 << 20  # bytes held back at most
 _free: dict[int, list[Array]] = {}  # by size; the size last freed comes last
 
 
-def empty(shape: tuple[int, ...]) -> Array:
-    """A float32 array with arbitrary values, like np.empty, in used memory where there is some.
+def empty(shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
+    """An array with arbitrary values, like np.empty, in used memory where there is some.
 
     Example:
         >>> first = empty((1024, 2048))
@@ -202,16 +202,16 @@ def empty(shape: tuple[int, ...]) -> Array:
         >>> empty((2048, 1024)).ctypes.data == address
         True
     """
-    size = 4 * math.prod(shape)
+    size = np.dtype(dtype).itemsize * math.prod(shape)
     if not SMALLEST <= size <= KEPT:
-        return np.empty(shape, np.float32)
+        return np.empty(shape, dtype)
     try:
         block = _free[size].pop()
     except LookupError:
         block = np.empty(size, np.uint8)
     # Views of `array` keep `array` alive, not `block`: NumPy follows bases only from array to
     # array, and a memoryview lies between.
-    array = np.frombuffer(memoryview(block), np.float32)  # type: ignore[arg-type]
+    array = np.frombuffer(memoryview(block), dtype)  # type: ignore[arg-type]
     weakref.finalize(array, _keep, block).atexit = False
     return array.reshape(shape)
 

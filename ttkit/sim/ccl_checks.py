@@ -51,7 +51,8 @@ class Call:
         """The call for a message."""
         shown = {} if self.dim is None else {"dim": self.dim}
         shown |= {} if self.ends else {"cluster_axis": self.cluster_axis}
-        return describe(self.name, (self.tensor, *self.ends), shown)
+        numbers = (n for n in self.others if type(n) is int)
+        return describe(self.name, (self.tensor, *self.ends, *numbers), shown)
 
     @property
     def rank(self) -> int:

@@ -138,24 +138,24 @@ def _one_copy(array: Array, axes: Iterable[int], parts: Array) -> bool:
 
 
 # ---------------------------------------------------------------- along a process group
-def _empty(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Memory to receive into; for a big float32 array some that was used before."""
-    return blocks.empty(shape) if dtype == np.float32 else np.empty(shape, dtype)
-
-
 def _parts(tensor: Tensor, axes: list[int]) -> Array:
     """The arrays of all blocks of the group, at the length of a block along `axes`: blocks lead."""
     group, ranks, comm, _ = _communicator(tensor, axes)
     whole = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
     mine = np.ascontiguousarray(whole)
-    parts = _empty(group.blocks + mine.shape, mine.dtype)
+    parts = blocks.empty(group.blocks + mine.shape, mine.dtype)
     fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
     return parts
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Do `ccl_numpy.gathered` straight from the parts, in one copy."""
-    parts, k, lead = _parts(tensor, axes), len(axes), len(tensor.grid.shape)
+    return _joined(_parts(tensor, axes), axes, len(tensor.grid.shape), dim)
+
+
+def _joined(parts: Array, axes: list[int], lead: int, dim: int) -> Array:
+    """Join the parts of all blocks, which lead, along `dim` in the order of the mesh."""
+    k = len(axes)
     line = [at for i, axis in enumerate(axes) for at in (i, k + axis)]
     front = [1 if axis in axes else parts.shape[k + axis] for axis in range(lead)]
     return ccl_numpy.joined(parts, k + lead, line, dim, front)
@@ -201,7 +201,7 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
     if not group.one_chip:
         mine = ccl_numpy.summed(mine, tensor.grid.shape, axes)
     mine = np.ascontiguousarray(mine)
-    total = _empty(mine.shape, mine.dtype)
+    total = blocks.empty(mine.shape, mine.dtype)
     if shared:
         shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce", ranks))
     else:
@@ -219,10 +219,21 @@ def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     else:
         total = ccl_numpy.summed(tensor.array, tensor.grid.shape, axes)
         parts = np.ascontiguousarray(_by_block(total, lead + dim, group.blocks, inner))
-        mine = _empty(parts.shape[len(axes) :], parts.dtype)
+        mine = blocks.empty(parts.shape[len(axes) :], parts.dtype)
         run = fabric.world().run
         run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
     return ccl_numpy.scattered(mine, lead, axes, inner, dim)
+
+
+def exchanged(tensor: Tensor, axes: list[int], into: int, cut: int) -> Array:
+    """Do `ccl_numpy.exchanged`: each rank sends to each other one what its chips get."""
+    group, ranks, comm, _ = _communicator(tensor, axes)
+    lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
+    whole = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
+    mine = np.ascontiguousarray(_by_block(whole, lead + cut, group.blocks, inner))
+    parts = blocks.empty(mine.shape, mine.dtype)
+    fabric.world().run(comm, "Alltoall", (mine, parts), "all_to_all", ranks)
+    return ccl_numpy.scattered(_joined(parts, axes, lead, into), lead, axes, inner, cut)
 
 
 def _by_block(array: Array, dim: int, counts: tuple[int, ...], inner: list[int]) -> Array:
@@ -249,7 +260,7 @@ def one_of(tensor: Tensor, axes: list[int], at: int) -> Array:
     root, chip = divmod(at, tensor.grid.shape[axes[0]])
     mine = ccl_numpy.one_of(tensor.array, tensor.grid.shape, axes, chip)
     ours = group.rank == (root,)
-    values = np.ascontiguousarray(mine) if ours else _empty(mine.shape, mine.dtype)
+    values = np.ascontiguousarray(mine) if ours else blocks.empty(mine.shape, mine.dtype)
     fabric.world().run(comm, "Bcast", (values, root), "broadcast", ranks)
     return values
 
@@ -258,6 +269,7 @@ OVER_RANKS: dict[str, Callable[..., Any]] = {
     "gathered": gathered,
     "summed": summed,
     "reduced": reduced,
+    "exchanged": exchanged,
     "each": each,
     "one_of": one_of,
 }

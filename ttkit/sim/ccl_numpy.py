@@ -113,6 +113,23 @@ def scattered(array: Array, lead: int, axes: list[int], sizes: list[int], dim: i
     return parts.reshape([split[i] for i in order])
 
 
+def exchanged(array: Array, chips: Chips, axes: list[int], into: int, cut: int) -> Array:
+    """Cut dimension `cut` over the chips along mesh `axes`; join what arrives along `into`."""
+    array, lead = expanded(array, chips, axes), len(chips)
+    full, at, sizes = array.shape, lead + cut, [chips[a] for a in axes]
+    n = math.prod(sizes)
+    parts = array.reshape(full[:at] + (*sizes, full[at] // n) + full[at + 1 :])
+    home = {axis: at + i for i, axis in enumerate(axes)}
+    local = [d + len(axes) * (d >= at) for d in range(lead, array.ndim)]
+    order = [home.get(a, a) for a in range(lead)] + local[:into] + axes + local[into:]
+    shape = list(full)
+    shape[lead + into], shape[at] = full[lead + into] * n, full[at] // n
+    parts = parts.transpose(order)
+    out = blocks.empty(parts.shape, parts.dtype)
+    np.copyto(out, parts)  # in used memory: half the time of a reshape
+    return out.reshape(shape)
+
+
 def each(array: Array, chips: Chips, axes: list[int]) -> list[Array]:
     """Return the shards along mesh `axes` (in row-major order), each on all chips of the axes."""
     array, every = expanded(array, chips, axes), [slice(None)]

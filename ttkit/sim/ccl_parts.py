@@ -1,6 +1,6 @@
 """Collectives that move parts of shards: all-to-all, tokens to experts and back, borders.
 
-They run in one process; `how` is what those of `ccl_async` take.
+All but all-to-all run in one process; `how` is what those of `ccl_async` take.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.sim import shaping
-from ttkit.sim.ccl import COLLECTIVES, SHORT
+from ttkit.sim.ccl import COLLECTIVES, SHORT, _along
 from ttkit.sim.ccl_async import here, in_range, ruled, run, semaphores, spec
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.ccl_numpy import gathered, reduced, scattered
@@ -28,7 +28,7 @@ Array = np.ndarray
 @ruled
 def _exchanged(call: Call) -> Any:
     """The chips divide the dimension that they cut, and the result is of whole tiles."""
-    (into, cut, *_), n, rank = call.others, call.chips, call.rank
+    (into, cut), n, rank = call.others, call.chips, call.rank
     rule = f"in_dim out of range, or out_dim: {into}, {cut} are not two dims from 0 to {rank - 1}"
     yield not (0 <= into < rank and 0 <= cut < rank and into != cut), rule
     size, least = call.tensor.shard_shape[cut], {rank - 1: 32, rank - 2: 16}.get(cut, 1)
@@ -143,7 +143,9 @@ def _part(plan: str, moves: Any, *own: Any) -> Any:
 
 
 COLLECTIVES |= {
-    "all_to_all_async": _part("all_to_all", _windows, _exchanged),
+    "all_to_all_async": _part(
+        "all_to_all", lambda call: _along("exchanged", call, *call.others), _exchanged
+    ),
     "slice_reshard_async": _part("all_to_all", _windows, in_range, _by_rows, _inside),
     "neighbor_pad_async": _part("all_gather", _windows, in_range, _by_rows, _bordered),
     "all_to_all_dispatch": _part("all_gather", _dispatched, _routed, _together),
@@ -165,8 +167,8 @@ def all_to_all_async_generic(
 
     Example: [1, 1, 32, 256] on 4 chips, in_dim=2, out_dim=3: [1, 1, 128, 64].
     """
-    window = (in_dim, out_dim, 0, None, 0, 0, "")
-    return run("all_to_all_async", input_tensor, None, persistent_output_buffer, *window, **how)
+    dims = (in_dim, out_dim)
+    return run("all_to_all_async", input_tensor, None, persistent_output_buffer, *dims, **how)
 
 
 @operation("experimental.all_to_all_async", "collective", hints=SHORT)

@@ -78,7 +78,7 @@ class Allocation:
         OutOfMemoryError: a chip has less than `nbytes` free.
     """
 
-    __slots__ = ("bound", "grid", "nbytes", "used")
+    __slots__ = ("__weakref__", "bound", "grid", "nbytes", "used")
 
     def __init__(self, mesh: MeshDevice, grid: Grid, nbytes: int, cores: int = 0):
         self.nbytes = 0

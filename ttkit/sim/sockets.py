@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import CollectiveMismatch, fail
-from ttkit.sim import fabric
+from ttkit.plans.recorded import Record, latest
+from ttkit.sim import blocks, fabric
 from ttkit.sim.arguments import describe
 from ttkit.sim.cores import CoreCoord
 from ttkit.sim.enums import BufferType, _Enum
 from ttkit.sim.grid import Coordinate
+from ttkit.sim.memory import bytes_of
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation
 from ttkit.sim.ranks import binding, owner_in, world_size
@@ -83,6 +85,9 @@ class MeshSocket:
         CollectiveMismatch: the other end is configured in another way.
     """
 
+    # along which mesh axis, and whether to the chip after (1) or before (-1), each chip sends
+    shift: tuple[int, int] | None = None
+
     def __init__(self, device: MeshDevice, config: SocketConfig):
         asked = f"MeshSocket({device!r})"
         if world_size() == 1:
@@ -111,7 +116,7 @@ class MeshSocket:
         config: SocketConfig,
         end: SocketEndpoint,
         ranks: Ranks,
-        tag: int,
+        channel: tuple[tuple[int, ...], int],
         queue: deque[Any],
     ) -> None:
         asked = f"a socket of {device!r}"
@@ -120,10 +125,11 @@ class MeshSocket:
             if len(set(cores)) != len(cores):
                 rule = f"Cannot reuse {word} cores in a single socket."
                 fail(asked, rule, "a core of its own for each connection")
-        self._device, self._end, self._tag, self._queue = device, end, tag, queue
+        self._device, self._end, self._channel, self._queue = device, end, channel, queue
         # the rank at the other end: (sender, receiver) chips
         self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
-        for pair, rank in zip(config._pairs, ranks, strict=True):
+        # by receiver, so that what one rank sends to all chips is there as it must lie
+        for pair, rank in sorted(zip(config._pairs, ranks, strict=True), key=lambda c: c[0][1]):
             if not device._inside(pair[end.value]):
                 place = MeshCoordinate(pair[end.value])
                 fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
@@ -143,8 +149,10 @@ def _me() -> int:
     return getattr(fabric.started(), "rank", 0)
 
 
-def _agreed(config: SocketConfig, owners: Sequence[OwnerOf], asked: str) -> tuple[Ranks, int]:
-    """Return the ranks at both ends of each connection, which agree, and the message tag."""
+def _agreed(
+    config: SocketConfig, owners: Sequence[OwnerOf], asked: str
+) -> tuple[Ranks, tuple[tuple[int, ...], int]]:
+    """Return the ranks at both ends of each connection, which agree; all of them, and a tag."""
     if not config.connections:
         rule = "Socket connection config cannot be empty."
         fail(asked, rule, "one SocketConnection for each chip")
@@ -154,7 +162,16 @@ def _agreed(config: SocketConfig, owners: Sequence[OwnerOf], asked: str) -> tupl
     if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
         call = f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"
         fabric.compare(call[: fabric.TEXT], everyone)
-    return ranks, fabric.SOCKET + 2 * _sockets[everyone]
+    return ranks, (everyone, fabric.SOCKET + 2 * _sockets[everyone])
+
+
+def _to(socket: MeshSocket, rank: int) -> tuple[Any, int, int]:
+    """The communicator of all ranks at a socket, a rank's number in it, and the tag.
+
+    Other sockets between some of these ranks may have the same tag.
+    """
+    everyone, tag = socket._channel
+    return fabric.world().group(everyone), everyone.index(rank), tag
 
 
 @checked("create_socket_pair")
@@ -180,7 +197,20 @@ def create_socket_pair(
     ends = [MeshSocket.__new__(MeshSocket) for _ in meshes]
     for socket, end, mesh in zip(ends, SocketEndpoint, meshes, strict=True):
         socket._make(mesh, socket_config, end, ranks, tag, queue)
+        socket.shift = _shift(socket_config, *meshes)
     return ends[0], ends[1]
+
+
+def _shift(config: SocketConfig, mesh: MeshDevice, to: MeshDevice) -> tuple[int, int] | None:
+    """The axis and the direction in which each chip of a mesh is connected to the next one."""
+    pairs, shape = dict(config._pairs), mesh._shape
+    for axis, n in enumerate(shape if mesh is to and len(shape) == 2 else ()):
+        for step in (1, -1):
+            if n > 1 and pairs == {
+                c: (*c[:axis], (c[axis] + step) % n, *c[axis + 1 :]) for c in np.ndindex(shape)
+            }:
+                return axis, step
+    return None
 
 
 def _owner(mesh: MeshDevice) -> OwnerOf:
@@ -210,9 +240,21 @@ def _about(tensor: Tensor) -> str:
     return f"{list(tensor.shard_shape)} {tensor.dtype.name} {tensor.layout.name}"
 
 
-@operation("send_async")
+def _shifted(array: np.ndarray, axis: int, step: int) -> np.ndarray:
+    """Move values along a leading axis to the next place; of one copy there is none to move."""
+    if array.shape[axis] == 1:
+        return array
+    out = blocks.empty(array.shape, array.dtype)
+    to, of = np.moveaxis(out, axis, 0), np.moveaxis(array, axis, 0)
+    to[step:], to[:step] = of[:-step], of[-step:]
+    return out
+
+
+@operation("send_async", "collective")
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Send the shards of the socket's chips; the other end receives them in the same order.
+
+    Where each chip of a mesh sends to the next one along an axis it is a shift, with a plan.
 
     Raises:
         TTKitError: a receiver's socket, a tensor on another mesh or on the host.
@@ -220,21 +262,28 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     _ready("send_async", input_tensor, mesh_socket, SocketEndpoint.SENDER)
     grid, array = input_tensor.grid, input_tensor.array
     one_copy = all(n == 1 for n in array.shape[: len(grid.shape)])
+    if mesh_socket.shift:
+        (axis, step), nbytes = mesh_socket.shift, bytes_of(input_tensor.padded, input_tensor.dtype)
+        how = (axis, None, None, (), step < 0)
+        latest[:] = [Record("shift", input_tensor.mesh, nbytes, *how)]
+        if grid.local:
+            mesh_socket._queue.append((_about(input_tensor), _shifted(array, axis, step)))
+            return []
     for rank, pairs in mesh_socket._routes.items():
         if one_copy:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
             flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
-            values = flat[[grid.coords.index(s) for s, _ in pairs]]
+            values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
             text = f"{_about(input_tensor)}|{len(values)}|{values.nbytes}"
-            _post(text, values, rank, mesh_socket._tag)
+            _post(text, values, *_to(mesh_socket, rank))
     return []
 
 
-def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
+def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None:
     """Start to send values and, before them, their description."""
     here = fabric.world()
     here.in_step("send_async")
@@ -243,7 +292,7 @@ def _post(text: str, values: np.ndarray, rank: int, tag: int) -> None:
     if not _pending:
         atexit.register(flush)
     _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
-    sends = [here.comm.Isend(header, rank, tag), here.comm.Isend(values, rank, tag + 1)]
+    sends = [comm.Isend(header, rank, tag), comm.Isend(values, rank, tag + 1)]
     _pending.append((sends, (header, values)))
 
 
@@ -255,7 +304,7 @@ def flush() -> None:
         fabric.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
-@operation("recv_async")
+@operation("recv_async", "collective")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Receive what the other end sent into `output_tensor`, at the chips of the socket.
 
@@ -266,8 +315,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """
     _ready("recv_async", output_tensor, mesh_socket, SocketEndpoint.RECEIVER)
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
-    shape = output_tensor.shard_shape
-    into = None
+    arrived = []
     for rank, pairs in mesh_socket._routes.items():
         if rank == _me():
             if not mesh_socket._queue:
@@ -275,18 +323,30 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
                 fail(asked, rule, "send_async on the other end first")
             about, values = mesh_socket._queue.popleft()
             _check(asked, about, output_tensor)
+            if mesh_socket.shift and grid.local:
+                output_tensor.rebind(values)
+                return [output_tensor]
         else:
-            values = _received(asked, output_tensor, rank, mesh_socket._tag)
-        places = [grid.coords.index(r) for _, r in pairs]
-        if len(values) == 1 and sorted(places) == list(range(grid.size)):
-            output_tensor.rebind(values.reshape((1,) * len(grid.shape) + shape))
-            return [output_tensor]
-        if into is None:
-            into = np.array(output_tensor.full_array()).reshape((grid.size,) + shape)
-        into[places] = values
-    if into is not None:
-        output_tensor.rebind(into.reshape(grid.shape + shape))
+            values = _received(asked, output_tensor, rank, *_to(mesh_socket, rank))
+        arrived.append(([grid.coords.index(r) for _, r in pairs], values))
+    if arrived:
+        output_tensor.rebind(_placed(arrived, output_tensor))
     return [output_tensor]
+
+
+def _placed(arrived: list[tuple[list[int], np.ndarray]], tensor: Tensor) -> np.ndarray:
+    """Return a tensor's values with those that have arrived at some places."""
+    grid, (_, first) = tensor.grid, arrived[0]
+    shape = (grid.size, *tensor.shard_shape)
+    every = len({place for places, _ in arrived for place in places}) == grid.size
+    if every and all(len(v) == 1 and (v is first or np.array_equal(v, first)) for _, v in arrived):
+        return first.reshape((1,) * len(grid.shape) + shape[1:])
+    if arrived[0][0] != list(range(grid.size)):
+        into = np.empty(shape, first.dtype) if every else np.array(tensor.full_array())
+        first = into.reshape(shape)
+        for places, values in arrived:
+            first[places] = values
+    return first.reshape(grid.shape + shape[1:])
 
 
 def _check(asked: object, about: str, tensor: Tensor) -> None:
@@ -295,13 +355,15 @@ def _check(asked: object, about: str, tensor: Tensor) -> None:
         fail(asked, rule, "tensors of one shape, dtype and layout at both ends", CollectiveMismatch)
 
 
-def _received(asked: object, tensor: Tensor, rank: int, tag: int) -> np.ndarray:
+def _received(
+    asked: object, tensor: Tensor, rank: int, comm: Any, source: int, tag: int
+) -> np.ndarray:
     """Receive a description and values, also where they do not fit: the sender can go on."""
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
     here.in_step(asked)
-    here.wait([here.comm.Irecv(header, rank, tag)], [rank], asked, (), header)
+    here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)
     about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
     raw = np.empty(int(nbytes), np.uint8)
-    here.wait([here.comm.Irecv(raw, rank, tag + 1)], [rank], asked, (), raw)
+    here.wait([comm.Irecv(raw, source, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)
     return raw.view(tensor.array.dtype).reshape((int(copies),) + tensor.shard_shape)

@@ -189,10 +189,10 @@ class Tensor:
             return recorded("mul", value, [self], lambda grad: [ttnn.multiply(grad, other)])
         y = other.get_value()
 
-        def backward(grad: Value) -> list[Value]:
+        def backward(grad: Value) -> list[Value | None]:
             return [
-                back_to(self, ttnn.multiply(grad, y)),
-                back_to(other, ttnn.multiply(grad, x)),
+                back_to(self, ttnn.multiply(grad, y)) if self._requires_grad else None,
+                back_to(other, ttnn.multiply(grad, x)) if other._requires_grad else None,
             ]
 
         return recorded("mul", ttnn.multiply(x, y), [self, other], backward)
@@ -203,11 +203,13 @@ class Tensor:
         """The product over the last two dimensions; a leading dimension of `other` may be 1."""
         x, y = self.get_value(), other.get_value()
 
-        def backward(grad: Value) -> list[Value]:
-            return [
-                back_to(self, ttnn.matmul(grad, y, transpose_b=True)),
-                back_to(other, ttnn.matmul(x, grad, transpose_a=True)),
-            ]
+        def backward(grad: Value) -> list[Value | None]:
+            dx = dy = None
+            if self._requires_grad:
+                dx = back_to(self, ttnn.matmul(grad, y, transpose_b=True))
+            if other._requires_grad:
+                dy = back_to(other, ttnn.matmul(x, grad, transpose_a=True))
+            return [dx, dy]
 
         return recorded("matmul", ttnn.matmul(x, y), [self, other], backward)
 

@@ -153,6 +153,10 @@ class TransformerConfig(Section):
     theta: Above0 = 10000.0
     num_groups: Count = 3
     rope_scaling: RopeScaling | None = None
+    num_experts: Natural = 0  # 0: the MLP is dense; these four keys are this kit's own
+    experts_per_token: Count = 2
+    capacity_factor: Above0 = 1.25  # an expert's places, in terms of its even share of the choices
+    balance_loss: Rate = 0.01  # the weight of Switch's balance loss
 
     @property
     def is_tied(self) -> bool:
@@ -293,6 +297,7 @@ class Settings(Section):
             if asked and axis is None:
                 rule = f"{strategy} is off, so there are no chips to share with"
                 fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+        found.check_sequence("max_sequence_length", self.transformer_config.max_sequence_length)
         return found
 
 

@@ -28,7 +28,7 @@ from ttkit.train.config import (
     faults,
     shared_by_tp,
 )
-from ttkit.train.parallel import check_divisible
+from ttkit.train.parallel import check_divisible, check_experts
 from ttkit.words import counted
 
 
@@ -142,6 +142,8 @@ class _Reading:
             check_divisible(
                 "batch_size", training.batch_size, "the DDP size", layout.ddp_size, shape
             )
+            where, model = ("transformer_config", "num_experts"), settings.transformer_config
+            check_experts(model.num_experts, model.experts_per_token, layout)
             where = ("device_config", "enable_tp")
             for key, value in (
                 shared_by_tp(settings.transformer_config) if not self.findings else ()

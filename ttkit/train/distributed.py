@@ -9,6 +9,8 @@ The names are those of ttml.ops.distributed and ttml.core.distributed.
 | scatter        | all_gather                                                                    |
 | reduce_scatter | all_gather                                                                    |
 | all_gather     | reduce_scatter, or this device's slice of a gradient that is the same on all  |
+| all_to_all     | all_to_all with the dimensions swapped                                        |
+| ring_shift     | ring_shift the other way                                                      |
 
 `cluster_axis` is the mesh axis along which devices communicate; None, or an axis of one device,
 changes nothing."""
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 import numpy as np
 
@@ -56,6 +59,12 @@ def gathered(value: Value, dim: int, cluster_axis: int | None) -> Value:
 def reduce_scattered(value: Value, dim: int, cluster_axis: int | None) -> Value:
     """Return each device's slice of the sum."""
     return ttnn.reduce_scatter(value, dim, cluster_axis=cluster_axis)
+
+
+def exchanged(value: Value, in_dim: int, out_dim: int, cluster_axis: int | None) -> Value:
+    """Return the parts of all devices' tensors that are for this one, joined along `in_dim`."""
+    call = ttnn.experimental.all_to_all_async_generic
+    return call(value, in_dim, out_dim, cluster_axis=cluster_axis)
 
 
 def own_slice(value: Value, dim: int, cluster_axis: int | None) -> Value:
@@ -125,6 +134,57 @@ def all_gather(
     """Return the slices of all devices joined along `dim`, on each of them."""
     back = reduce_scattered if grad_output_type is GradOutputType.SHARDED else own_slice
     return _collective("all_gather", tensor, gathered, back, dim, cluster_axis)
+
+
+def all_to_all(
+    tensor: Tensor, in_dim: int, out_dim: int, cluster_axis: int | None = None
+) -> Tensor:
+    """Cut each device's tensor along `out_dim`, a part for each device; join those that arrive
+    along `in_dim`.
+    """
+
+    def back(grad: Value, in_dim: int, out_dim: int, axis: int | None) -> Value:
+        return exchanged(grad, out_dim, in_dim, axis)
+
+    return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
+
+
+def ring_shift(tensor: Tensor, cluster_axis: int | None = None, backward: bool = False) -> Tensor:
+    """Return on each device the tensor of the device before it; on the first, that of the last.
+
+    On cards the fabric must be FABRIC_2D unless a cable joins the ends of the axis: a socket of
+    ttnn needs a route from the last device to the first.
+
+    Args:
+        backward: return the tensor of the device after it.
+    """
+    there, back = (partial(shifted, backward=way) for way in (backward, not backward))
+    return _collective("ring_shift", tensor, there, back, cluster_axis)
+
+
+def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
+    """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
+
+    The receiving buffer has room for the whole value, so that no device's send waits for another
+    device to receive; ttml has small ones, and sends from even and odd devices in turns.
+    """
+    mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
+    room = 1 << max(16, (4 * value.volume() - 1).bit_length())  # bytes, of 4 an element
+    sockets = vars(mesh).setdefault("_ring_sockets", {})
+    key = (shape, cluster_axis, step, room)
+    if key not in sockets:
+        joined = []
+        for chip in ttnn.MeshCoordinateRange(mesh.shape):
+            to = list(chip)
+            to[cluster_axis] = (to[cluster_axis] + step) % shape[cluster_axis]
+            ends = (chip, ttnn.MeshCoordinate(to))
+            cores = (ttnn.MeshCoreCoord(end, ttnn.CoreCoord(0, 0)) for end in ends)
+            joined.append(ttnn.SocketConnection(*cores))
+        config = ttnn.SocketConfig(joined, ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, room))
+        sockets[key] = ttnn.create_socket_pair(mesh, mesh, config)
+    sender, receiver = sockets[key]
+    ttnn.experimental.send_async(value, sender)
+    return ttnn.experimental.recv_async(ttnn.empty_like(value), receiver)[0]
 
 
 def cross_entropy_loss(

@@ -26,6 +26,7 @@ from ttkit.train.distributed import (
     cross_entropy_loss,
     without_padding,
 )
+from ttkit.train.experts import Experts, with_balance
 from ttkit.train.modules import (
     ColumnParallelLinear,
     Dropout,
@@ -34,7 +35,7 @@ from ttkit.train.modules import (
     RMSNorm,
     RowParallelLinear,
 )
-from ttkit.train.parallel import TILE, MeshLayout
+from ttkit.train.parallel import TILE, MeshLayout, check_experts
 from ttkit.train.parameter import Parameter, normal, uniform
 from ttkit.train.sequence import enter, leave, own_part
 
@@ -115,16 +116,20 @@ class Block(Module):
         self.norm1 = self.norm(width, layout=layout)
         self.attention = Attention(config, groups, bias, layout, rotary)
         self.norm2 = self.norm(width, layout=layout)
-        if rotary:
-            self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
-        self.up = ColumnParallelLinear(width, inner, bias, layout=layout)
-        self.down = RowParallelLinear(inner, width, bias, layout=layout)
+        self.experts = Experts(config, inner, layout) if config.num_experts else None
+        if not self.experts:
+            if rotary:
+                self.gate = ColumnParallelLinear(width, inner, False, layout=layout)
+            self.up = ColumnParallelLinear(width, inner, bias, layout=layout)
+            self.down = RowParallelLinear(inner, width, bias, layout=layout)
         self.dropout = Dropout(config.dropout_prob)
 
     def forward(self, x: Tensor, cache: Any = None) -> Tensor:
         """[B, 1, S, E] -> the same shape."""
         x = x + self.dropout(self.attention(self.norm1(x), cache))
-        return x + self.dropout(self.down(self.inner(self.norm2(x))))
+        y = self.norm2(x)
+        y = self.experts(y) if self.experts else self.down(self.inner(y))
+        return x + self.dropout(y)
 
     def inner(self, x: Tensor) -> Tensor:
         """[B, 1, S, E] -> [B, 1, S, the MLP's inner width on this device]."""
@@ -194,6 +199,7 @@ class Transformer(Module):
         blocks: range | None = None,
     ):
         self.config, self.layout = config, layout or current_layout()
+        check_experts(config.num_experts, config.experts_per_token, self.layout)
         width, every = config.embedding_dim, range(config.num_blocks)
         mine = every if blocks is None else blocks
         self.is_first, self.is_last = mine.start == 0, mine.stop == config.num_blocks
@@ -234,8 +240,15 @@ class Transformer(Module):
         return self.vocabulary.logits(self.norm(x)) if self.is_last else x
 
     def loss(self, logits: Tensor, targets: Value) -> Tensor:
-        """Return the mean cross-entropy of the tokens on each device, [1, 1, 1, 1]."""
-        return self.vocabulary.loss(logits, targets)
+        """Return the mean cross-entropy of the tokens on each device, [1, 1, 1, 1]; in training
+        with the experts' balance loss of the last forward.
+        """
+        return with_balance(self.vocabulary.loss(logits, targets), self.experts())
+
+    def experts(self) -> list[Experts]:
+        """Return the mixtures in the blocks that balance their load: in training."""
+        found = [block.experts for block in self.blocks.values()]
+        return [layer for layer in found if layer and layer.is_balancing]
 
     def whole(self, logits: Tensor) -> Tensor:
         """Return the logits [B, 1, S, V] of the whole vocabulary on every device, padding last."""

@@ -24,7 +24,9 @@ def _rows(value: Value) -> Value:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out]."""
+    """x W^T + b: x [..., in], weight [1, 1, out, in], bias [1, 1, 1, out] -> [..., out].
+
+    Or a product for each of n: x [1, n, rows, in], weight [1, n, out, in] -> [1, n, rows, out]."""
     value = x.get_value()
     out = ttnn.linear(
         value, weight.get_value(), bias=bias.get_value() if bias else None, transpose_b=True
@@ -35,7 +37,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if x.get_requires_grad():
             dx = ttnn.matmul(grad, weight.get_value())
         if weight.get_requires_grad():
-            dw = ttnn.matmul(_rows(grad), _rows(value), transpose_a=True)
+            left, right = (grad, value) if weight.shape()[1] > 1 else (_rows(grad), _rows(value))
+            dw = ttnn.matmul(left, right, transpose_a=True)
         return [dx, dw] if bias is None else [dx, dw, back_to(bias, grad)]
 
     return recorded("linear", out, [x, weight] if bias is None else [x, weight, bias], backward)
@@ -65,6 +68,32 @@ def silu(x: Tensor) -> Tensor:
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), element by element."""
     return _elementwise("relu", x, ttnn.relu, ttnn.relu_bw)
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Softmax over the last dimension."""
+    probs = ttnn.softmax(x.get_value(), dim=-1)
+    return recorded("softmax", probs, [x], lambda grad: [softmax_back(probs, grad)])
+
+
+def softmax_back(probs: Value, grad: Value) -> Value:
+    """Return the gradient of what a softmax was taken of, given its result's."""
+    weighted = ttnn.multiply(probs, grad)
+    total = ttnn.sum(weighted, dim=-1, keepdim=True)
+    return ttnn.subtract(weighted, ttnn.multiply(probs, total))
+
+
+def reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same elements in another shape."""
+    back = tuple(x.shape())
+    value = ttnn.reshape(x.get_value(), shape)
+    return recorded("reshape", value, [x], lambda grad: [ttnn.reshape(grad, back)])
+
+
+def transpose(x: Tensor, a: int, b: int) -> Tensor:
+    """Swap two dimensions."""
+    value = ttnn.transpose(x.get_value(), a, b)
+    return recorded("transpose", value, [x], lambda grad: [ttnn.transpose(grad, a, b)])
 
 
 def mean(x: Tensor) -> Tensor:
@@ -185,10 +214,7 @@ def scaled_dot_product_attention(
     def backward(grad: Value) -> list[Value]:
         grad = ttnn.reshape(grad, stacked)
         dv = ttnn.matmul(probs, grad, transpose_a=True)
-        # the gradient of the softmax
-        weighted = ttnn.multiply(probs, ttnn.matmul(grad, v, transpose_b=True))
-        total = ttnn.sum(weighted, dim=-1, keepdim=True)
-        dscores = ttnn.subtract(weighted, ttnn.multiply(probs, total))
+        dscores = softmax_back(probs, ttnn.matmul(grad, v, transpose_b=True))
         dq = ttnn.reshape(ttnn.multiply(ttnn.matmul(dscores, k), scale), tuple(query.shape()))
         return [dq, ttnn.matmul(dscores, q, transpose_a=True), dv]
 

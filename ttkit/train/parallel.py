@@ -82,6 +82,21 @@ def check_divisible(what: str, size: int, by: str, parts: int, of: str = "") -> 
         fail(f"cut {what} into {parts}", f"{rule}: {size} % {parts} = {size % parts}", cure)
 
 
+def check_experts(experts: int, chosen: int, layout: MeshLayout) -> None:
+    """Raise unless so many experts, of which a token chooses some, fit a layout."""
+    if layout.ep and not experts:
+        rule = "num_experts is 0: the model has none to share"
+        fail("expert_parallel", rule, "num_experts: a multiple of the DDP size")
+    if experts and chosen > experts:
+        rule = f"experts_per_token {chosen} is more than num_experts {experts}"
+        fail("choose experts", rule, f"experts_per_token: {experts} at most")
+    if experts and layout.cp_size > 1:
+        rule = f"all tokens of a sequence share its experts' places, and {layout.cp_size} chips"
+        fail(f"num_experts {experts}", f"{rule} have a part of it each", "enable_cp: false")
+    if layout.ep:
+        check_divisible("num_experts", experts, "the DDP size", layout.ddp_size)
+
+
 @dataclass(frozen=True)
 class DistributedConfig:
     """Which strategies are on: data parallel shards the batch, tensor parallel the weights, context
@@ -243,6 +258,12 @@ class MeshLayout(NamedTuple):
             fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
         return n // self.tp_size
 
+    def check_sequence(self, what: str, length: int) -> None:
+        """Raise unless the context-parallel chips can share a sequence in whole tiles."""
+        if self.cp_size > 1:
+            by = f"{2 * self.cp_size} chunks of whole tiles of {TILE}:"
+            check_divisible(what, length, by, 2 * self.cp_size * TILE)
+
     def mapper(
         self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
     ) -> Any:
@@ -286,9 +307,7 @@ class MeshLayout(NamedTuple):
         sequence over the context-parallel one.
         """
         check_divisible("batch_size", ids.shape[0], "the number of groups", self.ddp_size)
-        if self.cp_size > 1:
-            by = f"{2 * self.cp_size} chunks of whole tiles of {TILE}:"
-            check_divisible("the sequence", ids.shape[3], by, 2 * self.cp_size * TILE)
+        self.check_sequence("the sequence", ids.shape[3])
         ttnn = backend.load()
         where = {"ddp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)

@@ -24,7 +24,6 @@ from ttkit.train import checkpoint, optimizers
 from ttkit.train.autograd import no_grad
 from ttkit.train.config import PipelineParallelConfig, Settings
 from ttkit.train.context import DistributedContext, open_layout
-from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
 from ttkit.train.p2p import AHEAD, MPITransport, Transport, fabric_routes
 from ttkit.train.parallel import MeshLayout
@@ -234,8 +233,7 @@ class PipelineTrainer(Trainer):
         if action.kind == "F":
             before = self.steps * 2 * self.schedule.micro_batches
             out = stage.forward(action, given, data(action.micro_batch), before, keep)
-            is_last = stage.parts[action.chunk].is_last
-            loss = mean_over_groups(out, layout) if is_last else 0.0
+            loss = stage.loss(action.chunk, out)
             value = out.get_value()
         else:
             value = stage.backward(action, given, 1 / self.schedule.micro_batches)

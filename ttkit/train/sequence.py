@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ttkit.train.autograd import Tensor
 from ttkit.train.distributed import all_gather, all_reduce, broadcast, reduce_scatter, scatter
-from ttkit.train.parallel import TILE, MeshLayout, check_divisible
+from ttkit.train.parallel import MeshLayout, check_divisible
 
 SEQUENCE = 2  # the dimension of [B, 1, S, E]
 
@@ -36,8 +36,8 @@ def leave(x: Tensor, layout: MeshLayout) -> Tensor:
     sequence parallelism each chip's part of it, [B, 1, S / tp, E].
     """
     if layout.sequence_parallel:
-        by = f"{layout.tp_size} chips in whole tiles of {TILE}:"
-        check_divisible("the sequence", x.shape()[SEQUENCE], by, layout.tp_size * TILE)
+        by = "the TP size (sequence_parallel)"
+        check_divisible("the sequence", x.shape()[SEQUENCE], by, layout.tp_size)
         return reduce_scatter(x, SEQUENCE, layout.tp_axis)
     return all_reduce(x, noop_backward=True, cluster_axis=layout.tp_axis)
 

@@ -13,6 +13,7 @@ from ttkit.plans.pipelines import SCHEDULES
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import PipelineParallelConfig, TransformerConfig
+from ttkit.train.distributed import mean_over_groups
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
 from ttkit.train.parameter import Parameter
@@ -83,8 +84,18 @@ class Stage:
             end = end * share if share != 1 else end
         else:
             end.set_grad(grad)
+        for layer in self.parts[action.chunk].experts():
+            layer.share = share
         end.backward()
         return start.get_grad() if start else None
+
+    def loss(self, chunk: int, out: Tensor) -> float:
+        """Return what a part adds to the loss by its last forward: the last part the loss, others
+        their experts' balance loss.
+        """
+        part = self.parts[chunk]
+        found = [out] if part.is_last else [Tensor(each.balance) for each in part.experts()]
+        return sum(mean_over_groups(each, self.layout) for each in found)
 
     def forget(self) -> None:
         """Forget what forwards kept: a step was given up."""

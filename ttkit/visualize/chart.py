@@ -139,7 +139,13 @@ def lanes(ax: Any, names: Sequence[str], end: float, empty: str) -> None:
 
 
 def bars(
-    ax: Any, lane: float, spans: Sequence[Span], name: str, colour: Any, hatch: str = ""
+    ax: Any,
+    lane: float,
+    spans: Sequence[Span],
+    name: str,
+    colour: Any,
+    hatch: str = "",
+    height: float = 0.8,
 ) -> None:
     """Draw bars in a lane as one shape, very many of them as a bitmap without rims."""
     import numpy as np
@@ -147,7 +153,7 @@ def bars(
     from matplotlib.path import Path
 
     if spans:
-        low, high = lane - 0.4, lane + 0.4
+        low, high = lane - height / 2, lane + height / 2
         corners = [[(a, low), (a, high), (b, high), (b, low)] for a, b in spans]
         path, many = Path.make_compound_path_from_polys(np.array(corners)), len(spans) > MANY
         label = None if name in ax.get_legend_handles_labels()[1] else name

@@ -175,6 +175,7 @@ def _notes(plan: Plan, small: bool) -> list[str]:
         box += f"belongs to, and fills up with the parts of all {plan.group_size} chips"
     else:
         box += "comes from"
+        box += ", as parts for this chip and those after it" * (plan.collective == "all_to_all")
     links = f", over {plan.links} links at once" if plan.links > 1 else ""
     colours = "" if small else ": its bytes, and the colours of its chunks"
     plus = "" if small else ", with a plus,"

@@ -66,6 +66,11 @@ class Lane:
         return found
 
 
+def total(spans: Sequence[Span]) -> float:
+    """Return the seconds of spans."""
+    return sum(end - start for start, end in spans)
+
+
 def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
     """Return lanes in the order of the chips' ids.
 
@@ -81,10 +86,15 @@ def lanes_of(bars: Mapping[int, Sequence[Bar]], join: bool) -> tuple[Lane, ...]:
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Chart):
-    """What ran when on which chips, and its chart."""
+    """What ran when on which chips, and its chart.
+
+    Args:
+        beside: chips compute and communicate at the same time: two rows in a lane.
+    """
 
     title: str
     lanes: tuple[Lane, ...]
+    beside: bool = False
 
     @property
     def end_s(self) -> float:
@@ -95,7 +105,7 @@ class Timeline(Chart):
         lines = [self.title]
         for lane in self.lanes:
             kinds = (lane.spans(COMPUTE), lane.spans(COMMUNICATION), lane.exposed)
-            compute, sent, exposed = (short(sum(b - a for a, b in spans), "s") for spans in kinds)
+            compute, sent, exposed = (short(total(spans), "s") for spans in kinds)
             spent = f"{compute} of compute, {sent} of communication ({exposed} exposed)"
             lines.append(f"  {lane.label}: {spent}, modelled")
         return "\n".join(lines)
@@ -103,7 +113,7 @@ class Timeline(Chart):
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.0 + 0.4 * max(len(self.lanes), 1)
+        return 1.0 + (0.5 if self.beside else 0.4) * max(len(self.lanes), 1)
 
     def draw(self, ax: Any) -> None:
         """Draw a lane under the other on an axis of modelled time."""
@@ -114,16 +124,18 @@ class Timeline(Chart):
             leave_empty(ax, "nothing that takes modelled time")
             return
         lanes(ax, [fill(lane.label, 20) for lane in self.lanes], self.end_s, "idle")
+        high, lower = (0.4, 0.2) if self.beside else (0.8, 0.0)
         for row, lane in enumerate(self.lanes):
+            rows = {COMPUTE: row - lower, COMMUNICATION: row + lower}
             for kind, look in LOOKS.items():
-                bars(ax, row, lane.spans(kind), kind, *look)
-            bars(ax, row, lane.exposed, *EXPOSED)
+                bars(ax, rows[kind], lane.spans(kind), kind, *look, high)
+            bars(ax, rows[COMMUNICATION], lane.exposed, *EXPOSED, high)
             for bar in lane.bars:
                 colour, hatch = LOOKS[bar.kind]
                 span = (bar.start_s, bar.end_s)
                 name = fitting(ax, span, [bar.name.rpartition(".")[2]])
                 if name:
-                    write(ax, row, span, name, colour if hatch else None)
+                    write(ax, rows[bar.kind], span, name, colour if hatch else None)
         entitle(ax, self.title)
         ax.xaxis.set_major_formatter(EngFormatter(unit="s"))
         ax.set_xlabel("modelled time")

@@ -4,6 +4,7 @@ a mesh of this process alone.
 python together.py ROWSxCOLUMNS NAME...   prints one line for each named check that passed on this rank.
 """
 
+import functools
 import os
 import sys
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ RANK = int(os.environ["OMPI_COMM_WORLD_RANK"])
 os.environ.setdefault("TT_MESH_ID", "0")
 os.environ.setdefault("TT_MESH_HOST_RANK", str(RANK))
 SHAPE = tuple(map(int, sys.argv[1].split("x"))) if len(sys.argv) > 1 else (2, 4)
+CORE = ttnn.CoreCoord(0, 0)
 # the dimension that each mesh axis cuts
 EVERY = [(None, None), (0, None), (None, 1), (1, 0), (0, 1)]
 
@@ -172,6 +174,66 @@ def collectives():
             mesh, put(mesh, [32, 64], (0, 1), 3, ttnn.int32, ttnn.TILE_LAYOUT), 1, SHAPE[1]
         )
     )
+
+
+def ring(mesh, axis, step):
+    """A mesh and its socket from each chip to the next one along an axis."""
+    joined = []
+    for chip in np.ndindex(*mesh.shape):
+        to = list(chip)
+        to[axis] = (to[axis] + step) % mesh.shape[axis]
+        ends = (ttnn.MeshCoreCoord(ttnn.MeshCoordinate(*c), CORE) for c in (chip, to))
+        joined.append(ttnn.SocketConnection(*ends))
+    memory = ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, 1 << 16)
+    return mesh, *ttnn.create_socket_pair(mesh, mesh, ttnn.SocketConfig(joined, memory))
+
+
+def exchanges():
+    """All-to-all there and back along each axis and over all chips, of shards and of replicas;
+    sockets that shift, between other sockets.
+    """
+
+    def exchange(mesh, axis, dims, dtype):
+        n, swap = 8, ttnn.experimental.all_to_all_async_generic
+        t = put(mesh, [2, n * 2, 3, n * n], dims, 5, dtype)
+        made = [swap(t, into, cut, cluster_axis=axis) for into, cut in ((2, 3), (0, 1), (3, 1))]
+        back = swap(made[0], 3, 2, cluster_axis=axis)
+        assert all(np.array_equal(a, b) for a, b in zip(back.shards(), t.shards(), strict=True))
+        return [*made, back]
+
+    for axis in (0, 1):
+        for dims in EVERY if SHAPE[axis] > 1 else []:
+            for dtype in (ttnn.float32, ttnn.int32):
+                both(functools.partial(exchange, axis=axis, dims=dims, dtype=dtype))
+
+    def shifted(mesh, dims, axis):
+        """Two sockets at once, of all ranks and of those of a row, received the other way round."""
+        n, made = mesh.shape[axis], []
+        rows = [ring(sub, 1, 1) for sub in mesh.create_submeshes(ttnn.MeshShape(1, mesh.shape[1]))]
+        for step in (1, -1):
+            pair = ring(mesh, axis, step)
+            t, inner = put(mesh, [8, 16], dims, 3), put(rows[0][0], [8, 16], dims, 4)
+            ttnn.experimental.send_async(t, pair[1])
+            ttnn.experimental.send_async(inner, rows[0][1])
+            for like, (_, _, receiver) in ((inner, rows[0]), (t, pair)):
+                into = ttnn.zeros_like(like)
+                made.append(ttnn.experimental.recv_async(into, receiver)[0])
+            plan = ttkit.last_plan()
+            assert (plan.collective, plan.axis) == ("shift", 1) and n > 1
+        return made
+
+    for axis in (1, 0):  # along rows first: both sockets are then the first one of their ranks
+        for dims in EVERY if SHAPE[axis] > 1 else []:
+            both(functools.partial(shifted, dims=dims, axis=axis))
+
+    def line(mesh):  # blocks that are no rectangles, and nothing named
+        mesh.reshape(ttnn.MeshShape(1, mesh.get_num_devices()))
+        t = put(mesh, [1, 1, 3, 16], (0, 3), 6)
+        swap = ttnn.experimental.all_to_all_async_generic
+        return [swap(t, 2, 3, cluster_axis=1), swap(t, 2, 3)]
+
+    if SHAPE == (2, 4):
+        both(line)
 
 
 def no_axis():
@@ -424,7 +486,7 @@ def seen():
     shared.close()
 
 
-CHECKS = [seen, collectives, no_axis, large, mapping, meshes_within, random_programs]
+CHECKS = [seen, collectives, exchanges, no_axis, large, mapping, meshes_within, random_programs]
 
 if __name__ == "__main__":
     ttkit.strict()

@@ -1,0 +1,404 @@
+"""Mixtures of experts: routing against loops, loss and every gradient against torch on one device
+and against one device on every mesh, and a trainer's run on any layout.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from train.runs import Case, Form, backward, different, filled, opened, run, wrong
+from train.test_pipeline import differences_between
+from train.tiny import TEXT, tiny, weights
+
+import ttkit
+from ttkit import TTKitError, ttnn
+from ttkit.train import Trainer, distributed, experts, optimizers
+from ttkit.train.autograd import Tensor, no_grad
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    MultihostConfig,
+    TransformerConfig,
+)
+from ttkit.train.models import create_model
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.pipeline import PipelineTrainer
+
+ONE = Form()
+SMALL = TransformerConfig(
+    num_heads=4,
+    num_groups=4,
+    embedding_dim=32,
+    dropout_prob=0.0,
+    num_blocks=2,
+    vocab_size=70,
+    max_sequence_length=16,
+    intermediate_dim=64,
+    num_experts=8,
+    capacity_factor=1.0,
+    balance_loss=0.3,
+)
+
+
+def case(kind="gpt2", form=ONE, length=12, **changes):
+    changes = {"bias": kind == "gpt2", **changes}
+    return Case(replace(SMALL, model_type=kind, **changes), form, batch=2, length=length)
+
+
+def one(given):
+    """The whole batch on one device, no block computed twice."""
+    config = replace(given.config, runner_type="default")
+    return run(replace(given.on_one_device(), config=config))
+
+
+# ---------------------------------------------------------------- routing
+def routed(probs, k, size):
+    """What the module makes of probabilities [B, S, E]: choices, and places [B, S, E, C]."""
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
+        place = MeshLayout(mesh).place
+        numbers = np.arange(100, dtype=np.float32).reshape(1, 1, 1, -1)
+        count = place(numbers[..., : probs.shape[-1]])
+        chosen = experts.choices(place(probs[:, None]), k, count)
+        found = experts.places(chosen, place(numbers[..., :size]))
+        return ttkit.to_numpy(chosen)[:, 0], ttkit.to_numpy(found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_places_in_the_order_of_tokens(data):
+    """No place has two tokens, none is beyond the capacity, and the first tokens have them; equal
+    probabilities choose no more than k.
+    """
+    count, length = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
+    k, size = data.draw(st.integers(1, count)), data.draw(st.integers(1, length))
+    levels = data.draw(st.sampled_from([1, 3, 10_000]))
+    seed = np.random.default_rng(data.draw(st.integers(0, 99)))
+    probs = seed.integers(1, 1 + levels, (2, length, count)).astype(np.float32)
+    chosen, found = routed(probs, k, size)
+    assert set(np.unique(found)) <= {0, 1}
+    assert (chosen.sum(-1) == k).all()
+    assert (np.where(chosen > 0, probs, np.inf).min(-1) >= np.where(chosen, 0, probs).max(-1)).all()
+    assert found.sum(1).max() <= 1
+    queue = np.cumsum(chosen, 1)
+    assert (found.sum(-1) == chosen * (queue <= size)).all()
+    place = np.argmax(found, -1)
+    assert (place == queue - 1)[found.sum(-1) > 0].all()
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(1, 64),
+    st.sampled_from([0.5, 1.0, 1.25, 2.0]),
+    st.integers(1, 4),
+)
+def test_capacity_is_the_even_share_times_the_factor(count, length, factor, k):
+    config = replace(SMALL, num_experts=count, capacity_factor=factor, experts_per_token=k)
+    found = experts.capacity(config, length)
+    assert 1 <= found <= length
+    assert found == length or found - 1 < factor * k * length / count <= found
+
+
+def test_no_token_depends_on_a_later_one():
+    given = case(experts_per_token=2, capacity_factor=0.5)
+    ids = given.tokens()[0].reshape(-1, 1, 1, given.length)
+    with opened(given.form) as mesh, no_grad():
+        model = filled(given, mesh)
+        model.eval()
+
+        def logits(tokens):
+            return ttkit.to_numpy(model(model.layout.tokens(tokens)).get_value())[:, 0, :, :70]
+
+        changed = ids.copy()
+        changed[..., 7:] = (changed[..., 7:] + 1) % 70
+        before, after = logits(ids), logits(changed)
+    assert not different(after[:, :7], before[:, :7])
+    assert different(after[:, 7:], before[:, 7:])
+
+
+# ---------------------------------------------------------------- one device
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("k", [1, 2, 8])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 8.0])
+def test_one_device_has_torchs_loss_and_gradients(torch, kind, k, factor):
+    """Every token through every expert in float64, with and without dropped choices."""
+    from train import oracle
+
+    given = case(kind, experts_per_token=k, capacity_factor=factor)
+    loss, gradients, values = run(given)
+    right = oracle.loss_and_gradients(given.config, values, *given.tokens()[:, 0])
+    assert not different(loss, right[0])
+    assert [name for name in gradients if different(gradients[name], right[1][name])] == []
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("factor", [0.5, 8.0])
+def test_a_layer_against_loops(k, factor):
+    """The same in NumPy, for one layer's outputs and its balance loss, without torch."""
+    config = replace(SMALL, experts_per_token=k, capacity_factor=factor)
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(2, 1, 12, 32)).astype(np.float32)
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 1)) as mesh:
+        layer = experts.Experts(config, 64, MeshLayout(mesh))
+        layer.init_weights(0)
+        w = {name: p.gather().astype(np.float64) for name, p in layer.parameters().items()}
+        have = ttkit.to_numpy(layer(Tensor(layer.layout.place(x))).get_value())
+        balance = float(ttkit.to_numpy(layer.balance).ravel()[0])
+    want, total, places = np.zeros(x.shape), 0.0, math.ceil(factor * k * 12 / 8)
+    for b in range(2):
+        scores = np.exp(x[b, 0] @ w["router.weight"][0, 0].T)
+        probs = scores / scores.sum(-1, keepdims=True)
+        taken = np.zeros(8)
+        for s in range(12):
+            best = np.argsort(-probs[s])[:k]
+            whole = probs[s, best].sum() if k > 1 else 1
+            for e in best:
+                taken[e] += 1
+                if taken[e] <= places:
+                    h = w["up"][0, e] @ x[b, 0, s]
+                    h *= 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
+                    want[b, 0, s] += probs[s, e] / whole * (w["down"][0, e] @ h)
+        total += 0.3 * 8 * (taken / (12 * k) * probs.mean(0)).sum() / 2
+    assert not different(have, want)
+    assert balance == pytest.approx(total, rel=1e-5)
+
+
+def test_the_balance_loss_counts_once_and_in_training_only():
+    given = case()
+    plain = replace(given, config=replace(given.config, balance_loss=0.0))
+    ids = given.tokens().reshape(2, -1, 1, 1, 12)
+
+    def number(value):
+        return ttkit.to_numpy(value).item()
+
+    def loss(asked, train):
+        with opened(asked.form) as mesh, no_grad():
+            model = filled(asked, mesh)
+            model.train(train)
+            place = model.layout.tokens
+            value = model.loss(model(place(ids[0])), place(ids[1]))
+            each = [number(layer.balance) for layer in model.experts()]
+            return number(value.get_value()), sum(each)
+
+    (right, _), (with_it, part) = loss(plain, True), loss(given, True)
+    assert with_it == pytest.approx(right + part, rel=1e-6)
+    assert part >= 2 * 0.3 * 0.9
+    assert loss(given, False) == loss(plain, False) == (pytest.approx(right), 0)
+
+
+# ---------------------------------------------------------------- meshes
+EP = [Form((1, 2), 1, ep=True), Form((1, 4), 1, ep=True), Form((8, 1), 0, ep=True)]
+EP += [Form((2, 4), 0, 1, ep=True), Form((4, 2), 0, 1, ep=True), Form((2, 4), 1, 0, ep=True)]
+OTHERS = [Form((1, 4), 1), Form((2, 2), 0, 1), Form((1, 4), None, 1)]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("form", EP + OTHERS, ids=str)
+def test_every_gradient_is_that_of_one_device(kind, form):
+    given = case(kind, form, experts_per_token=1 + (kind == "llama"))
+    assert wrong(given, one(given)[:2]) == [[]]
+
+
+@pytest.mark.parametrize("form", [EP[1], EP[3]], ids=str)
+def test_blocks_computed_again_have_the_same_gradients(form):
+    given = case("llama", form, runner_type="memory_efficient")
+    given = replace(given, micro_batches=2)
+    assert wrong(given, one(given)[:2]) == [[]]
+
+
+def test_bfloat16_loosely():
+    """Places are counted in float32: bfloat16 has 8 bits."""
+    given = case("llama", EP[3], length=300, max_sequence_length=300, num_experts=4)
+    given = replace(given, config=replace(given.config, num_blocks=1))
+    loss = one(given)[0]
+    narrow = replace(given, dtype=ttnn.bfloat16)
+    with opened(narrow.form) as mesh:
+        losses = backward(narrow, filled(narrow, mesh))
+    assert not different(losses.mean(), loss, rtol=0.02)
+
+
+def test_on_a_galaxy():
+    given = replace(case("llama", Form((8, 4), 0, 1, ep=True)), batch=1)
+    assert wrong(given, one(given)[:2]) == [[]]
+
+
+def test_with_the_sequence_shared_between_the_layers():
+    form = Form((2, 2), 0, 1, ep=True, sequence_parallel=True)
+    given = case("llama", form, length=64, max_sequence_length=64)
+    assert wrong(given, one(given)[:2]) == [[]]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_every_gradient_of_random_mixtures(data):
+    tp, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    form = Form((groups, tp), 0, 1, ep=data.draw(st.booleans()))
+    count = groups * data.draw(st.integers(1, 3))
+    given = case(
+        data.draw(st.sampled_from(["gpt2", "llama"])),
+        form,
+        length=data.draw(st.sampled_from([1, 5, 33])),
+        num_experts=count,
+        experts_per_token=data.draw(st.integers(1, count)),
+        capacity_factor=data.draw(st.sampled_from([0.3, 1.0, 1.5])),
+        runner_type=data.draw(st.sampled_from(["default", "memory_efficient"])),
+        max_sequence_length=33,
+        num_heads=12,
+        num_groups=12,
+        embedding_dim=48,
+        intermediate_dim=12 * data.draw(st.integers(1, 3)),
+        num_blocks=1,
+    )
+    given = replace(given, batch=data.draw(st.integers(1, 2)), seed=data.draw(st.integers(0, 99)))
+    assert wrong(given, one(given)[:2]) == [[]]
+
+
+def _mistakes():
+    right = distributed.exchanged
+
+    def nothing(value, in_dim, out_dim, axis):  # each chip keeps its own, in the right shape
+        n = value.device().shape[axis]
+        return ttnn.concat(ttnn.chunk(value, n, out_dim), in_dim)
+
+    def twice(value, in_dim, out_dim, axis):
+        # the second one sends the parts of the first on
+        value = right(value, in_dim, out_dim, axis)
+        n = value.device().shape[axis]
+        whole = ttnn.concat(ttnn.chunk(value, n, in_dim), out_dim)
+        return right(whole, in_dim, out_dim, axis)
+
+    def other_axis(value, in_dim, out_dim, axis):
+        return right(value, in_dim, out_dim, 1 - axis)
+
+    return {"left out": nothing, "doubled": twice, "on the wrong axis": other_axis}
+
+
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+@pytest.mark.parametrize("mistake", list(_mistakes()))
+def test_a_wrong_all_to_all_is_seen(monkeypatch, mistake, which):
+    """Dispatch and combine, forward and backward, each by itself."""
+    given = replace(case(form=Form((2, 2), 0, 1, ep=True)), batch=2)
+    given = replace(given, config=replace(given.config, num_blocks=1))
+    wanted, calls, right = one(given)[:2], [], distributed.exchanged
+
+    def wronged(*args):
+        calls.append(args)
+        return (_mistakes_of[mistake] if len(calls) == which else right)(*args)
+
+    _mistakes_of = _mistakes()
+    monkeypatch.setattr(distributed, "exchanged", wronged)
+    assert wrong(given, wanted)[0]
+    assert len(calls) == 4
+
+
+# ---------------------------------------------------------------- whole runs
+TINY = {"num_experts": 4, "balance_loss": 0.1, "num_blocks": 2}
+LAYOUTS = {
+    "one": (DeviceConfig(), LayoutConfig()),
+    "EP4": (DeviceConfig((1, 4), enable_ddp=True), LayoutConfig(expert_parallel=True)),
+    "EP2xTP2": (
+        DeviceConfig((2, 2), enable_ddp=True, enable_tp=True),
+        LayoutConfig(expert_parallel=True),
+    ),
+    "EP2, ZeRO 3": (
+        DeviceConfig((1, 2), enable_ddp=True),
+        LayoutConfig(zero=3, expert_parallel=True),
+    ),
+}
+
+
+def mixture(form, **training):
+    devices, layout = LAYOUTS[form]
+    how = {"optimizer": {"type": "SGD", "lr": 0.1}, **training}
+    return replace(tiny(devices, model=TINY, **how), layout=layout)
+
+
+def trained(form, steps=3, **training):
+    clipped = {"use_clip_grad_norm": True, "clip_grad_norm_max_norm": 0.3, **training}
+    with Trainer(mixture(form, **clipped), text=TEXT) as trainer:
+        return [record.loss for record in trainer.fit(steps, show=False)], weights(trainer)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    from machine import strict_with_fabric
+
+    with strict_with_fabric():
+        return trained("one")
+
+
+@pytest.mark.parametrize("form", [form for form in LAYOUTS if form != "one"])
+def test_a_run_is_that_of_one_device(alone, form):
+    """With clipping, whose norm counts every chip's experts."""
+    assert differences_between(trained(form), alone) == ([], {})
+
+
+def test_the_norm_counts_all_experts(monkeypatch):
+    given = case(form=Form((1, 4), 1, ep=True))
+    gradients = one(given)[1]
+    with opened(given.form) as mesh:
+        model = filled(given, mesh)
+        backward(given, model)
+        square = optimizers.gradient_square(model.parameters().values())
+    assert square == pytest.approx(sum((g.astype(float) ** 2).sum() for g in gradients.values()))
+
+
+def test_a_checkpoint_opens_on_another_layout(alone, tmp_path):
+    where = {"checkpoint_dir": str(tmp_path)}
+    trained("EP4", 2, **where)
+    losses, found = trained("EP2xTP2", 1, **where)
+    assert differences_between((losses, found), (alone[0][2:], alone[1])) == ([], {})
+
+
+def test_a_pipelines_stages_have_their_balance_losses(alone):
+    one_chip = mixture("one", use_clip_grad_norm=True, clip_grad_norm_max_norm=0.3)
+    training = replace(one_chip.training_config, gradient_accumulation_steps=2)
+    run = replace(one_chip, training_config=training, multihost_config=MultihostConfig(True, 2))
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
+        pipeline = replace(run, transformer_config=replace(run.transformer_config))
+        trainer = PipelineTrainer(pipeline, meshes=meshes, text=TEXT)
+        found = [record.loss for record in trainer.fit(3, show=False)], weights(trainer)
+        assert differences_between(found, alone) == ([], {})
+
+
+# ---------------------------------------------------------------- messages
+@pytest.mark.parametrize(
+    ("changes", "form", "text"),
+    [
+        ({"num_experts": 6}, Form((1, 4), 1, ep=True), "num_experts 6 is not divisible by the DDP"),
+        ({"num_experts": 0}, Form((1, 4), 1, ep=True), "num_experts is 0: the model has none"),
+        ({"experts_per_token": 9}, Form(), "experts_per_token 9 is more than num_experts 8"),
+        ({"intermediate_dim": 30}, Form((1, 4), None, 1), "intermediate_dim must be divisible"),
+    ],
+)
+def test_models_that_do_not_fit(changes, form, text):
+    layout = replace(case(form=form, **changes))
+    with pytest.raises(TTKitError, match=text) as error:
+        create_model(layout.config, form.layout(None))
+    assert "\n  try: " in str(error.value)
+
+
+def test_context_parallelism_is_refused():
+    with pytest.raises(TTKitError, match=r"share its experts' places, and 4 chips have a part"):
+        create_model(SMALL, MeshLayout(cp_axis=1, cp_size=4))
+
+
+def test_the_linter_knows_the_keys(tmp_path):
+    text = "transformer_config: {num_experts: 6, experts_per_token: 2, capacity_factor: 1.5}\n"
+    text += "device_config: {enable_ddp: true, mesh_shape: [1, 4]}\nlayout: {expert_parallel: true}"
+    (tmp_path / "train.yaml").write_text(text)
+    (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
+    assert "num_experts 6 is not divisible by the DDP size 4" in finding.message
+    assert finding.line == 1
+    for key in (
+        "num_experts: -1",
+        "experts_per_token: 0",
+        "capacity_factor: 0",
+        "balance_loss: -1",
+    ):
+        (tmp_path / "train.yaml").write_text(f"transformer_config: {{{key}}}")
+        (finding,) = ttkit.cluster.lint_path(tmp_path / "train.yaml")
+        assert finding.severity == "error", key
