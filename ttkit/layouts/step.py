@@ -100,8 +100,10 @@ class _Marked:
     """
 
     def __init__(self, block: Block, tape: Tape, first: bool, again: bool):
-        self.block, self.tape, self.dropout = block, tape, block.dropout
-        self.first, self.again = first, again
+        self.block, self.tape, self.first, self.again = block, tape, first, again
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.block, name)
 
     def __call__(self, x: Tensor, cache: Any = None) -> Tensor:
         forward = self.tape.part == "start"
@@ -309,6 +311,8 @@ def _sized(
     lengths = (sequence, sequence) if sequence % unit else (unit, 2 * unit)
     # a batch of one has no sums over the batch
     batches = (1, 1) if rows == 1 else (2, 3)
+    if config.num_experts:  # whose places come in whole tiles
+        lengths, batches = (sequence, sequence), (rows, rows)
     small, large = (
         _pass_of(_plain(config, blocks, length), layout, ends, batch)
         for length, batch in zip(lengths, batches)
