@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.train.config import TransformerConfig
-from ttkit.words import counted, short
+from ttkit.train.config import Distributed, Settings
+from ttkit.words import counted
 
 ROWS = 12  # of a table
 
@@ -41,10 +41,12 @@ class Layouts:
             rule = "no layout can run"
             if least:
                 rule += f"; the smallest, {least.layout}, {least.refused}"
-            fail(f"a layout of {self._title()}", rule, "more hosts, precision bfloat16, batch")
+            fail(f"a layout of {self.title}", rule, "more hosts, precision bfloat16, batch")
         return self.fitting[0]
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
+        """What was asked."""
         job, machine = self.job, self.machine
         hosts = f"{counted(machine.hosts, 'host')} of " if machine.hosts > 1 else ""
         return (
@@ -84,9 +86,11 @@ class Layouts:
 
     def explain(self, candidate: Any = None) -> Any:
         """Return a page on one layout, the fastest unless given."""
-        from ttkit.visualize.layouts import page
+        from ttkit.visualize.layouts import Page, explanation
 
-        return page(self, candidate or self.best)
+        chosen = candidate or self.best
+        text = "" if chosen.refused else self.yaml(chosen)
+        return Page(list(explanation(self, chosen)), text)
 
     def yaml(self, candidate: Any = None) -> str:
         """Return the training configuration of a layout, the fastest unless given."""
@@ -94,44 +98,35 @@ class Layouts:
 
         chosen = candidate or self.best
         layout, place, job = chosen.layout, chosen.place, self.job
-        on = {f"enable_{'ddp' if name == 'dp' else name}": True for name, _ in place.axes}
-        plain = asdict(TransformerConfig())
-        model = asdict(job.config) | {
-            "runner_type": "memory_efficient" if layout.recompute else "default"
-        }
-        sections: dict[str, Any] = {
-            "device_config": {"mesh_shape": list(place.shape), **on},
-            "training_config": {
-                "batch_size": job.batch,
-                "gradient_accumulation_steps": layout.micro_batches,
-                "precision": layout.precision,
-            },
-            "transformer_config": {k: v for k, v in model.items() if v != plain[k]},
-        }
-        if job.training.optimizer:
-            sections["training_config"]["optimizer"] = dict(job.training.optimizer)
-        shared = {
-            "zero": layout.zero,
-            "sequence_parallel": layout.sequence_parallel,
-            "expert_parallel": layout.ep > 1,
-        }
-        if any(shared.values()):
-            sections["layout"] = {key: value for key, value in shared.items() if value}
-        if layout.pp > 1:
-            sections["device_config"]["enable_pp"] = True
-            pipeline = {"num_blocks": job.config.num_blocks, "schedule": layout.schedule}
-            sections["multihost_config"] = {
-                "enabled": True,
-                "num_workers": layout.pp,
-                "pipeline_parallel_config": pipeline,
-            }
+        start = Settings(
+            training_config=replace(job.training, batch_size=job.batch),
+            transformer_config=job.config,
+        )
+        inner = replace(layout, dp=layout.dp // place.replicas)
+        settings = inner.to_settings(start, place.shape)
         if place.replicas > 1:
-            sections["distributed"] = {"enabled": True}
-        head = f"# {layout}: {short(chosen.tokens_per_s)} tokens/s, modelled\n"
-        return head + yaml.safe_dump(sections, sort_keys=False)
+            settings = replace(settings, distributed=Distributed(enabled=True))
+        head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
+        return head + yaml.safe_dump(differing(settings), sort_keys=False)
 
     def __repr__(self) -> str:
         return "\n\n".join(repr(report) for report in self.reports())
 
     def _repr_html_(self) -> str:
         return "".join(report._repr_html_() for report in self.reports())
+
+
+def differing(settings: Settings) -> dict[str, Any]:
+    """Return the keys of a configuration that have not their default, section by section."""
+
+    def plain(value: Any) -> Any:
+        return list(value) if isinstance(value, tuple) else value
+
+    found: dict[str, Any] = {}
+    defaults = asdict(Settings())
+    for section, values in asdict(settings).items():
+        before = defaults[section]
+        changed = {k: plain(v) for k, v in values.items() if v != before[k]}
+        if changed:
+            found[section] = changed
+    return found

@@ -8,7 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ttkit.errors import fail
-from ttkit.train.config import DeviceConfig, Settings, TransformerConfig, shared_by_tp
+from ttkit.train.config import (
+    DeviceConfig,
+    MultihostConfig,
+    PipelineParallelConfig,
+    Settings,
+    TransformerConfig,
+    shared_by_tp,
+)
 
 TILE = 32
 
@@ -153,8 +160,16 @@ class Layout:
         )
         runner: Any = "memory_efficient" if self.recompute else "default"
         shared: dict[str, Any] = {"zero": self.zero, "sequence_parallel": self.sequence_parallel}
+        multihost = settings.multihost_config
+        if self.pp > 1:
+            blocks, schedule = settings.transformer_config.num_blocks, self.schedule
+            stages = PipelineParallelConfig(num_blocks=blocks, schedule=schedule)
+            multihost = MultihostConfig(
+                enabled=True, num_workers=self.pp, pipeline_parallel_config=stages
+            )
         return replace(
             settings,
+            multihost_config=multihost,
             device_config=DeviceConfig(mesh_shape, enable_pp=self.pp > 1, **on),
             training_config=training,
             transformer_config=replace(settings.transformer_config, runner_type=runner),
