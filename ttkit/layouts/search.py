@@ -27,6 +27,7 @@ from ttkit.train.layout import TILE, Layout
 from ttkit.train.memory import DTYPES
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
+from ttkit.words import counted
 
 NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
 
@@ -102,13 +103,15 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: b
     if len(on) < 2:
         shape, axes = (1, *(on.values() or (1,))), tuple((name, 1) for name in on)
         if pp * shape[1] > system.num_devices:
-            return f"{pp} meshes 1x{shape[1]} do not lie on {rows}x{columns}"
+            what = counted(pp, "mesh", "meshes")
+            return f"{rows}x{columns} chips have no room for {what} of 1x{shape[1]}"
         return Place(shape, axes, *hosts)  # type: ignore[arg-type]
     shape = tuple(on.values())
     fits = (rows // shape[0]) * (columns // shape[1])
     turned = (rows // shape[1]) * (columns // shape[0])
     if max(fits, turned) < pp:
-        return f"{pp} meshes {shape[0]}x{shape[1]} do not lie on {rows}x{columns}"
+        what = counted(pp, "mesh", "meshes")
+        return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
     hangs = opens_transposed(system.shape, shape)
     if hangs and not may_hang:
         return f"{hangs} (may_hang=True plans it)"
