@@ -60,7 +60,9 @@ class Layouts:
         for each in (*self.fitting, *self.refused):
             if words == set(str(each.layout).split()):
                 return each
-        rule = f"the {len(self.fitting)} that fit begin with {self.fitting[:1] and self.best.layout}"
+        rule = (
+            f"the {len(self.fitting)} that fit begin with {self.fitting[:1] and self.best.layout}"
+        )
         fail(f"the layout {text!r}", rule, "a name from the table")
 
     def reports(self) -> list[Any]:

@@ -15,7 +15,7 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.memory import Memory, memory_of, stages
 from ttkit.layouts.report import Layouts
-from ttkit.layouts.step import Job, Stage
+from ttkit.layouts.step import Job
 from ttkit.layouts.times import Times, products_s, times_of
 from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology

@@ -174,7 +174,9 @@ class Operations:
         rank = len(x.shape)
         dims = range(rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
         folded = {d % rank for d in dims}
-        kept = [1 if d in folded else n for d, n in enumerate(x.shape) if keepdim or d not in folded]
+        kept = [
+            1 if d in folded else n for d, n in enumerate(x.shape) if keepdim or d not in folded
+        ]
         return x.like(kept)
 
     def cumsum(self, x: Value, dim: int, **how: Any) -> Value:
@@ -303,7 +305,11 @@ def dry_run() -> Iterator[None]:
     """Let the modules of `ttkit.train` compute without values inside; one thread at a time."""
     with _one:
         modules = [vars(m) for name, m in sys.modules.items() if name.startswith("ttkit.train.")]
-        swapped = [(module, key, module[key]) for module in modules for key in INSTEAD.keys() & module.keys()]
+        swapped = [
+            (module, key, module[key])
+            for module in modules
+            for key in INSTEAD.keys() & module.keys()
+        ]
         for module, key, _ in swapped:
             module[key] = INSTEAD[key]
         try:

@@ -7,7 +7,6 @@ what the second one does."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -92,10 +91,10 @@ def planned(layout: Layout, tape: Tape) -> Planned:
 
 
 class _Marked:
-    """A block that tells the tape where its forward and its backward begin and end.
+    """A block whose forward and backward are parts on the tape.
 
     Args:
-        first: it is another block before the marked one: only its backward's begin is told.
+        first: it comes before the marked one: only the begin of its backward matters.
         again: backward computes blocks again, and so calls them a second time.
     """
 

@@ -109,7 +109,7 @@ def times_of(
     """
     forward, backward = products_s(job, layout, stage, chip)
     products = layout.micro_batches * (forward + backward)
-    said = sum(each.time_s for each in talk)
+    sent = sum(each.time_s for each in talk)
     hidden = 0.0
     if overlap:
         room = {"DDP gradients": backward, "DDP weights": products}
@@ -120,4 +120,4 @@ def times_of(
     waits = sum(each.time_s for each in talk if each.what not in once) + products
     fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
     bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
-    return Times(products, said - hidden, hidden, bubble, optimizer_s(memory, chip))
+    return Times(products, sent - hidden, hidden, bubble, optimizer_s(memory, chip))

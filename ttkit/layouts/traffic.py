@@ -10,7 +10,7 @@ from ttkit.layouts.step import AXES, REPEATED, Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.train.layout import Layout
 
-# of a part of a step, what is said of its collectives
+# what the collectives of a part of a step are named after
 PHASES = {
     "start": "forward",
     "block": "forward",
@@ -20,7 +20,7 @@ PHASES = {
     "block gradients": "gradients",
     "block optimizer": "optimizer",
 }
-# along the axis of data parallelism a collective says itself what it is for
+# along the axis of data parallelism the collective shows what it is for
 SHARDED = {"all_gather": "weights", "reduce_scatter": "gradients", "all_to_all": "tokens"}
 NAMES = {"dp": "DDP", "cp": "CP", "tp": "TP"}
 CHIPS, HOSTS = "chip links", "between hosts"
@@ -89,9 +89,8 @@ def price(collective: str, topology: Topology, axis: int, nbytes: int) -> tuple[
     if nbytes <= LARGE or nbytes % topology.shape[axis]:
         plan = plan_of(collective, topology, axis, nbytes)
         return max(plan.bytes_sent.values()), cost(plan).time_s
-    (sent, time_s), (sent2, time2_s) = (
-        price(collective, topology, axis, size) for size in (LARGE // 2, LARGE)
-    )
+    sent, time_s = price(collective, topology, axis, LARGE // 2)
+    _, time2_s = price(collective, topology, axis, LARGE)
     more = (nbytes - LARGE) / (LARGE // 2)
     return sent * nbytes // (LARGE // 2), time2_s + more * (time2_s - time_s)
 

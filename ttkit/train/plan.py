@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
@@ -22,10 +22,6 @@ from ttkit.train.layout import Layout
 from ttkit.train.memory import DTYPES, tiled
 from ttkit.train.models import Transformer, create_model
 from ttkit.train.parallel import check_divisible
-
-if TYPE_CHECKING:
-    from ttkit.layouts.step import Job, Stage
-    from ttkit.layouts.traffic import Traffic
 
 
 class Part(NamedTuple):
@@ -120,7 +116,7 @@ class TrainingPlan:
         return Layout.of(self.settings)
 
     @property
-    def _step(self) -> tuple[Job, Layout, Stage]:
+    def _step(self) -> tuple[Any, Layout, Any]:
         from ttkit.layouts.step import Job, Stage
 
         training, mb = self.settings.training_config, self.settings.layout.bucket_mb
@@ -149,8 +145,8 @@ class TrainingPlan:
         return flops(*self._step)
 
     @functools.cached_property
-    def traffic(self) -> list[Traffic]:
-        """The collectives of a step."""
+    def traffic(self) -> list[Any]:
+        """The collectives of a step: `ttkit.layouts.traffic.Traffic`."""
         from ttkit.layouts.traffic import traffic
 
         axes = {"dp" if name == "ddp" else name: axis for name, axis in self.axes.items()}

@@ -49,8 +49,7 @@ def explanation(layouts: Any, candidate: Any) -> Iterator[Report]:
     dram = machine.system.chip.dram_bytes
     if memory:
         rows = [
-            [kind, f"{n:,}", f"{n / 1e9:.3f}", f"{n / dram:.1%}"]
-            for kind, n in zip(KINDS, memory)
+            [kind, f"{n:,}", f"{n / 1e9:.3f}", f"{n / dram:.1%}"] for kind, n in zip(KINDS, memory)
         ]
         total = memory.total
         last = ["all", f"{total:,}", f"{total / 1e9:.3f}", f"{total / dram:.1%}"]
