@@ -381,6 +381,24 @@ def test_models_that_do_not_fit(changes, form, text):
     assert "\n  try: " in str(error.value)
 
 
+def test_ttmls_mean_of_gradients_knows_no_experts():
+    given = case(form=Form((1, 4), 1, ep=True))
+    with opened(given.form) as mesh:
+        model = filled(given, mesh)
+        backward(given, model)
+        with pytest.raises(TTKitError, match="the groups have other experts each"):
+            distributed.synchronize_gradients(model.parameters(), [1])
+
+
+def test_text_is_the_same_on_every_layout():
+    texts = []
+    for form in ("one", "EP4", "EP2xTP2"):
+        with Trainer(mixture(form), text=TEXT) as trainer:
+            trainer.fit(2, show=False)
+            texts.append(trainer.sample("the ", 8, temperature=0))
+    assert texts[0] == texts[1] == texts[2]
+
+
 def test_context_parallelism_is_refused():
     with pytest.raises(TTKitError, match=r"share its experts' places, and 4 chips have a part"):
         create_model(SMALL, MeshLayout(cp_axis=1, cp_size=4))
