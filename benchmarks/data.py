@@ -4,6 +4,8 @@ in the peers' order.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 HIDDEN, FFN, TOKENS = 4544, 18176, 256  # the MLP of Falcon-7B, as in peers/jax_mesh.py
@@ -68,28 +70,49 @@ def gpt2_block() -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 # of peers/jax_gpt.py and peers/torch_gpt.py
 GPT = {"blocks": 6, "width": 384, "heads": 8, "sequence": 128, "vocabulary": 256, "batch": 16}
-# rows share the batch, columns the layers
-TRAINED_ON = {"dp8": (8, 1), "tp8": (1, 8), "dp2tp4": (2, 4), "zero2": (8, 1), "sp8": (1, 8)}
-TRAINED_ON |= {"ep8": (8, 1)}
-# what the chips along these axes share beside, as fields of a MeshLayout; the peer's program
-SHARED = {"zero2": {"zero": 2}, "sp8": {"sequence_parallel": True}, "ep8": {"ep": True}}
-EXPERTS = 8  # of ep8, one on each device
+LONG = GPT | {"sequence": 1024, "batch": 2}
+EXPERTS = 8  # one on each device
 
 
-def gpt(experts: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """The first weights [in, out], as peers/jax_gpt.py draws them or, with experts,
-    peers/jax_experts.py, by this kit's names, and tokens and targets [batch, sequence].
+class Trained(NamedTuple):
+    """A row of training: the mesh, the strategies' axes, what is shared beside, the model, and the
+    peer's program.
     """
-    rng, width, size = np.random.default_rng(0), GPT["width"], (GPT["batch"], GPT["sequence"])
+
+    shape: tuple[int, int]
+    axes: dict[str, int]
+    shares: dict[str, Any] = {}  # noqa: RUF012  # fields of a MeshLayout
+    model: dict[str, int] = GPT
+    experts: int = 0
+    peer: str = "jax_gpt.py"
+
+
+TRAINED = {
+    "dp8": Trained((8, 1), {"ddp": 0}),
+    "tp8": Trained((1, 8), {"tp": 1}),
+    "dp2tp4": Trained((2, 4), {"ddp": 0, "tp": 1}),
+    "zero2": Trained((8, 1), {"ddp": 0}, {"zero": 2}, peer="jax_layouts.py"),
+    "sp8": Trained((1, 8), {"tp": 1}, {"sequence_parallel": True}, peer="jax_layouts.py"),
+    "cp8": Trained((1, 8), {"cp": 1}, model=LONG, peer="jax_ring.py"),
+    "ep8": Trained((8, 1), {"ddp": 0}, {"ep": True}, experts=EXPERTS, peer="jax_experts.py"),
+}
+
+
+def trained(row: Trained) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """The first weights [in, out], as the peer draws them, by this kit's names, and tokens and
+    targets [batch, sequence].
+    """
+    gpt, experts = row.model, row.experts
+    rng, width, size = np.random.default_rng(0), gpt["width"], (gpt["batch"], gpt["sequence"])
 
     def normal(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, dtype=np.float32) * 0.02
 
     found = {
-        "vocabulary.table": normal(GPT["vocabulary"], width),
-        "position": normal(GPT["sequence"], width),
+        "vocabulary.table": normal(gpt["vocabulary"], width),
+        "position": normal(gpt["sequence"], width),
     }
-    for i in range(GPT["blocks"]):
+    for i in range(gpt["blocks"]):
         qkv, block = normal(width, 3, width), f"blocks.{i}"
         found |= {
             f"{block}.attention.{name}.weight": qkv[:, j]
@@ -103,8 +126,8 @@ def gpt(experts: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray
         else:
             found[f"{block}.up.weight"] = normal(width, 4 * width)
             found[f"{block}.down.weight"] = normal(4 * width, width)
-    found["vocabulary.head"] = normal(width, GPT["vocabulary"])
-    return found, *(rng.integers(0, GPT["vocabulary"], size) for _ in range(2))
+    found["vocabulary.head"] = normal(width, gpt["vocabulary"])
+    return found, *(rng.integers(0, gpt["vocabulary"], size) for _ in range(2))
 
 
 # of the decoder: the four groups of a Galaxy's chips have a user each

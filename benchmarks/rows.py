@@ -156,7 +156,7 @@ ROWS = (
         ahead_of=(),
         floor_ratio=1.3,
     ),
-    *(  # torch has one device here: that is reported and not an aim
+    *(  # torch has one device: that is reported and not an aim
         Row(
             f"train-{layout}",
             f"training step of a GPT, {text}",
@@ -171,7 +171,8 @@ ROWS = (
             ("dp2tp4", "hybrid 2 x 4", ("ttkit", "jax", "torch")),
             ("zero2", "data-parallel with ZeRO 2", ("ttkit", "jax")),
             ("sp8", "tensor- and sequence-parallel", ("ttkit", "jax")),
-            ("ep8", "of 8 experts, expert-parallel", ("ttkit", "jax")),
+            ("cp8", "2 x 1,024 tokens, ring attention", ("ttkit", "jax")),
+            ("ep8", "8 experts, expert-parallel", ("ttkit", "jax")),
         )
     ),
     *(

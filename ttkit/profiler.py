@@ -89,7 +89,7 @@ class Profile:
         fidelity = fidelity or default_fidelity(chip, dtypes, configured=configured)
         count, read, written, on_links, price = 0, 0, 0, 0, (0.0, "")
         socket = given.get("mesh_socket")  # of a send, which has no result
-        sent = kind == COMMUNICATION and getattr(socket, "shift", None) is not None
+        sent = getattr(socket, "shift", None) is not None and not results
         idle = not sent and nothing_done(operation, operands, results)
         if not idle:
             outputs = [t for t in operands[1:] if any(t is r for r in results)]  # not read
@@ -116,8 +116,8 @@ class Profile:
         )
         same = list(map(id, operands)) == list(map(id, results))
         unchanged = idle and same and socket is None
-        # a write to a tensor that is there returns nothing
-        new = [] if unchanged else results or operands[1:] if kind == HOST else results
+        # copy_host_to_device_tensor returns nothing and writes its second operand
+        new = [] if unchanged else results or operands[1:]
         way = [] if socket is None else [socket._queue]  # both ends of a socket have it
         read_too, made_too = (way, []) if results else ([], way)
         here = len(self.records) + 1

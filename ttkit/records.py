@@ -130,18 +130,22 @@ def _parts(tensor: Any) -> list[Any]:
 
 # ---------------------------------------------------------------- in words
 def last_name(name: str) -> str:
-    return name.rpartition(".")[2]  # without the namespace
+    """Return an operation's name without the module that it is in."""
+    return name.rpartition(".")[2]
 
 
 def time_text(record: Record, time_s: float) -> str:
+    """Return a time, where times of such calls are modelled."""
     return "not modelled" if record.kind == HOST else short(time_s, "s")
 
 
 def bound_text(record: Record) -> str:
+    """Return what limits a call, of products with the passes of the matrix engine."""
     return f"{record.bound}, {record.fidelity}" if record.bound == "compute" else record.bound
 
 
 def chips_text(chips: Sequence[int]) -> str:
+    """Return the ids of a few chips, or how many there are."""
     return f"all {len(chips)}" if len(chips) > 4 else ", ".join(map(str, sorted(chips)))
 
 

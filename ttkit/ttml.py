@@ -44,6 +44,7 @@ ops.binary                bindings     add mul sub
 ops.distributed           distributed  GradOutputType all_gather broadcast
 ops.distributed           distributed  reduce_scatter scatter
 ops.distributed           bindings     all_reduce
+ops.distributed           ring_attention ring_attention_sdpa
 ops.layernorm             ops          layernorm
 ops.linear                ops          linear
 ops.loss                  bindings     cross_entropy_loss

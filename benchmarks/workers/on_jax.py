@@ -231,8 +231,7 @@ def train(layout: str) -> Callable[[Any], None]:
         bench.mark()
         import data
 
-        program = "jax_layouts.py" if layout in data.SHARED else "jax_gpt.py"
-        path = PEERS / ("jax_experts.py" if layout == "ep8" else program)
+        path = PEERS / data.TRAINED[layout].peer
         tree = ast.parse(path.read_text())
         tree.body = tree.body[
             : next(
@@ -255,5 +254,5 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "ep8")
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "cp8", "ep8")
 ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}

@@ -212,7 +212,7 @@ def train(bench: Any) -> None:
     exec(compile(tree, str(path), "exec"), names)
     torch, model, optimizer = names["torch"], names["model"], names["optimizer"]
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    weights, x, y = data.gpt()
+    weights, x, y = data.trained(data.TRAINED["dp8"])
     theirs = {
         "emb.weight": weights["vocabulary.table"],
         "pos": weights["position"],

@@ -307,24 +307,16 @@ def train(layout: str) -> Callable[[Any], None]:
         from ttkit.train.parallel import MeshLayout
         from ttkit.train.replicas import average_gradients
 
-        groups, parts = data.TRAINED_ON[layout]
-        experts = data.EXPERTS if layout == "ep8" else 0
-        mesh, gpt = opened(ttnn, groups, parts), data.GPT
+        row = data.TRAINED[layout]
+        gpt, mesh = row.model, opened(ttnn, *row.shape)
         bench.mark()
-        lies = MeshLayout(
-            mesh,
-            1 if parts > 1 else None,
-            parts,
-            0 if groups > 1 else None,
-            groups,
-            **data.SHARED.get(layout, {}),
-        )
+        lies = MeshLayout.of(row.shape, row.axes, mesh, **row.shares)
         shape = {
             "num_heads": gpt["heads"],
             "embedding_dim": gpt["width"],
             "num_blocks": gpt["blocks"],
             "vocab_size": gpt["vocabulary"],
-            "num_experts": experts,
+            "num_experts": row.experts,
         }
         model = create_model(
             TransformerConfig(
@@ -333,7 +325,7 @@ def train(layout: str) -> Callable[[Any], None]:
             lies,
         )
         parameters = model.parameters()
-        weights, x, y = data.gpt(experts)
+        weights, x, y = data.trained(row)
         model.init_weights(0)  # the norms, which start at one and zero
         # a linear layer's weight is [out, in] here, a table's is [rows, width]
         for name, array in weights.items():
@@ -364,7 +356,7 @@ def train(layout: str) -> Callable[[Any], None]:
     return row
 
 
-TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "ep8")
+TRAINED = ("dp8", "tp8", "dp2tp4", "zero2", "sp8", "cp8", "ep8")
 ROWS |= {f"train-{layout}": train(layout) for layout in TRAINED}
 
 

@@ -148,16 +148,13 @@ def wrong_gradients(case, model, wanted, **tolerance):
 
 
 def wrong_loss(case, losses, wanted, rtol=1e-5):
-    """Whether the replicas' mean loss is not the wanted one, or devices that share a batch
-    disagree.
+    """Whether the mean loss of all tokens is not the wanted one, or devices that have the same
+    tokens disagree.
     """
     grid = losses.reshape(case.form.shape)
-    axis = case.form.ddp_axis
-    groups = (
-        grid.reshape(1, -1)
-        if axis is None
-        else np.moveaxis(grid, axis, 0).reshape(grid.shape[axis], -1)
-    )
+    axes = [axis for axis in (case.form.ddp_axis, case.form.cp_axis) if axis is not None]
+    front = np.moveaxis(grid, axes, range(len(axes)))
+    groups = front.reshape(np.prod(front.shape[: len(axes)], dtype=int), -1)
     return bool(
         np.ptp(groups, axis=1).max() > rtol * abs(wanted)
         or different(groups[:, 0].mean(), wanted, rtol)

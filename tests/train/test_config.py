@@ -153,8 +153,8 @@ WRONG = {
     "equal mesh dimensions (2). "
     f"({parallel.GUIDES_RULE}); {parallel.GUIDES_CURE}",
     "device_config: {mesh_shape: [2, 4], enable_ddp: true, enable_cp: true}": "1: error: "
-    "enable_cp: context parallelism is not built here: only its name is known, as ttml's; "
-    "enable_ddp and enable_tp",
+    "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256: "
+    "128 % 256 = 128; max_sequence_length 256",
     "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
     "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",
     "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are "

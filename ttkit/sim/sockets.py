@@ -274,7 +274,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
             values = np.ascontiguousarray(array).reshape((1,) + input_tensor.shard_shape)
         else:
             flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
-            values = flat[[grid.coords.index(s) for s, _ in pairs]]
+            values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
         if rank == _me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
@@ -304,7 +304,7 @@ def flush() -> None:
         fabric.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
-@operation("recv_async")
+@operation("recv_async", "collective")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Receive what the other end sent into `output_tensor`, at the chips of the socket.
 

@@ -13,6 +13,7 @@ from ttkit.train.autograd import Tensor, Value
 from ttkit.train.config import TransformerConfig
 from ttkit.train.modules import ColumnParallelLinear, Linear, Module, RowParallelLinear
 from ttkit.train.parallel import MeshLayout, check_divisible
+from ttkit.train.ring_attention import ring_attention_sdpa
 from ttkit.train.sequence import enter
 
 
@@ -46,15 +47,20 @@ class Rotary(Module):
         share = np.clip(share, 0, 1)
         return found * ((1 - share) / scaling.scaling_factor + share)
 
-    def tables(self, start: int, length: int) -> tuple[Value, Value]:
+    def tables(self, start: int, length: int, cp_dim: int | None = None) -> tuple[Value, Value]:
         """Return cos and sin of the positions from `start`, [1, 1, length, d] on the mesh.
 
-        Each angle comes twice, for the two numbers of its pair."""
+        Each angle comes twice, for the two numbers of its pair.
+
+        Args:
+            cp_dim: 2 where the context-parallel chips share the positions.
+        """
         if (start, length) not in self._tables:
             angles = np.outer(np.arange(start, start + length), self.frequencies())
             angles = np.repeat(angles, 2, axis=1)[None, None]
             cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-            self._tables = {(start, length): (self.layout.place(cos), self.layout.place(sin))}
+            placed = (self.layout.place(table, cp_dim=cp_dim) for table in (cos, sin))
+            self._tables = {(start, length): tuple(placed)}  # type: ignore[dict-item]
         return self._tables[start, length]
 
     @functools.cached_property
@@ -97,17 +103,23 @@ class Attention(Module):
             cache: a `ttkit.train.generation.Sampler`, which has earlier keys and values; it takes
                 those of this one token.
         """
-        x = enter(x, self.query.layout)  # once for the three, so that gradients sum once
+        layout = self.query.layout
+        x = enter(x, layout)  # once for the three, so that gradients sum once
         q = ops.heads_creation(Linear.forward(self.query, x), self.heads)
         k = ops.heads_creation(Linear.forward(self.key, x), self.groups)
         v = ops.heads_creation(Linear.forward(self.value, x), self.groups)
         if self.rotary:
-            cos, sin = cache.tables if cache else self.rotary.tables(0, q.shape()[2])
+            whole = q.shape()[2] * layout.cp_size
+            cos, sin = cache.tables if cache else self.rotary.tables(0, whole, 2)
             q, k = (ops.rope(t, cos, sin, self.rotary.turn) for t in (q, k))
         if cache:
             k, v = cache.extended(self, k, v)
-        mask = cache.unseen if cache else self._mask(q.shape()[2])
-        return self.out(ops.heads_fusion(ops.scaled_dot_product_attention(q, k, v, mask)))
+        if layout.cp_size > 1 and not cache:
+            y = ring_attention_sdpa(q, k, v, layout)
+        else:
+            mask = cache.unseen if cache else self._mask(q.shape()[2])
+            y = ops.scaled_dot_product_attention(q, k, v, mask)
+        return self.out(ops.heads_fusion(y))
 
     def _mask(self, length: int) -> Value:
         """Return [1, 1, heads / groups * length, length] to add to scores: each query sees the keys

@@ -25,7 +25,8 @@ def average_in_buckets(parameters: Iterable[Parameter], bucket_bytes: float) -> 
     """
     alone = []
     fit = []
-    for parameter in parameters:
+    # the backward makes the last layer's gradients first, so they can be sent first, under the rest
+    for parameter in reversed(list(parameters)):
         grad = parameter.get_grad()
         if grad is None:
             continue

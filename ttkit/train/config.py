@@ -297,6 +297,7 @@ class Settings(Section):
             if asked and axis is None:
                 rule = f"{strategy} is off, so there are no chips to share with"
                 fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+        found.check_sequence("max_sequence_length", self.transformer_config.max_sequence_length)
         return found
 
 

@@ -158,18 +158,17 @@ def ring_shift(tensor: Tensor, cluster_axis: int | None = None, backward: bool =
     Args:
         backward: return the tensor of the device after it.
     """
-    step = -1 if backward else 1
-    there, back = partial(_shifted, step), partial(_shifted, -step)
+    there, back = (partial(shifted, backward=way) for way in (backward, not backward))
     return _collective("ring_shift", tensor, there, back, cluster_axis)
 
 
-def _shifted(step: int, value: Value, cluster_axis: int) -> Value:
-    """Send so many places along the axis, by a socket that the mesh keeps: all send, all receive.
+def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
+    """Return what `ring_shift` does, by a socket that the mesh keeps: all send, all receive.
 
     The receiving buffer has room for the whole value, so that no device's send waits for another
     device to receive; ttml has small ones, and sends from even and odd devices in turns.
     """
-    mesh, shape = value.device(), tuple(value.device().shape)
+    mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())  # bytes, of 4 an element
     sockets = vars(mesh).setdefault("_ring_sockets", {})
     key = (shape, cluster_axis, step, room)

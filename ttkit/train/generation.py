@@ -28,7 +28,9 @@ class Sampler:
     """
 
     def __init__(self, model: Transformer, batch: int = 1):
-        self.model, self.layout, self.batch = model, model.layout, batch
+        self.model, self.batch = model, batch
+        # context-parallel chips all compute the one token of a position
+        self.layout = model.layout._replace(cp_axis=None, cp_size=1)
         self.capacity = model.config.max_sequence_length
         self.position = 0
         self._kept: dict[Attention, tuple[Value, Value]] = {}

@@ -258,6 +258,12 @@ class MeshLayout(NamedTuple):
             fail("tensor parallelism", f"{rule}devices = {self.tp_size}", cure)
         return n // self.tp_size
 
+    def check_sequence(self, what: str, length: int) -> None:
+        """Raise unless the context-parallel chips can share a sequence in whole tiles."""
+        if self.cp_size > 1:
+            by = f"{2 * self.cp_size} chunks of whole tiles of {TILE}:"
+            check_divisible(what, length, by, 2 * self.cp_size * TILE)
+
     def mapper(
         self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
     ) -> Any:
@@ -301,9 +307,7 @@ class MeshLayout(NamedTuple):
         sequence over the context-parallel one.
         """
         check_divisible("batch_size", ids.shape[0], "the number of groups", self.ddp_size)
-        if self.cp_size > 1:
-            by = f"{2 * self.cp_size} chunks of whole tiles of {TILE}:"
-            check_divisible("the sequence", ids.shape[3], by, 2 * self.cp_size * TILE)
+        self.check_sequence("the sequence", ids.shape[3])
         ttnn = backend.load()
         where = {"ddp_dim": 0, "cp_dim": 3, "layout": ttnn.ROW_MAJOR_LAYOUT}
         return self.place(ids.astype(np.uint32), dtype=ttnn.uint32, **where)

@@ -1,0 +1,217 @@
+"""Ring attention equals attention on one device: results, gradients, models and training runs."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from train.runs import Case, Form, different, opened, parts, run, wrong
+from train.tiny import trainer
+
+import ttkit
+from ttkit import TTKitError
+from ttkit.train import ops, ring_attention
+from ttkit.train.autograd import Tensor
+from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.parallel import MeshLayout, zigzag
+from ttkit.train.ring_attention import ring_attention_sdpa
+
+MESHES = {
+    "1x2": Form((1, 2), cp_axis=1),
+    "1x8": Form((1, 8), cp_axis=1),
+    "8x1": Form((8, 1), cp_axis=0),
+    "2x4, rows": Form((2, 4), cp_axis=0),
+    "2x4, columns": Form((2, 4), cp_axis=1),
+}
+
+
+def operands(length, heads=4, groups=2, width=32, batch=2):
+    """Queries, keys, values and the gradient of the result, with some large scores."""
+    rng = np.random.default_rng(length)
+    return [
+        3 * rng.standard_normal((batch, h, length, width)).astype(np.float32)
+        for h in (heads, groups, groups, heads)
+    ]
+
+
+def plain(q, k, v, grad, causal):
+    """The result and the gradients of q, k and v by plain attention on one device."""
+    with opened(Form()) as mesh:
+        layout, (length, copies) = MeshLayout(mesh), (q.shape[2], q.shape[1] // k.shape[1])
+        mask = np.tile(np.triu(np.full((length, length), ops.NEVER, np.float32), 1), (copies, 1))
+        inputs = [Tensor(layout.place(array)) for array in (q, k, v)]
+        out = ops.scaled_dot_product_attention(
+            *inputs, layout.place(mask[None, None]) if causal else None
+        )
+        return results(out, inputs, layout.place(grad))
+
+
+def results(out, inputs, grad):
+    """Each device's result and gradients, [device][which]."""
+    value = out.get_value()
+    out.set_grad(grad)
+    out.backward()
+    return list(zip(*(parts(each) for each in (value, *(x.get_grad() for x in inputs)))))
+
+
+def ring(form, arrays, causal):
+    """[which][device] of ring attention on a mesh."""
+    with opened(form) as mesh:
+        layout = form.layout(mesh)
+        *inputs, grad = (layout.place(array, cp_dim=2) for array in arrays)
+        inputs = [Tensor(value) for value in inputs]
+        return results(ring_attention_sdpa(*inputs, layout, causal), inputs, grad)
+
+
+def faults(form, length, causal, **sizes):
+    """(device, which) of what differs from plain attention."""
+    arrays = operands(length, **sizes)
+    (wanted,) = plain(*arrays, causal)
+    order = zigzag(length, form.size(form.cp_axis)).reshape(form.size(form.cp_axis), -1)
+    found = ring(form, arrays, causal)
+    return [
+        (at, which)
+        for at, have in zip(np.ndindex(*form.shape), found, strict=True)
+        for which, (mine, whole) in enumerate(zip(have, wanted, strict=True))
+        if different(mine, whole[:, :, order[at[form.cp_axis]]])
+    ]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_result_and_gradients_are_those_of_plain_attention(mesh, causal):
+    form = MESHES[mesh]
+    assert faults(form, 64 * form.size(form.cp_axis), causal) == []
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(3, 3), (6, 2), (4, 1)])
+def test_heads_share_keys(heads, groups):
+    assert faults(MESHES["2x4, columns"], 512, True, heads=heads, groups=groups) == []
+
+
+def test_a_sequence_of_one_chip_goes_nowhere():
+    assert faults(Form((1, 1), cp_axis=1), 64, True) == []
+
+
+MISTAKES = {
+    "left out": lambda shifted, value, axis: value,
+    "doubled": lambda shifted, value, axis: shifted(shifted(value, axis), axis),
+    "backward": lambda shifted, value, axis: shifted(value, axis, True),
+    "on the other axis": lambda shifted, value, axis: shifted(value, 1 - axis),
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_shift_is_seen(monkeypatch, mistake, causal):
+    """Each of the shifts: of keys, values, and in backward of their gradients."""
+    shifted, calls = ring_attention.shifted, Counter()
+    # 3 steps of keys and values, the same again, and 4 of their gradients
+    for which in range(6 + 14):
+
+        def wrongly(value, axis, which=which):
+            calls[which] += 1
+            if calls[which] == which + 1:
+                return MISTAKES[mistake](shifted, value, axis)
+            return shifted(value, axis)
+
+        monkeypatch.setattr(ring_attention, "shifted", wrongly)
+        found = faults(MESHES["2x4, columns"], 256, causal, heads=2, groups=1, batch=1)
+        assert found, (mistake, which)
+        assert calls[which] == 6 + 14
+
+
+def test_causal_attention_costs_half():
+    """After the first step, which all need, each chip multiplies half as much."""
+    flops = {}
+    for causal in (True, False):
+        form = MESHES["1x8"]
+        with opened(form) as mesh:
+            layout = form.layout(mesh)
+            arrays = [layout.place(array, cp_dim=2) for array in operands(512)]
+            inputs = [Tensor(value) for value in arrays[:3]]
+            with ttkit.profile() as profile:
+                results(ring_attention_sdpa(*inputs, layout, causal), inputs, arrays[3])
+        flops[causal] = sum(r.flops for r in profile.records if r.name == "matmul")
+    assert flops[True] / flops[False] == (1 + 7 / 2) / 8
+
+
+def test_what_does_not_fit_is_refused():
+    with opened(MESHES["1x2"]) as mesh:
+        layout = MESHES["1x2"].layout(mesh)
+        for q, k, words in (
+            ((1, 4, 64, 32), (1, 3, 64, 32), "4 query heads do not share 3 groups"),
+            ((1, 4, 96, 32), (1, 2, 96, 32), "a chip's sequence 96 is not divisible by 2 chunks"),
+        ):
+            tensors = [Tensor(layout.place(np.zeros(shape, np.float32))) for shape in (q, k, k)]
+            with pytest.raises(TTKitError, match=words):
+                ring_attention_sdpa(*tensors, layout)
+
+
+# ------------------------------------------------------------ models
+def case(kind, form, **changes):
+    config = TransformerConfig(
+        **{
+            "model_type": kind,
+            "num_heads": 8,
+            "num_groups": 4,
+            "embedding_dim": 64,
+            "dropout_prob": 0.0,
+            "num_blocks": 2,
+            "vocab_size": 70,
+            "max_sequence_length": 64 * form.size(form.cp_axis),
+        }
+        | changes
+    )
+    return Case(config, form, length=64 * form.size(form.cp_axis))
+
+
+LAID = {
+    "cp": Form((1, 8), cp_axis=1),
+    "cp x tp": Form((2, 4), None, 1, 0),
+    "tp x cp": Form((2, 4), None, 0, 1),
+    "ddp x cp on a Galaxy": Form((8, 4), 0, None, 1),
+    "cp x copies": Form((2, 3), None, None, 0),
+}
+
+
+@pytest.mark.parametrize("runner_type", ["default", "memory_efficient"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("laid", LAID)
+def test_every_gradient_of_a_model_is_that_of_one_device(laid, kind, runner_type):
+    asked = case(kind, LAID[laid], runner_type=runner_type)
+    assert wrong(asked, run(asked.on_one_device())[:2]) == [[]]
+
+
+# ------------------------------------------------------------ training
+RUNS = {
+    "one": DeviceConfig(),
+    "CP4": DeviceConfig((1, 4), enable_cp=True),
+    "DP2xCP2": DeviceConfig((2, 2), enable_ddp=True, enable_cp=True),
+    "CP2xTP2": DeviceConfig((2, 2), enable_cp=True, enable_tp=True),
+}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_training_is_that_of_one_chip(tmp_path, kind):
+    """Losses, validation, what is sampled, and a checkpoint that the next layout opens."""
+    model, found = {"max_sequence_length": 256, "model_type": kind}, {}
+    for index, (name, devices) in enumerate(RUNS.items()):
+        how = {"model": model, "eval_every": 2, "max_steps": 4}
+        with trainer(devices, **how) as run:
+            records = run.fit(show=False)
+            found[name] = [(r.loss, r.validation_loss or 0) for r in records]
+            said = run.sample("The", 8, temperature=0)
+        with trainer(devices, **how, checkpoint_dir=str(tmp_path)) as run:
+            found[name] += [(r.loss, 0) for r in run.fit(1, show=False)]
+            assert run.steps == index + 1
+        assert said == found.setdefault("said", said)
+    for name in RUNS:
+        np.testing.assert_allclose(found[name][:4], found["one"][:4], rtol=1e-5, err_msg=name)
+    together = [found[name][4][0] for name in RUNS]
+    np.testing.assert_allclose(together, np.array(found["one"])[:4, 0], rtol=1e-5)
+
+
+def test_a_sequence_that_does_not_fill_the_chips_is_refused():
+    words = "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256"
+    with pytest.raises(TTKitError, match=words):
+        trainer(RUNS["CP4"], model={"max_sequence_length": 128})

@@ -1,0 +1,275 @@
+"""The cost of inference: memory of a chip, a decode step, the time to the first token. Modelled;
+nothing is opened or allocated.
+
+A decode step gives one token to each sequence. It reads every weight and the cache from DRAM,
+all-reduces twice in a layer, and each layer takes a time of its own for its many small
+operations. A prefill reads the weights once, too, and computes products for a whole prompt. The
+parts of both follow each other. `docs/published.md` compares with published figures."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import System
+from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
+from ttkit.hardware.systems import system_named
+from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
+from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.memory import DTYPES, TILE, local_shape, tiled
+from ttkit.train.models import Transformer, create_model, mlp_width
+from ttkit.train.parallel import check_divisible
+
+BYTES = {**DTYPES, "bfloat8_b": 1088 / 1024, "bfloat4_b": 576 / 1024}  # of an element
+# The type of weights by a word of their name, else of all others and of the cache.
+WEIGHTS = {
+    "bfloat16": {"": "bfloat16"},
+    "bfloat8_b": {"norm": "bfloat16", "table": "bfloat16", "": "bfloat8_b"},
+}
+# The settings "performance" and "accuracy" of tt-metal, models/tt_transformers (PERF.md).
+WEIGHTS["mixed"] = WEIGHTS["bfloat8_b"] | {"gate": "bfloat4_b", "up": "bfloat4_b"}
+WEIGHTS["accuracy"] = WEIGHTS["bfloat8_b"] | {"attention": "bfloat16"}
+# models/tt_transformers/tt/model_config.py: `ccl_dtype`, and the links of a reduce-scatter
+SENT, LINKS = "bfloat8_b", 1
+TRAFFIC = ("ring multicast", "line")  # all chips send at once; the first that was measured
+DRAM_SHARE = Fact(
+    0.866,
+    "of the bandwidth",
+    "tenstorrent/tt-metal, tech_reports/Saturating_DRAM_bandwidth: "
+    "239 to 260 of 288 GB/s in the products of Llama 3 70B's decode, on a Wormhole",
+)
+PRODUCTS_SHARE = Fact(0.464, "of the peak", f"{GEMM_REPORT}: 68.4 Tflop/s, 4096^3, HiFi2, n150")
+FIDELITY = "HiFi2"
+# The only fitted figures, so that the rows that they name come out.
+LAYER_S = {
+    "WORMHOLE_B0": Fact(400e-6, "s", "fitted on Llama-3.1-8B, n150, 26.0 tokens/s/user"),
+    "BLACKHOLE": Fact(493e-6, "s", "fitted on Llama-3.1-8B, p150, 33.1 tokens/s/user"),
+}
+
+
+@dataclass(frozen=True)
+class InferencePlan:
+    """The cost of inference; prints as tables. Made by `plan_inference`.
+
+    Args:
+        batch: sequences in all.
+        context: positions of each sequence in the cache.
+        prompt: tokens of a sequence that a prefill reads.
+        weights: a key of `WEIGHTS`.
+        activations: "bfloat16" or "float32".
+        topology: the mesh of dp x tp chips.
+    """
+
+    config: TransformerConfig
+    system: System
+    dp: int
+    tp: int
+    batch: int
+    context: int
+    prompt: int
+    weights: str
+    activations: str
+    topology: Topology
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The model without values."""
+        dp, tp = self.dp, self.tp
+        mesh = DeviceConfig((dp, tp), enable_ddp=dp > 1, enable_tp=tp > 1)
+        return create_model(self.config, mesh.layout())
+
+    # ------------------------------------------------------------ memory
+    def _weights(self) -> Iterator[tuple[str, int, int]]:
+        """Yield name, elements and bytes of each parameter on a chip."""
+        types = WEIGHTS[self.weights]
+        for name, parameter in self.model.parameters().items():
+            word = next((key for key in types if key and f".{key}" in f".{name}"), "")
+            elements = tiled(local_shape(parameter))
+            yield name, elements, int(elements * BYTES[types[word]])
+
+    @functools.cached_property
+    def memory(self) -> dict[str, int]:
+        """Bytes on each chip: weights, KV cache, and buffers: what a block keeps at once in a
+        prefill, and the logits (an estimate)."""
+        config, heads, each = self.config, self.config.num_heads, self.batch // self.dp
+        groups = config.num_groups if config.model_type == "llama" else heads
+        kept = tiled((groups // self.tp, self.context, config.embedding_dim // heads))
+        inner = config.embedding_dim + 2 * mlp_width(config) + self.model.vocabulary.padded
+        row = 4 * config.embedding_dim + inner // self.tp
+        return {
+            "weights": sum(nbytes for *_, nbytes in self._weights()),
+            "KV cache": int(2 * config.num_blocks * each * kept * BYTES[WEIGHTS[self.weights][""]]),
+            "buffers": _rows(max(self.prompt, each)) * row * DTYPES[self.activations],
+        }
+
+    @property
+    def fits(self) -> bool:
+        """Whether a chip's DRAM holds all that."""
+        return sum(self.memory.values()) <= self.system.chip.dram_bytes
+
+    # ------------------------------------------------------------ time
+    def traffic(self, rows: int) -> list[tuple[str, int, Plan]]:
+        """Return the collectives for so many rows of activations: purpose, count, plan."""
+        if self.tp == 1:
+            return []
+        each = int(BYTES[SENT] * _rows(rows))
+        logits = int(BYTES[SENT] * TILE) * self.model.vocabulary.padded // self.tp
+        width, reduced = self.config.embedding_dim, 2 * self.config.num_blocks
+        blocks = all_reduce(self.topology, each * width, 1, links=LINKS)
+        head = all_gather(self.topology, logits, 1, links=LINKS)
+        return [("blocks", reduced, blocks), ("head", 1, head)]
+
+    def _times(self, rows: int, busy: float = 1, more: float = 0) -> dict[str, float]:
+        """Return the seconds of a pass over so many rows, whose products keep a share of the cores
+        busy, and of `more` operations."""
+        chip, read, blocks = self.system.chip, 0, 0
+        for name, elements, nbytes in self._weights():
+            # of the table and of positions a few rows are read, unless the table is the head, too
+            looked_up = name == "position" or (name.endswith("table") and not self.config.is_tied)
+            read += 0 if looked_up else nbytes
+            blocks += elements if name.startswith("blocks") else 0
+        peak = chip.peak_flops(FIDELITY) * PRODUCTS_SHARE.value
+        sent = sum(n * cost(p, _traffic(self.topology)).time_s for _, n, p in self.traffic(rows))
+        return {
+            "weights from DRAM": read / _dram(chip),
+            "products": (2 * _rows(rows) * blocks / busy + more) / peak,
+            "collectives": sent,
+            "latency of layers": self.config.num_blocks * LAYER_S[chip.arch].value,
+        }
+
+    @functools.cached_property
+    def decode_s(self) -> dict[str, float]:
+        """Modelled seconds of a decode step. Products run while weights come: of their time only
+        what is longer counts."""
+        times = self._times(self.batch // self.dp)
+        times["products"] = max(0.0, times["products"] - times["weights from DRAM"])
+        return times | {"KV cache from DRAM": self.memory["KV cache"] / _dram(self.system.chip)}
+
+    @functools.cached_property
+    def prefill_s(self) -> dict[str, float]:
+        """Modelled seconds of the prefill of one sequence. Of the grid of cores, a product has at
+        most as many rows at work as its input has tiles."""
+        config, length = self.config, _rows(self.prompt)
+        busy = min(1.0, length / TILE / self.system.chip.core_grid[1])
+        causal = 2 * length**2 * config.embedding_dim * config.num_blocks / self.tp
+        return self._times(self.prompt, busy, causal)
+
+    @property
+    def time_to_first_token_s(self) -> float:
+        """Modelled seconds until the first sequence has a token."""
+        return sum(self.prefill_s.values())
+
+    @property
+    def tokens_per_s_per_user(self) -> float:
+        """Modelled tokens of one sequence in a second."""
+        return 1 / sum(self.decode_s.values())
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Modelled tokens of all sequences in a second."""
+        return self.batch * self.tokens_per_s_per_user
+
+    # ------------------------------------------------------------ showing
+    def reports(self) -> list[Any]:
+        """Return the tables: memory of a chip, times and speed, collectives of a decode step."""
+        from ttkit.visualize.tables import Report
+
+        memory, decode, prefill = self.memory, self.decode_s, self.prefill_s
+        held = [(what, f"{size / 1e9:.3f} GB") for what, size in memory.items()]
+        times = [(what, _ms(decode[what]), _ms(prefill.get(what, 0))) for what in decode]
+        traffic = [
+            (what, f"{n}", f"{n * max(plan.bytes_sent.values()):,}")
+            for what, n, plan in self.traffic(self.batch // self.dp)
+        ]
+        where = f"DP {self.dp} x TP {self.tp} on {self.system.name}, {self.weights} weights, "
+        where += f"batch {self.batch}, context {self.context:,}: memory of a chip"
+        where += "" if self.fits else ", which does not fit"
+        speed = f"{self.tokens_per_s_per_user:.1f} tokens/s/user, {self.tokens_per_s:,.1f} tokens/s"
+        total = "total", _ms(sum(decode.values())), _ms(self.time_to_first_token_s)
+        phases = "<modelled", "decode step", f"prefill of {self.prompt:,} tokens"
+        sent = Report("collectives of a decode step", ("<", "times", "bytes of a chip"), traffic)
+        return [
+            Report(where, ("<", "bytes"), held, ("total", f"{sum(memory.values()) / 1e9:.3f} GB")),
+            Report(speed, phases, times, total),
+            *([sent] if traffic else []),
+        ]
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self.reports()))
+
+    def _repr_html_(self) -> str:
+        return "".join(report._repr_html_() for report in self.reports())
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+def _rows(rows: int) -> int:
+    """Return rows in whole tiles."""
+    return -(-rows // TILE) * TILE
+
+
+def _dram(chip: Chip) -> float:
+    """Return the bytes that a program reads in a second."""
+    return chip.dram_bandwidth.value * 1e9 * DRAM_SHARE.value
+
+
+def _traffic(of: Topology) -> str:
+    measured = {rate.traffic for rate in of.link.rates}
+    return next(name for name in TRAFFIC if name in measured)
+
+
+def plan_inference(
+    config: TransformerConfig,
+    layout: Any,
+    system: System | str,
+    batch: int,
+    context: int | None = None,
+    prompt: int = 128,
+    *,
+    weights: str = "mixed",
+) -> InferencePlan:
+    """Return the cost of inference with a KV cache on a machine.
+
+    Args:
+        layout: a `Layout`, of which dp, tp and precision (of activations) count.
+        system: a name or a `System`; the first dp x tp chips are used.
+        batch: sequences in all; each of the dp groups has a part.
+        context: positions in the cache; max_sequence_length unless given.
+        weights: "mixed" (the projections of the MLP into its inner width in bfloat4_b, norms and
+            token table in bfloat16, all others and the cache in bfloat8_b), "bfloat8_b" (the same
+            without bfloat4_b), "accuracy" (that with attention in bfloat16), or "bfloat16".
+
+    Raises:
+        TTKitError: weights that are not known, sizes that do not divide, too few chips, a pipeline.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> model = TransformerConfig(
+        ...     model_type="llama", embedding_dim=256, num_heads=8, num_groups=4, num_blocks=2
+        ... )
+        >>> layout = SimpleNamespace(dp=2, tp=4, precision="bfloat16")
+        >>> plan = plan_inference(model, layout, "t3000", batch=64)
+        >>> plan.memory["KV cache"], plan.topology.shape
+        (557056, (2, 4))
+    """
+    if weights not in WEIGHTS:
+        known = f"the weights may be {', '.join(WEIGHTS)}"
+        fail(f"plan_inference(weights={weights!r})", known, 'weights="mixed"')
+    machine = system_named(system) if isinstance(system, str) else system
+    context = config.max_sequence_length if context is None else context
+    if min(batch, context, prompt) < 1 or any(
+        getattr(layout, k, 1) > 1 for k in ("pp", "cp", "ep")
+    ):
+        rule = "batch, context and prompt are at least 1, and pp, cp and ep are 1"
+        fail(f"plan_inference({layout}, {batch=}, {context=}, {prompt=})", rule, "dp and tp")
+    check_divisible("batch", batch, "dp", layout.dp)
+    mesh = topology(machine, (layout.dp, layout.tp))
+    sizes = layout.dp, layout.tp, batch, context, prompt
+    plan = InferencePlan(config, machine, *sizes, weights, layout.precision, mesh)
+    plan.model  # noqa: B018  # or refuse the sizes
+    return plan
