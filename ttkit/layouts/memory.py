@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
-import numpy as np
-
-from ttkit.layouts.step import KEPT, Job, Stage, one_pass, update
+from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
@@ -34,27 +33,35 @@ class Memory(NamedTuple):
         return sum(self)
 
 
+@functools.lru_cache(maxsize=1024)
+def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """Return of how many micro-batches each stage holds activations, at most.
+
+    Example:
+        >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
+        ((4, 3, 2, 1), (8.0, 8.0))
+    """
+    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+        return tuple(min(micro_batches, stages - stage) for stage in range(stages))
+    more = (1,) if schedule == "interleaved" else ()
+    return SCHEDULES[schedule](stages, micro_batches, *more).peak_activations()
+
+
 def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
-    """Return the stages of a layout; one without a pipeline."""
+    """Return the stages that can hold or do most, the first and the last; all if there is one."""
     if layout.pp == 1:
         return [Stage((True, True), config.num_blocks, 1)]
-    more = (1,) if layout.schedule == "interleaved" else ()
-    schedule = SCHEDULES[layout.schedule](layout.pp, layout.micro_batches, *more)
+    counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
     blocks = [len(part[0]) for part in split_blocks(config, layout.pp)]
-    last = layout.pp - 1
-    return [
-        Stage((i == 0, i == last), blocks[i], held)
-        for i, held in enumerate(schedule.peak_activations())
-    ]
+    first, last = (Stage((i == 0, i < 0), blocks[i], counts[i]) for i in (0, -1))
+    return [first, last]
 
 
 def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     """Return the memory of a chip of a stage."""
     step, after, others = one_pass(job, layout, stage), update(job, layout, stage), stage.others
-    weights, gradients, optimizer = (
-        counted + after.others * one for counted, one in zip(after.state, after.block)
-    )
-    state = weights + gradients + optimizer
+    weights, gradients, optimizer = after.of_all
+    state = sum(after.of_all)
     in_use, at = step.in_use, step.at
     # of a block: what its forward keeps, what more it leaves after its backward, what it has
     one_kept = in_use[at["head"]] - in_use[at["block"]]
@@ -62,8 +69,7 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
     if "rest" in at:
         left += in_use[at["rest"]] - in_use[at["block backward"]]
     block = in_use[at["without block"]] - in_use[at["end"]]
-    more = [one_kept if part in KEPT else left if part == "rest" else 0 for part in step.parts]
-    held = in_use[1:] + others * (np.array(more) + block)
+    held = in_use[1:] + others * (one_kept * step.kept + left * step.rest + block)
     kept = int(in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept)
     constants = in_use[at["gradients"]] - in_use[at["constants"]]
     had = after.block[0] + (after.block[1] if layout.micro_batches > 1 else 0)
@@ -86,5 +92,5 @@ def memory(job: Job, layout: Layout) -> Memory:
         >>> whole.weights, half.weights, half.total < whole.total
         (1441792, 761856, True)
     """
-    found = [memory_of(job, layout, stage) for stage in set(stages(job.config, layout))]
+    found = [memory_of(job, layout, stage) for stage in stages(job.config, layout)]
     return max(found, key=sum)

@@ -15,7 +15,7 @@ from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.memory import Memory, memory_of, stages
 from ttkit.layouts.report import Layouts
-from ttkit.layouts.step import Job
+from ttkit.layouts.step import Job, update
 from ttkit.layouts.times import Times, products_s, times_of
 from ttkit.layouts.traffic import Traffic, traffic
 from ttkit.plans import Topology, topology
@@ -27,7 +27,6 @@ from ttkit.train.layout import TILE, Layout
 from ttkit.train.memory import DTYPES
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
-from ttkit.words import counted
 
 NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
 
@@ -103,14 +102,14 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: b
     if len(on) < 2:
         shape, axes = (1, *(on.values() or (1,))), tuple((name, 1) for name in on)
         if pp * shape[1] > system.num_devices:
-            what = counted(pp, "mesh", "meshes")
+            what = f"{pp} meshes" if pp > 1 else "a mesh"
             return f"{rows}x{columns} chips have no room for {what} of 1x{shape[1]}"
         return Place(shape, axes, *hosts)  # type: ignore[arg-type]
     shape = tuple(on.values())
     fits = (rows // shape[0]) * (columns // shape[1])
     turned = (rows // shape[1]) * (columns // shape[0])
     if max(fits, turned) < pp:
-        what = counted(pp, "mesh", "meshes")
+        what = f"{pp} meshes" if pp > 1 else "a mesh"
         return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
     hangs = opens_transposed(system.shape, shape)
     if hangs and not may_hang:
@@ -168,7 +167,12 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     """Return memory, traffic and time of a layout at its place."""
     inner = replace(layout, dp=layout.dp // place.replicas)
     own = job._replace(batch=job.batch // place.replicas)
-    chip, found = machine.system.chip, set(stages(job.config, inner))
+    chip, found = machine.system.chip, stages(job.config, inner)
+    # what lasts from step to step is counted faster, and often is too much alone
+    lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
+    if refused := why_not_memory(lasting, machine):
+        refused = refused.replace("needs", "needs more than", 1)
+        return Candidate(layout, place, lasting, refused=refused)
     memory = max((memory_of(own, inner, stage) for stage in found), key=sum)
     if refused := why_not_memory(memory, machine):
         return Candidate(layout, place, memory, refused=refused)

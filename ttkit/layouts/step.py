@@ -183,8 +183,10 @@ class Pass(NamedTuple):
     """Forward and backward of a micro-batch through two blocks.
 
     Attributes:
-        parts, sends, multiplied: of each event, of `sent` and of each product, in which part of a
-            step it was; of a collective, its name and axis, too.
+        kept, rest: of each event, whether it was while the blocks before the marked one are kept,
+            or after the marked one's backward.
+        sends, multiplied: of each of `sent`, and of each product, in which part of a step it was;
+            of a collective, its name and axis, too.
         at: the number of the event with which a part began.
         events: bytes that were allocated; below 0, given back.
         sent: bytes of a chip's shard, of each collective.
@@ -192,7 +194,8 @@ class Pass(NamedTuple):
         first, second, result: bytes of its operands and its result.
     """
 
-    parts: tuple[str, ...]
+    kept: np.ndarray
+    rest: np.ndarray
     sends: tuple[tuple[str, str, int], ...]
     multiplied: tuple[str, ...]
     at: dict[str, int]
@@ -263,10 +266,11 @@ def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -
             [each.nbytes for each in tape.sent],
             *products[1:],
         ]
-        names = tuple(part for part, _ in tape.events)
+        kept = np.array([part in KEPT for part, _ in tape.events])
+        rest = np.array([part == "rest" for part, _ in tape.events])
     sends = tuple((each.part, each.collective, each.axis) for each in tape.sent)
     arrays = (np.array(each, np.int64) for each in numbers)
-    return Pass(names, sends, products[0], tape.at, *arrays)
+    return Pass(kept, rest, sends, products[0], tape.at, *arrays)
 
 
 def _grown(small: np.ndarray, large: np.ndarray, by: tuple[int, int, int]) -> np.ndarray:
@@ -317,8 +321,8 @@ def _sized(
         for length, batch in zip(lengths, batches)
     )
     by = (rows, batches[0], sequence // lengths[0])
-    grown = (_grown(one, other, by) for one, other in zip(small[4:], large[4:]))
-    return Pass(*small[:4], *grown)  # type: ignore[arg-type]
+    grown = (_grown(one, other, by) for one, other in zip(small[5:], large[5:]))
+    return Pass(*small[:5], *grown)  # type: ignore[arg-type]
 
 
 class Update(NamedTuple):
@@ -336,6 +340,11 @@ class Update(NamedTuple):
     block: tuple[int, int, int]
     most: int
     others: int = 0
+
+    @property
+    def of_all(self) -> list[int]:
+        """Bytes of weights, gradients and optimizer of all blocks."""
+        return [all_ + self.others * one for all_, one in zip(self.state, self.block)]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -77,9 +77,11 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
     """Return the part of a step in which stages wait, for a backward twice as long as a forward.
 
     Example:
-        >>> bubble_fraction("1f1b", 4, 8) == 3 / (8 + 3)
+        >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
         True
     """
+    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+        return (stages - 1) / (micro_batches + stages - 1)
     more = (1,) if schedule == "interleaved" else ()
     fraction = SCHEDULES[schedule](stages, micro_batches, *more).timeline().bubble_fraction
     return float(fraction)
