@@ -31,6 +31,8 @@ def plan(words: Sequence[str]) -> int:
     parser.add_argument("--may-hang", action="store_true", help=hang)
     beside = "model communication beside compute where it can be"
     parser.add_argument("--overlap", action="store_true", help=beside)
+    what = "prefill and decode with a KV cache, in place of training"
+    parser.add_argument("--mode", choices=("training", "inference"), default="training", help=what)
     page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
     parser.add_argument("--explain", metavar="LAYOUT", help=page)
     asked = vars(parser.parse_args(words))

@@ -85,12 +85,12 @@ def memory(job: Job, layout: Layout) -> Memory:
     """Return the memory of the chip that holds most.
 
     Example:
-        >>> from ttkit.train.config import TransformerConfig
+        >>> from ttkit.train.config import TrainingConfig, TransformerConfig
         >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
         >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
         >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))
         >>> whole.weights, half.weights, half.total < whole.total
-        (1441792, 761856, True)
+        (1916928, 1138688, True)
     """
     found = [memory_of(job, layout, stage) for stage in stages(job.config, layout)]
     return max(found, key=sum)

@@ -7,14 +7,23 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ttkit.errors import fail
 from ttkit.hardware import System, current_system
-from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
 from ttkit.layouts.memory import Memory, memory_of, stages
+from ttkit.layouts.places import (
+    NETWORK,
+    Machine,
+    Place,
+    divisors,
+    place_of,
+    sizes_of,
+    why_not_memory,
+)
 from ttkit.layouts.report import Layouts
+from ttkit.layouts.serving import Serving
 from ttkit.layouts.step import Job, update
 from ttkit.layouts.times import Times, products_s, times_of
 from ttkit.layouts.traffic import Traffic, traffic
@@ -27,49 +36,6 @@ from ttkit.train.layout import TILE, Layout
 from ttkit.train.memory import DTYPES
 from ttkit.train.models import create_model
 from ttkit.train.parallel import MeshLayout
-
-NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
-
-
-class Place(NamedTuple):
-    """Where a layout lies: the mesh of a stage, its axes, and how hosts share the layout.
-
-    Attributes:
-        shape: rows and columns of the mesh of each stage.
-        axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1 on the mesh.
-        replicas: hosts that have other replicas.
-        stages: hosts that have other stages.
-    """
-
-    shape: tuple[int, int]
-    axes: tuple[tuple[str, int], ...]
-    replicas: int = 1
-    stages: int = 1
-
-
-class Machine(NamedTuple):
-    """Hosts with a system each, joined by a network.
-
-    Attributes:
-        headroom: the part of DRAM that stays free.
-        overlap: communication runs beside products where it can.
-    """
-
-    system: System
-    hosts: int = 1
-    headroom: float = 0.1
-    overlap: bool = False
-    network_gb_per_s: float = NETWORK
-
-    @property
-    def chips(self) -> int:
-        """Of all hosts."""
-        return self.hosts * self.system.num_devices
-
-    @property
-    def room(self) -> float:
-        """Bytes of a chip that may be used."""
-        return self.system.chip.dram_bytes * (1 - self.headroom)
 
 
 @dataclass(frozen=True)
@@ -84,37 +50,6 @@ class Candidate:
     tokens_per_s: float = 0.0
     mfu: float = 0.0
     refused: str = ""
-
-
-def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: bool) -> Place | str:
-    """Return where a layout lies on each host's system, or why it cannot.
-
-    Args:
-        hosts: how many share the replicas, and the stages.
-        may_hang: take shapes that ttnn opens transposed, too.
-    """
-    replicas, split = hosts
-    dp, pp = layout.dp // replicas, layout.pp // split
-    on = {name: n for name, n in (("dp", dp), ("cp", layout.cp), ("tp", layout.tp)) if n > 1}
-    if len(on) > 2:
-        return "a mesh has two axes, for two of dp, cp and tp"
-    rows, columns = system.shape
-    if len(on) < 2:
-        shape, axes = (1, *(on.values() or (1,))), tuple((name, 1) for name in on)
-        if pp * shape[1] > system.num_devices:
-            what = f"{pp} meshes" if pp > 1 else "a mesh"
-            return f"{rows}x{columns} chips have no room for {what} of 1x{shape[1]}"
-        return Place(shape, axes, *hosts)  # type: ignore[arg-type]
-    shape = tuple(on.values())
-    fits = (rows // shape[0]) * (columns // shape[1])
-    turned = (rows // shape[1]) * (columns // shape[0])
-    if max(fits, turned) < pp:
-        what = f"{pp} meshes" if pp > 1 else "a mesh"
-        return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
-    hangs = opens_transposed(system.shape, shape)
-    if hangs and not may_hang:
-        return f"{hangs} (may_hang=True plans it)"
-    return Place(shape, tuple(zip(on, (0, 1))), *hosts)  # type: ignore[arg-type]
 
 
 @functools.lru_cache(maxsize=64)
@@ -153,16 +88,6 @@ def between(
         yield Traffic("hosts gradients", 1, "all_reduce", *rest)
 
 
-def why_not_memory(memory: Memory, machine: Machine) -> str:
-    """Return why a chip is too small, or ""."""
-    if memory.total <= machine.room:
-        return ""
-    kind, most = max(memory._asdict().items(), key=lambda item: item[1])
-    free = f" ({machine.headroom:.0%} stay free)" if machine.headroom else ""
-    dram = machine.system.chip.dram_bytes / 1e9
-    return f"needs {memory.total / 1e9:.1f} of {dram:g} GB{free}: {kind} {most / 1e9:.1f}"
-
-
 def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
     """Return memory, traffic and time of a layout at its place."""
     inner = replace(layout, dp=layout.dp // place.replicas)
@@ -170,11 +95,11 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     chip, found = machine.system.chip, stages(job.config, inner)
     # what lasts from step to step is counted faster, and often is too much alone
     lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
-    if refused := why_not_memory(lasting, machine):
+    if refused := why_not_memory(lasting._asdict(), machine):
         refused = refused.replace("needs", "needs more than", 1)
         return Candidate(layout, place, lasting, refused=refused)
     memory = max((memory_of(own, inner, stage) for stage in found), key=sum)
-    if refused := why_not_memory(memory, machine):
+    if refused := why_not_memory(memory._asdict(), machine):
         return Candidate(layout, place, memory, refused=refused)
     slowest = max(found, key=lambda stage: sum(products_s(own, inner, stage, chip)))
     there = topology(machine.system, place.shape)
@@ -188,22 +113,6 @@ def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candid
     peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
     mfu = each * tokens / (times.total * layout.chips * peak)
     return Candidate(layout, place, memory, times, tuple(talk), tokens / times.total, mfu)
-
-
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
-
-
-def _sizes(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
-    """Yield the sizes of layouts that use all chips, and how hosts share replicas and stages."""
-    chips = machine.system.num_devices
-    for replicas in _divisors(machine.hosts):
-        split = machine.hosts // replicas
-        for tp, pp in itertools.product(_divisors(chips), repeat=2):
-            if chips % (tp * pp) == 0:
-                for cp in _divisors(chips // (tp * pp)):
-                    dp = chips // (tp * pp * cp)
-                    yield Layout(replicas * dp, tp, split * pp, cp), (replicas, split)
 
 
 def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
@@ -227,14 +136,14 @@ def _leaner(layout: Layout, than: Layout) -> bool:
 
 def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterator[Candidate]:
     """Yield a candidate for each layout, with the micro-batches that are fastest and fit."""
-    for sizes, hosts in _sizes(machine):
+    for sizes, hosts in sizes_of(machine):
         sizes = replace(sizes, precision=precision)
         place = place_of(machine.system, sizes, hosts, may_hang)
         rule = sizes.why_not(job.config, job.batch, job.sequence)
         if rule or isinstance(place, str):
             yield Candidate(sizes, refused=rule or str(place))
             continue
-        counts = [n for n in _divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
+        counts = [n for n in divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
         large: list[Candidate] = []  # refused for their memory
         for layout in _variants(sizes, hosts[0], job):
             if rule := layout.why_not(job.config, job.batch, job.sequence):
@@ -272,7 +181,7 @@ def plan_layouts(
     overlap: bool = False,
     network_gb_per_s: float = NETWORK,
     mode: str = "training",
-) -> Layouts:
+) -> Any:
     """Return every layout of a model on all chips of a machine, the fastest first.
 
     Args:
@@ -286,24 +195,28 @@ def plan_layouts(
         headroom: the part of DRAM that stays free.
         may_hang: plan mesh shapes that ttnn opens transposed, on which collectives may hang.
         overlap: gradients are sent under the backward, weights gathered under products.
-        mode: "training", or "inference" for prefill and decode.
+        mode: "training", or "inference" for prefill and decode with a cache of `sequence`
+            positions.
+
+    Returns:
+        `Layouts` or, for inference, `Serving`.
 
     Example:
         >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
         >>> found = plan_layouts(gpt, "n300", batch=4)
-        >>> len(found.fitting), str(found.fitting[0].layout)
-        (13, 'DP2')
+        >>> found.best.layout.chips, found.find("DP2 ZeRO-1").memory.optimizer
+        (2, 21823488)
     """
     if isinstance(model, str):
         model = read_settings(model)
     config = model.transformer_config if isinstance(model, Settings) else model
     machine = system_named(system) if isinstance(system, str) else system or current_system()
-    if mode != "training":
-        from ttkit.layouts.inference import plan_inference  # noqa: F401
-
-        fail(f"plan_layouts(mode={mode!r})", "not there yet", "training")
     length = sequence or config.max_sequence_length
     training = TrainingConfig(optimizer=optimizer)  # type: ignore[arg-type]
     job = Job(replace(config, experimental=None), batch, length, training)
     there = Machine(machine, hosts, headroom, overlap, network_gb_per_s)
+    if mode == "inference":
+        return Serving(config, there, batch, length, may_hang)
+    if mode != "training":
+        fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
     return Layouts(job, there, list(search(job, there, precision, may_hang)))
