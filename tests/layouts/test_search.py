@@ -73,6 +73,9 @@ def test_shapes_that_may_hang_are_a_condition(llama):
         (Layout(dp=8, tp=4), (8, 4)),
         (Layout(tp=32), (1, 32)),
         (Layout(dp=4, tp=4, pp=2), (4, 4)),
+        (Layout(tp=4, pp=8), (1, 4)),
+        (Layout(tp=8, pp=4), (8, 1)),  # a Galaxy has no four lines of eight along its rows
+        (Layout(tp=16, pp=2), "8x4 chips have no room for 2 lines of 16"),
         (Layout(dp=16, tp=2), "no room for a mesh of 16x2"),
         (Layout(dp=8, tp=2, pp=4), "no room for 4 meshes of 8x2"),
         (Layout(dp=2, tp=2, cp=2, pp=4), "two of dp, cp and tp"),

@@ -2,22 +2,25 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import machine
 import pytest
 from peak import Peak
 
 import ttkit
-from ttkit import TTKitError
+from ttkit import TTKitError, ttnn
 from ttkit.layouts.memory import memory
 from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
 from ttkit.layouts.step import Job, Stage
 from ttkit.layouts.traffic import traffic
 from ttkit.plans import topology
-from ttkit.train import AutoContext, Trainer
+from ttkit.train import AutoContext, PipelineTrainer, Trainer
 from ttkit.train.config import (
     DeviceConfig,
     LayoutConfig,
+    MultihostConfig,
+    PipelineParallelConfig,
     Settings,
     TrainingConfig,
     TransformerConfig,
@@ -122,6 +125,38 @@ RUNS = {
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
 def test_a_step_is_as_planned(settings):
     check(settings)
+
+
+@pytest.mark.parametrize(
+    "schedule, stages, parts, on, shape, layout",
+    [
+        ("1f1b", 2, 4, ["tp"], (1, 2), {}),
+        ("1f1b", 4, 8, [], (1, 1), {}),
+        ("1f1b", 2, 2, ["ddp", "tp"], (2, 2), {"zero": 1}),  # the first backward is the highest
+        ("1f1b", 2, 3, ["ddp"], (1, 2), {"zero": 3}),
+        ("gpipe", 2, 4, [], (1, 1), {}),
+        ("one_at_a_time", 2, 4, ["tp"], (1, 2), {"sequence_parallel": True}),
+    ],
+)
+def test_stages_of_a_pipeline(schedule, stages, parts, on, shape, layout):
+    training = {"gradient_accumulation_steps": parts}
+    settings = run(["pp", *on], shape, 2 * parts * 2, layout, training, num_blocks=5)
+    pipeline = PipelineParallelConfig(num_blocks=5, schedule=schedule)
+    hosts = MultihostConfig(enabled=True, num_workers=stages, pipeline_parallel_config=pipeline)
+    settings = replace(settings, multihost_config=hosts)
+    ttkit.use_system("galaxy")
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(8, 4))
+    meshes = mesh.create_submeshes(ttnn.MeshShape(*shape))[:stages]
+    with PipelineTrainer(settings, meshes=meshes, text="a little text, " * 3000) as trainer:
+        trainer.step()
+        with Peak() as peak:
+            trainer.step()
+        config = trainer.model_config
+    ttnn.close_mesh_device(mesh)
+    train = settings.training_config
+    job = Job(config, train.batch_size, config.max_sequence_length, train)
+    assert memory(job, Layout.of(settings)).total == pytest.approx(peak.most, rel=0.02)
 
 
 def drawn(seed):
