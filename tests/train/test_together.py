@@ -52,7 +52,7 @@ def runs(draw, chips=8):
     size = dict(zip(on, [n for n in shape if n > 1] or [1]))
     if size.get("cp", 1) > 4:
         on, size = ["ddp"] if many == 1 else on, {} if many == 1 else size
-        size = size or {"ddp": shape[1]}
+        size = size or {"ddp": max(shape)}
     cp = size.get("cp", 1)
     has_experts = "ddp" in on and cp == 1 and draw(st.booleans())
     layout = LayoutConfig(
