@@ -211,7 +211,7 @@ def test_a_parameter_without_gradient_stays(one):
 
 def test_a_tensor_that_is_no_parameter_is_trained(one):
     """As in lesson 06: autograd's tensors have own parts, too, all of them."""
-    tensor = Tensor(ttkit.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=one.device))
+    tensor = Tensor(ttkit.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=one))
     tensor.set_grad(ttnn.ones_like(tensor.get_value()))
     SGD({"w": tensor}, SGDConfig.make(0.25)).step()
     assert np.array_equal(ttkit.to_numpy(tensor.get_value()), np.full((1, 1, 32, 32), 0.75))
