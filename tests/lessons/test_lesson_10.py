@@ -32,7 +32,7 @@ WRONG = [
         lambda n, g, w: (n * g, n * w),
         "8192 bytes come in; the optimizer is a neighbour",
     ),
-    ("10.bytes", lambda n, g, w: (n * g + w, n * w), "4096 bytes go out; the optimizer is"),
+    ("10.bytes", lambda n, g, w: (n * g + w, n * w), "2048 bytes go out; the optimizer is"),
     ("10.bytes", lambda n, g, w: n * g + w, "should be a pair"),
     ("10.bytes", lambda n, g, w: (g + n * w, n * g + w), "in and out are swapped"),
     (
