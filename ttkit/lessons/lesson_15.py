@@ -59,9 +59,9 @@ class MemoryBars(Chart):
             ax.barh(list(self.held), sizes, 0.7, left, color=COLOURS[i], label=kind)
             left += sizes
         for row, size in enumerate(totals):
-            ax.annotate(
-                short(size, "B"), (size, row), (4, 0), textcoords="offset points", va="center"
-            )
+            behind = size < self.room < 1.2 * size  # the line; it would cross the words
+            at, shift = (max(size, self.room * behind), row), {"textcoords": "offset points"}
+            ax.annotate(short(size, "B"), at, (4, 0), va="center", **shift)
         if self.room:
             ax.axvline(self.room, color="#d64545", label=f"a chip has {short(self.room, 'B')}")
         ax.set_xlim(0, 1.12 * max([*totals, self.room]))
