@@ -1,0 +1,275 @@
+"""Lesson 15, sharded data parallel: its pictures, and its exercises."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ttkit import backend
+from ttkit.convert import to_numpy
+from ttkit.lessons import as_number, device_difference, exercise, require, values_mean_something
+from ttkit.lessons.answers import Answer, asks, is_a, numbers
+from ttkit.lessons.calls import recorded
+from ttkit.profiler import profile
+from ttkit.train.parallel import MeshLayout
+from ttkit.visualize.chart import Chart, entitle
+from ttkit.visualize.charts import COLOURS, memory
+from ttkit.words import counted, short
+
+
+# ---------------------------------------------------------------- pictures
+@dataclass(frozen=True, repr=False)
+class MemoryBars(Chart):
+    """What a chip holds, by kind: a bar for each case.
+
+    Args:
+        title: what the chart shows.
+        held: {case: {kind: bytes}}.
+        room: of a chip, in bytes: a line; 0 for none.
+    """
+
+    title: str
+    held: Mapping[str, Mapping[str, float]]
+    room: float = 0
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for case, kinds in self.held.items():
+            parts = ", ".join(f"{kind} {short(size, 'B')}" for kind, size in kinds.items())
+            lines.append(f"  {case}: {short(sum(kinds.values()), 'B')}: {parts}")
+        return "\n".join([*lines, *([f"  room: {short(self.room, 'B')}"] if self.room else [])])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.1 + 0.3 * len(self.held)
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar under the other, the kinds side by side, and the sum at its end."""
+        from matplotlib.ticker import EngFormatter
+
+        totals = [sum(kinds.values()) for kinds in self.held.values()]
+        left = np.zeros(len(totals))
+        for i, kind in enumerate(dict.fromkeys(itertools.chain(*self.held.values()))):
+            sizes = np.array([kinds.get(kind, 0) for kinds in self.held.values()])
+            ax.barh(list(self.held), sizes, 0.7, left, color=COLOURS[i], label=kind)
+            left += sizes
+        for row, size in enumerate(totals):
+            behind = size < self.room < 1.2 * size  # the line; it would cross the words
+            at, shift = (max(size, self.room * behind), row), {"textcoords": "offset points"}
+            ax.annotate(short(size, "B"), at, (4, 0), va="center", **shift)
+        if self.room:
+            ax.axvline(self.room, color="#d64545", label=f"a chip has {short(self.room, 'B')}")
+        ax.set_xlim(0, 1.12 * max([*totals, self.room]))
+        ax.invert_yaxis()
+        ax.xaxis.set_major_formatter(EngFormatter("B"))
+        entitle(ax, self.title)
+
+
+def slide(what: str, pictures: Sequence[Sequence[Chart]], start: int = 0) -> None:
+    """Choose among pictures by a slider; those of `start` stay, for pages where nothing moves."""
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    slider = widgets.IntSlider(start, 0, len(pictures) - 1, description=what)
+    figure = widgets.HTML()
+
+    def show(_: Any = None) -> None:
+        figure.value = "".join(each._repr_html_() for each in pictures[slider.value])
+
+    slider.observe(show, "value")
+    show()
+    words = {"text/plain": "Run this cell to move the slider."}  # on a saved page
+    display({**widgets.VBox([slider, figure])._repr_mimebundle_(), **words}, raw=True)
+    for each in pictures[start]:
+        display(each)
+
+
+def held(trainer: Any) -> dict[str, dict[str, int]]:
+    """Return what a step keeps on each chip, counted: {chip: {kind: bytes}}; train one step.
+
+    Args:
+        trainer: a new one.
+    """
+
+    def look() -> Any:
+        return memory(trainer.layout.device).used
+
+    start = look()
+    trainer.validate()  # makes the masks, which stay
+    before = look()
+    trainer.forward(*trainer.batches.batch(0)).backward()
+    grads = look()
+    trainer.step()
+    trainer.optimizer.zero_grad()
+    end, kinds = look(), ("weights", "gradients", "optimizer")
+    sizes = ((start[i], grads[i] - before[i], end[i] - before[i]) for i in sorted(end))
+    return {f"chip {i}": dict(zip(kinds, each)) for i, each in zip(sorted(end), sizes)}
+
+
+# ---------------------------------------------------------------- 15.step
+ROWS, COLUMNS = 512, 256
+BETA1, BETA2, RATE = 0.9, 0.99, 0.1
+
+
+class _Adam:
+    """The optimizer that an answer is given; it notes what it was called with."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, Any]] = []
+        self.state: list[Any] = []
+
+    def __call__(self, w: Any, grad: Any) -> Any:
+        ttnn = backend.load()
+        pair = f"update was given {list(w.shape)} of the weight and {list(grad.shape)}"
+        alike = list(w.shape) == list(grad.shape)
+        require(alike, f"{pair} of the gradient: cut both alike, along the same axis")
+        self.seen.append((ttnn.clone(w), ttnn.clone(grad)))  # an answer may free its own
+        m, v = self.state or (ttnn.zeros_like(w), ttnn.zeros_like(w))
+        m = ttnn.add(ttnn.multiply(m, BETA1), ttnn.multiply(grad, 1 - BETA1))
+        v = ttnn.add(ttnn.multiply(v, BETA2), ttnn.multiply(ttnn.square(grad), 1 - BETA2))
+        self.state = [m, v]
+        step = ttnn.multiply(m, ttnn.reciprocal(ttnn.add(ttnn.sqrt(v), 1e-3)))
+        return ttnn.subtract(w, ttnn.multiply(step, RATE))
+
+
+@exercise("15.step")
+@asks("zero1_step(w, grad, axis, update)", (1, 8), (2, 4), fabric=True)
+def _step(zero1_step: Answer, mesh: Any) -> str:
+    ttnn, places = backend.load(), tuple(mesh.shape)
+    axis = 1 if places[0] == 1 else 0
+    n, rows = places[axis], [1 if a == axis else size for a, size in enumerate(places)]
+    layout = MeshLayout(mesh, 1 - axis, places[1 - axis], axis, n)
+    grads = numbers(2, *places, ROWS, COLUMNS) / 8  # another one on each chip
+    w = wanted = layout.place(numbers(*rows, ROWS, COLUMNS), tp_dim=1 - axis)
+    yours, plain = _Adam(), _Adam()
+    for number, grad in enumerate(grads, 1):
+        given, before = layout.place(grad, tp_dim=1 - axis, ddp_dim=axis), _arrays(w)
+        where = f"on {mesh!r} along axis {axis}, step {number}"
+        wanted = plain(wanted, layout.place(grad.mean(axis, keepdims=True), tp_dim=1 - axis))
+        with _traffic() as allowed:
+            ttnn.all_reduce(given, cluster_axis=axis)
+        with _traffic() as sent, recorded() as calls:
+            w = zero1_step(w, given, axis, yours)
+        zero1_step.must_give("a ttnn tensor", is_a(w, "tensor_topology"), w)
+        read = ", ".join(dict.fromkeys(call.operation for call in calls if call.kind == "read"))
+        require(not read, f"{where}: {read} went through the host; the chips can do all of it")
+        times = len(yours.seen) - number + 1
+        require(times == 1, f"{where}: update was called {counted(times, 'time')}, not once")
+        _check_update(where, axis, yours.seen[-1], before, grad)
+        part, whole = list(w.shape), list(before[0].shape)
+        missing = "no chip has it whole; an all_gather is missing"
+        require(part == whole, f"{where}: you give {part} of the weight {whole} back: {missing}")
+        wrong = device_difference(_arrays(wanted), w, 1e-3, 1e-4)
+        require(not wrong, f"{where}: the new weight is not one device's: {wrong}")
+        names, total, most = ", ".join(sent), sum(sent.values()), sum(allowed.values())
+        budget = f"the budget is {most:,}, what one all_reduce of the gradient sends"
+        over = f"{where}: it is right, but {names} sent {total:,} bytes; {budget}"
+        require(total <= most, over)
+    moments = f"{8 * yours.seen[-1][0].volume():,} bytes of moments on a chip, 1/{n} of all"
+    return f"one device's weights, an all-reduce's bytes, {moments}"
+
+
+@contextmanager
+def _traffic() -> Iterator[dict[str, int]]:
+    """Count the bytes that the block's collectives send over links, by name."""
+    found: dict[str, int] = {}
+    if not backend.is_simulated():
+        yield found
+        return
+    with profile() as seen:
+        yield found
+    for record in seen.records:
+        if record.kind == "communication":
+            name = record.name.rpartition(".")[2]
+            found[name] = found.get(name, 0) + record.bytes_on_links
+
+
+def _arrays(tensor: Any) -> list[np.ndarray]:
+    return [to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)]
+
+
+def _check_update(
+    where: str, axis: int, given: tuple[Any, Any], before: list[np.ndarray], grad: np.ndarray
+) -> None:
+    """Check that the optimizer got each chip's part of the weight and of the mean gradient."""
+    (w, part), places = given, grad.shape[:2]
+    n, others = places[axis], places[1 - axis]
+    shape, whole = list(w.shape), list(before[0].shape)
+    keeps = f"it keeps {8 * w.volume():,} bytes of moments on each chip"
+    all_of_it = f"update was given the whole weight {shape}: {keeps}, the budget is 1/{n} of that"
+    require(shape != whole, f"{where}: {all_of_it}")
+    dim, cuts = next((d, size // shape[d]) for d, size in enumerate(whole) if size != shape[d])
+    why = f"; that is axis {1 - axis}, axis {axis} has {n} chips" if cuts == others else ""
+    require(cuts == n, f"{where}: update was given {shape} of {whole}, a part of {cuts}{why}")
+    if not values_mean_something():
+        return
+
+    def parts(values: np.ndarray) -> list[np.ndarray]:
+        cut = np.split(np.broadcast_to(values, grad.shape), n, axis=dim)
+        return [cut[at[axis]][at][None, None] for at in np.ndindex(*places)]
+
+    mean, other = grad.mean(axis, keepdims=True), grad.mean(1 - axis, keepdims=True)
+    elsewhere = f"the gradients were summed along axis {1 - axis}, over chips with other weights"
+    for wrong, values in (
+        (f"it is the sum of {n} gradients, {n} times their mean", mean * n),
+        ("it is each chip's own: nothing was summed", grad),
+        (f"it is {n} times too small: divided twice", mean / n),
+        *((elsewhere, other * times) for times in (1, others, others / n) if others > 1),
+    ):
+        found = device_difference(parts(values), part, 1e-4, 1e-5)
+        require(bool(found), f"{where}: the gradient that update was given: {wrong}")
+    found = device_difference(parts(mean), part, 1e-4, 1e-5)
+    require(not found, f"{where}: the gradient that update was given: {found}")
+    found = device_difference(parts(np.reshape(before, grad.shape)), w)
+    parted = "the part of the weight that update was given is not the gradient's"
+    require(not found, f"{where}: {parted}: {found}")
+
+
+# ---------------------------------------------------------------- 15.smallest
+BYTES = {"float32": (4, 4, 8), "bfloat16": (2, 2, 12)}  # of weight, gradient, AdamW's state
+CASES = (  # parameters, groups, parts, precision, bytes of room
+    (7_500_000_000, 64, 1, "bfloat16", 32e9),
+    (7_500_000_000, 64, 1, "bfloat16", 16e9),
+    (8_030_261_248, 4, 8, "float32", 10e9),
+    (8_030_261_248, 4, 8, "float32", 11e9),
+    (400_000_000, 8, 1, "float32", 12e9),
+    (1_100_000_000, 8, 1, "float32", 12e9),
+    (1_100_000_000, 8, 1, "bfloat16", 7e9),
+    (70_000_000_000, 4, 8, "bfloat16", 12e9),
+    (70_000_000_000, 8, 32, "bfloat16", 1e9),
+    (1_000_000_000, 1, 8, "bfloat16", 1.5e9),
+)
+
+
+@exercise("15.smallest")
+@asks("smallest(parameters, groups, parts, precision, room)")
+def _smallest(smallest: Answer) -> str:
+    for parameters, groups, parts, precision, room in CASES:
+        kinds, sizes = BYTES[precision], []
+        for stage in range(4):
+            cuts = [groups if stage >= at else 1 for at in (3, 2, 1)]
+            sizes.append(parameters / parts * sum(k / cut for k, cut in zip(kinds, cuts)))
+        wanted = next((stage for stage, size in enumerate(sizes) if size <= room), None)
+        what = (
+            f"{parameters / 1e9:.3g}e9 parameters, {precision}, {groups} groups x {parts} parts, "
+            f"chips with {room / 1e9:.3g} GB"
+        )
+        found = smallest(parameters, groups, parts, precision, room)
+        if found is None:
+            fits = f"stage {wanted} takes {sizes[wanted or 0] / 1e9:.2f} GB, which fits"
+            require(wanted is None, f"{what}: you found none, but {fits}")
+            continue
+        asked = f"{what}: a stage from 0 to 3, or None, is asked for; it gave {found!r}"
+        require(as_number(found) in range(4), asked)
+        takes = f"{what}: stage {found} takes {sizes[found] / 1e9:.2f} GB on a chip"
+        none = "; no stage fits, so the answer is None" if wanted is None else ""
+        require(sizes[found] <= room, f"{takes}, which does not fit{none}")
+        less = f"but so does stage {wanted}, {sizes[wanted or 0] / 1e9:.2f} GB, which cuts less"
+        require(found == wanted, f"{takes}, which fits, {less}")
+    return f"the smallest stage in {len(CASES)} cases"
