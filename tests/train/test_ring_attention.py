@@ -8,10 +8,11 @@ from train.runs import Case, Form, different, opened, parts, run, wrong
 from train.tiny import trainer
 
 import ttkit
-from ttkit import TTKitError
-from ttkit.train import ops, ring_attention
+from ttkit import TTKitError, ttnn
+from ttkit.train import AutoContext, ops, ring_attention
 from ttkit.train.autograd import Tensor
-from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.config import DeviceConfig, Settings, TransformerConfig
+from ttkit.train.context import open_layout
 from ttkit.train.parallel import MeshLayout, zigzag
 from ttkit.train.ring_attention import ring_attention_sdpa
 
@@ -121,7 +122,7 @@ def test_a_wrong_shift_is_seen(monkeypatch, mistake, causal):
 
 
 def test_causal_attention_costs_half():
-    """After the first step, which all need, each chip multiplies half as much."""
+    """In each step after the first, each chip multiplies half as much."""
     flops = {}
     for causal in (True, False):
         form = MESHES["1x8"]
@@ -132,7 +133,7 @@ def test_causal_attention_costs_half():
             with ttkit.profile() as profile:
                 results(ring_attention_sdpa(*inputs, layout, causal), inputs, arrays[3])
         flops[causal] = sum(r.flops for r in profile.records if r.name == "matmul")
-    assert flops[True] / flops[False] == (1 + 7 / 2) / 8
+    assert flops[True] / flops[False] == (3 / 4 + 7 / 2) / 8
 
 
 def test_what_does_not_fit_is_refused():
@@ -215,3 +216,15 @@ def test_a_sequence_that_does_not_fill_the_chips_is_refused():
     words = "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256"
     with pytest.raises(TTKitError, match=words):
         trainer(RUNS["CP4"], model={"max_sequence_length": 128})
+
+
+def test_the_trainer_opens_a_fabric_that_closes_the_ring():
+    """On cards FABRIC_1D has no route from the last chip of a line to the first."""
+    long = TransformerConfig(max_sequence_length=256)
+    settings = Settings(DeviceConfig((1, 4), enable_cp=True), transformer_config=long)
+    try:
+        open_layout(settings)
+        assert ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_2D
+    finally:
+        AutoContext.get_instance().close_device()
+    assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
