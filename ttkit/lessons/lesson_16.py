@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import CheckFailed, exercise, require
+from ttkit.lessons import difference, exercise, require
 from ttkit.lessons.answers import Answer, asks, numbers
-from ttkit.visualize.chart import BLUE, Chart, bars, entitle
+from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, bars, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
 
@@ -60,11 +60,11 @@ class CausalWork(Chart):
                     cells = [(left + k, left + k + 1) for k in np.flatnonzero(which)]
                     bars(ax, row + 0.5, cells, label, colour, height=1)
             for chip, percent in enumerate(self.percent[name]):
-                look = {"va": "center", "size": 8 if self.chips <= 12 else 6.5}
+                look = {"va": "center", "size": SMALL if self.chips <= 12 else SMALL - 1.5}
                 ax.text(left - 0.3, 2 * chip + 1, f"{chip}", ha="right", **look)
                 ax.text(left + side + 0.3, 2 * chip + 1, f"{percent:.3g} %", **look)
             for edge in range(0, side + 1, 2):
-                thin = {"color": "#7a828c", "linewidth": 1.1}
+                thin = {"color": GREY, "linewidth": 1.1}
                 ax.plot([left, left + side], [edge, edge], **thin)
                 ax.plot([left + edge, left + edge], [0, side], **thin)
             about = f"{name}: the busiest chip computes {self.percent[name].max():.3g} %"
@@ -97,44 +97,30 @@ def explore_causal_work(most: int = 16) -> None:
 @asks("balanced(length, chips)")
 def _balanced(answer: Answer) -> str:
     for length, chips in ((16, 2), (64, 4), (48, 3), (96, 8), (20, 1)):
-        call = f"balanced({length}, {chips})"
-        order = _order(answer(length, chips), call, length)
+        call, found = f"balanced({length}, {chips})", answer(length, chips)
+        answer.must_give("positions, chip by chip", hasattr(found, "__iter__"), found)
+        order = np.concatenate([np.empty(0, int), *map(np.ravel, found)])
+        size = f"{call} should give {length} positions, chip by chip; it has {order.size}"
+        require(order.size == length, size)
+        whole = np.issubdtype(order.dtype, np.integer)
+        require(whole, f"{call}: positions are whole numbers, not {order.dtype}")
+        missing = sorted(set(range(length)).difference(order.tolist()))
+        require(not missing, f"{call}: position {missing[:1]} is missing; each belongs to one chip")
         work = (order.reshape(chips, -1) + 1).sum(1)  # position p sees p + 1 keys
-        most, least, equal = int(work.argmax()), int(work.argmin()), work.sum() // chips
+        most, least = int(work.argmax()), int(work.argmin())
         require(
             work[most] == work[least],
-            f"{call}: chip {most} computes {work[most]:,} scores and chip {least} "
-            f"{work[least]:,}; all wait for the slowest, and the budget of a chip is {equal:,}",
+            f"{call}: chip {most} computes {work[most]} scores and chip {least} {work[least]}; "
+            f"all wait for the slowest, and the budget of a chip is {work.sum() // chips}",
         )
     return "in five cuts no chip computes more scores than another"
 
 
-def _order(found: Any, call: str, length: int) -> np.ndarray:
-    """Return the answer as one row of positions, each of them once."""
-    kind = f"{call} should give {length} positions, chip by chip"
-    require(found is not None, f"{kind}; it gave nothing back: does it end in `return`?")
-    try:
-        rows = [np.asarray(row).ravel() for row in found]
-    except TypeError:
-        raise CheckFailed(f"{kind}, gave a {type(found).__name__}") from None
-    uneven = len({row.size for row in rows}) > 1
-    require(not uneven, f"{call}: the chips have {[row.size for row in rows]} positions each")
-    order = np.concatenate(rows) if rows else np.empty(0, int)
-    require(order.size == length, f"{kind}; it has {order.size}")
-    whole = np.issubdtype(order.dtype, np.integer)
-    require(whole, f"{call}: positions are whole numbers, not {order.dtype}")
-    times = {p: int((order == p).sum()) for p in range(length)}
-    wrong = next((p for p, n in times.items() if n != 1), None)
-    count = "is missing" if wrong is None or not times[wrong] else f"comes {times[wrong]} times"
-    require(wrong is None, f"{call}: position {wrong} {count}; each belongs to one chip")
-    return order
-
-
-Part = tuple[np.ndarray, ...]
+Part = tuple[np.ndarray, ...]  # out, max, sum
+UNLIKE = "exponentials are added that have different max subtracted"
 
 
 def _part(scores: np.ndarray, values: np.ndarray) -> Part:
-    """Return the sum of values, the highest score and the sum of exponentials of each query."""
     top = scores.max(-1, keepdims=True)
     powers = np.exp(scores - top)
     return powers @ values, top, powers.sum(-1, keepdims=True)
@@ -145,8 +131,8 @@ def _part(scores: np.ndarray, values: np.ndarray) -> Part:
 def _merge(answer: Answer) -> str:
     for case, height in (("small scores", 1), ("scores up to 960", 120)):
         scores, values = numbers(4, 24) * np.float32(height), numbers(24, 8)
-        scores[0, :9] -= 2 * height * 8  # of this query the second part is far higher
-        scores[1, 9:] -= 2 * height * 8
+        scores[0, :9] -= 16 * height  # the second part is far higher
+        scores[1, 9:] -= 16 * height
         one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
         _compare(answer, one, two, _part(scores, values), case)
     hidden = np.zeros_like(two[0]), np.full_like(two[1], -np.inf), np.zeros_like(two[2])
@@ -157,34 +143,21 @@ def _merge(answer: Answer) -> str:
 def _compare(answer: Answer, one: Part, two: Part, whole: Part, case: str) -> None:
     with np.errstate(all="ignore"):
         found = answer(*(array.copy() for array in (*one, *two)))
-    good = isinstance(found, (tuple, list)) and len(found) == 3
-    require(good, "merge should return three arrays: (out, max, sum)")
-    out, top, total = parts = [np.asarray(each) for each in found]
-    for name, have, want in zip(("out", "max", "sum"), parts, whole):
+    three = isinstance(found, (tuple, list)) and len(found) == 3
+    answer.must_give("three arrays, (out, max, sum)", three, found)
+    mistakes = {
+        "max": [(np.minimum(one[1], two[1]), "that is the lower of the two")],
+        "sum": [(one[2] + two[2], UNLIKE)],
+        "out": [(one[0] + two[0], UNLIKE), (whole[0] / whole[2], "it is divided by sum already")],
+    }
+    for name, at in (("max", 1), ("sum", 2), ("out", 0)):
+        have, want = np.asarray(found[at]), whole[at]
         shape = f"{name} should have the shape {want.shape}, has {have.shape}"
         require(have.shape == want.shape, shape)
-        more = f"{name} takes {have.nbytes} bytes as {have.dtype}; a part has {want.nbytes}"
-        require(have.nbytes <= want.nbytes, more)
-    mistakes = (
-        (top, np.minimum(one[1], two[1]), "max is the lower of the two"),
-        (total, one[2] + two[2], "sum adds exponentials that have different max subtracted"),
-        (out, one[0] + two[0], "out adds sums whose exponentials have different max subtracted"),
-        (out, whole[0] / whole[2], "out is divided by sum already; the ring does that at its end"),
-    )
-    at = ""
-    for name, have, want in zip(("max", "sum", "out"), (top, total, out), (*whole[1:], whole[0])):
-        close = np.isclose(have, want, 1e-3, 1e-4)
-        if close.all():
-            continue
-        row, column = map(int, np.argwhere(~close)[0])
-        value = have[row, column]
-        at = f"{name} of query {row} should be {want[row, column]:.4g}, is {value:.4g}"
-        why = next((f": {why}" for a, b, why in mistakes if a is have and _alike(a, b)), "")
-        if not np.isfinite(value):
-            why = ": exp overflows; subtract the higher max before exp"
-        break
-    require(not at, f"{case}: {at}{why if at else ''}")
-
-
-def _alike(have: np.ndarray, want: np.ndarray) -> bool:
-    return bool(np.allclose(have, want, 1e-3, 1e-4))
+        size = f"{name} takes {have.nbytes} bytes as {have.dtype}; a part has {want.nbytes}"
+        require(have.nbytes <= want.nbytes, size)
+        wrong = difference(want, have, 1e-3, 1e-4)
+        whys = [why for values, why in mistakes[name] if not difference(values, have, 1e-3, 1e-4)]
+        if not np.isfinite(have).all():
+            whys = ["exp overflows; subtract the higher max first"]
+        require(not wrong, f"{case}: {name}: {wrong}; {(whys or ['look at its factors'])[0]}")
