@@ -221,6 +221,7 @@ def test_a_sequence_that_does_not_fill_the_chips_is_refused():
 def test_the_trainer_opens_a_fabric_that_closes_the_ring():
     """On cards FABRIC_1D has no route from the last chip of a line to the first."""
     long = TransformerConfig(max_sequence_length=256)
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
     settings = Settings(DeviceConfig((1, 4), enable_cp=True), transformer_config=long)
     try:
         open_layout(settings)
