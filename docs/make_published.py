@@ -29,7 +29,7 @@ from ttkit.layouts.inference import (  # noqa: E402
 from ttkit.plans import all_gather, all_reduce, cost, reduce_scatter, topology  # noqa: E402
 from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
 from ttkit.train.config import DeviceConfig, TransformerConfig  # noqa: E402
-from ttkit.train.memory import local_shape, tiled  # noqa: E402
+from ttkit.train.memory import tiled  # noqa: E402
 from ttkit.train.models import create_model  # noqa: E402
 
 DATA = yaml.safe_load((DOCS / "published.yaml").read_text(encoding="utf-8"))
@@ -120,7 +120,7 @@ def synchronisation_s(
     """Return the modelled seconds of the all-reduces of all gradients, one for each parameter."""
     mesh, axis = ring(chips, system)
     parameters = create_model(config_of(model), DeviceConfig().layout()).parameters().values()
-    sizes = [2 * tiled(local_shape(p)) for p in parameters]
+    sizes = [2 * tiled(p.local_shape) for p in parameters]
     moved = sum(cost(all_reduce(mesh, nbytes, axis)).time_s for nbytes in sizes)
     return moved + len(sizes) * (chips - 1) * hop_s
 
@@ -131,7 +131,7 @@ def step_s(model: str, samples: int = 1, chip: Chip = GALAXY_BH.chip) -> float:
     tt-metal PR #50114."""
     config = config_of(model)
     parameters = create_model(config, DeviceConfig().layout()).parameters().values()
-    learned = sum(tiled(local_shape(p)) for p in parameters)
+    learned = sum(tiled(p.local_shape) for p in parameters)
     token = 6 * learned + 12 * config.num_blocks * config.embedding_dim * SEQUENCE
     peak = chip.peak_flops("HiFi4") * MFU_ALONE.value
     return samples * SEQUENCE * token / peak

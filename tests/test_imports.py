@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "convert": {"backend", "sim"},
     "cluster": {"hardware", "descriptors"},  # re-exports the descriptors
     "train": {"backend", "cluster", "convert", "hardware", "plans", "roofline"},
-    "layouts": {"hardware", "plans", "train"},
+    "layouts": {"hardware", "plans", "roofline", "train"},
     "roofline": {"hardware"},
     "records": {"sim"},
     "profiler": {"backend", "plans", "records", "roofline", "sim", "visualize"},
@@ -48,7 +48,7 @@ MAY_IMPORT = {
 MAY_IMPORT_LATE = {
     "hardware": {"descriptors"},
     "sim": {"descriptors"},
-    "train": {"visualize", "descriptors"},
+    "train": {"visualize", "descriptors", "layouts"},
     "layouts": {"visualize"},
     "visualize": {"sim", "descriptors"},
     "cluster": {"backend", "train"},

@@ -25,6 +25,7 @@ _NAMES = {
     "cluster.engines.cluster": "Cluster",
     "convert": "assert_with_pcc from_numpy pcc to_numpy",
     "hardware": "use_system",
+    "layouts.search": "plan_layouts",
     "plans.recorded": "last_plan",
     "profiler": "profile",
     "program": "install_as_ttnn",

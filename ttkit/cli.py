@@ -19,6 +19,7 @@ COMMANDS = {  # command -> its module
     "lint": "cluster.cli",
     "convert": "cluster.cli",
     "train": "train.cli",
+    "plan": "layouts.cli",
     "python": "program",
 }
 

@@ -69,15 +69,17 @@ def nothing_done(operation: Any, operands: Sequence[Any], results: Sequence[Any]
         return False
     if results[0] is operands[0] and not operation.name.endswith(("_", "_in_place")):
         return True
-    return operation.moves == "shape" and _stays(operands[0], results[0])
+    before, after = operands[0], results[0]
+    same_layout = before.layout is after.layout
+    return operation.moves == "shape" and same_layout and _keeps_rows(before, after.shard_shape)
 
 
-def _stays(before: Any, after: Any) -> bool:
+def _keeps_rows(tensor: Any, shape: Sequence[int]) -> bool:
     """Return whether a reshape moves no element: rows keep their length, and tiles their rows."""
-    old, new = ((1, 1) + tuple(t.shard_shape) for t in (before, after))
+    old, new = ((1, 1, *sizes) for sizes in (tensor.shard_shape, shape))
     whole_tiles = old[-2] % 32 == new[-2] % 32 == 0
-    rows_stay = before.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
-    return before.layout is after.layout and old[-1] == new[-1] and rows_stay
+    rows_stay = tensor.layout.name != "TILE" or old[-2] == new[-2] or whole_tiles
+    return old[-1] == new[-1] and rows_stay
 
 
 # ---------------------------------------------------------------- what a call waits for

@@ -54,13 +54,18 @@ def ring(q, k, v):
     halves = lambda t: (t[:, :, :half], t[:, :, half:])
     early, late = zip(*map(halves, attend(q, k, v, mask)))
     q0, q1 = halves(q)
-    for step in range(1, CP):
+
+    def one(carried, step):
+        k, v, early, late = carried
         k, v = (jax.lax.ppermute(t, "cp", [(i, (i + 1) % CP) for i in range(CP)]) for t in (k, v))
         (k0, k1), (v0, v1), before = halves(k), halves(v), here >= step
         late = merged(late, attend(q1, k0, v0))
         top, *sums = attend(*(jnp.where(before, a, b) for a, b in ((q0, q1), (k0, k1), (v0, v1))))
         late = merged(late, (jnp.where(before, -1e9, top), *sums))
         early = merged(early, (jnp.where(before, top, -1e9), *sums))
+        return (k, v, early, late), None
+
+    (_, _, early, late), _ = jax.lax.scan(one, (k, v, early, late), jnp.arange(1, CP))
     return jnp.concatenate([rows / total for _, total, rows in (early, late)], axis=2)
 
 

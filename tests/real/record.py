@@ -45,10 +45,21 @@ def lesson(path: pathlib.Path) -> list[dict]:
 
 
 # replicas, and devices that share the weights
-FORMS = {"data parallel 8": (8, 1), "tensor parallel 8": (1, 8), "data 2 x tensor 4": (2, 4)}
+SEQUENCE = {"sequence_parallel": True}
+FORMS: dict[str, tuple] = {  # the mesh, the strategies' axes, what is shared beside
+    "data parallel 8": ((8, 1), {"ddp": 0}, {}),
+    "tensor parallel 8": ((1, 8), {"tp": 1}, {}),
+    "data 2 x tensor 4": ((2, 4), {"ddp": 0, "tp": 1}, {}),
+    "ZeRO 1": ((2, 4), {"ddp": 0, "tp": 1}, {"zero": 1}),
+    "ZeRO 2": ((8, 1), {"ddp": 0}, {"zero": 2}),
+    "ZeRO 3, sequence parallel": ((2, 4), {"ddp": 0, "tp": 1}, {"zero": 3} | SEQUENCE),
+    "ring attention": ((1, 8), {"cp": 1}, {}),
+    "ring attention x tensor": ((2, 4), {"cp": 0, "tp": 1}, {}),
+    "experts": ((2, 4), {"ddp": 0, "tp": 1}, {"ep": True}),
+}
 
 
-def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
+def training(kind: str, dtype: str, form: str) -> list[dict]:
     """The calls of one training step (forward, backward, averaging, clipping, AdamW), and of one
     generated token; lengths that fill no tile.
     """
@@ -57,48 +68,44 @@ def training(kind: str, dtype: str, form: tuple[int, int]) -> list[dict]:
     import ttkit
     from ttkit import ttnn
     from ttkit.train.config import TransformerConfig
-    from ttkit.train.distributed import synchronize_gradients
     from ttkit.train.generation import Sampler
     from ttkit.train.models import create_model
     from ttkit.train.optimizers import AdamW, AdamWConfig, clip_grad_norm
-    from ttkit.train.parallel import Layout
+    from ttkit.train.parallel import MeshLayout
+    from ttkit.train.replicas import average_gradients
 
-    (replicas, parts), narrow = form, dtype == "bfloat16"
+    (shape, axes, shares), narrow = FORMS[form], dtype == "bfloat16"
+    length = 1024 if "cp" in axes else 32 if shares else 20  # 20 fills no tile
     config = TransformerConfig(
         kind,
         num_heads=8,
         num_groups=8,
-        embedding_dim=64,
+        embedding_dim=256 if shares else 64,
         num_blocks=1,
         vocab_size=97,
-        max_sequence_length=40,
+        max_sequence_length=max(40, length),
+        num_experts=4 if "ep" in shares else 0,
         weight_tying=narrow,
         dropout_prob=0.1,
     )
     ttkit.strict()
     with tape() as calls:
-        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
-        with ttnn.open_mesh_device(ttnn.MeshShape(*form)) as mesh:
-            layout = Layout(
-                mesh,
-                1 if parts > 1 else None,
-                parts,
-                0 if replicas > 1 else None,
-                replicas,
-                getattr(ttnn, dtype),
-            )
+        fabric = ttnn.FabricConfig.FABRIC_2D if "cp" in axes else ttnn.FabricConfig.FABRIC_1D
+        ttnn.set_fabric_config(fabric)
+        with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+            layout = MeshLayout.of(shape, axes, mesh, getattr(ttnn, dtype), **shares)
             model = create_model(config, layout)
             model.init_weights(0)
             parameters = model.parameters()
             optimizer = AdamW(parameters, AdamWConfig.make(1e-3, master_weights=narrow))
-            tokens = layout.tokens(np.zeros((2 * replicas, 1, 1, 20), int))
+            tokens = layout.tokens(np.zeros((2 * layout.ddp_size, 1, 1, length), int))
             model.loss(model(tokens), tokens).backward()
-            if replicas > 1:
-                synchronize_gradients(parameters, [0])
+            average_gradients(parameters)
             clip_grad_norm(parameters, 0.01)
             optimizer.step()
-            model.eval()
-            Sampler(model, replicas).feed(3, [1] * replicas)
+            if not shares and "cp" not in axes:
+                model.eval()
+                Sampler(model, layout.ddp_size).feed(3, [1] * layout.ddp_size)
     ttkit.strict(False)
     return list(calls)
 
@@ -117,7 +124,7 @@ def namespace() -> dict[str, list[str]]:
 def main() -> None:
     tapes = {path.stem: lesson(path) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     for kind, dtype, form in itertools.product(("gpt2", "llama"), ("float32", "bfloat16"), FORMS):
-        tapes[f"training step, {kind}, {dtype}, {form}"] = training(kind, dtype, FORMS[form])
+        tapes[f"training step, {kind}, {dtype}, {form}"] = training(kind, dtype, form)
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"namespace": namespace(), "tapes": tapes}))
 
 

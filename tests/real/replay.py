@@ -73,8 +73,11 @@ class Replay:
     """One lesson's calls on one root mesh: the library opens one at a time."""
 
     def __init__(self, calls: list, root: tuple):
-        self.calls, self.tensors, self.meshes = calls, {}, {}
-        ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+        self.calls, self.tensors, self.meshes, self.pairs = calls, {}, {}, {}
+        # the last chip of a line sends to the first by way of others
+        routed = any("send_async" in call["operation"] for call in calls)
+        fabric = ttnn.FabricConfig.FABRIC_2D if routed else ttnn.FabricConfig.FABRIC_1D
+        ttnn.set_fabric_config(fabric)
         self.root_shape = root
         self.root = ttnn.open_mesh_device(ttnn.MeshShape(*root))
         self.lines: list[str] = []
@@ -82,6 +85,7 @@ class Replay:
 
     def close(self) -> None:
         self.tensors.clear()
+        self.pairs.clear()
         for mesh in list(self.root.get_submeshes())[::-1]:
             ttnn.close_mesh_device(mesh)
         ttnn.close_mesh_device(self.root)
@@ -109,6 +113,22 @@ class Replay:
                 raise LookupError(f"devices {ids} are no rectangle of the root mesh")
         return self.meshes[key]
 
+    def sockets(self, mesh, axis: int, step: int) -> dict:
+        """Both ends of a socket on which each chip sends to the next one along an axis."""
+        if (id(mesh), axis, step) not in self.pairs:
+            joined, core = [], ttnn.CoreCoord(0, 0)
+            for chip in ttnn.MeshCoordinateRange(mesh.shape):
+                to = list(chip)
+                to[axis] = (to[axis] + step) % mesh.shape[axis]
+                ends = (chip, ttnn.MeshCoordinate(to))
+                joined.append(
+                    ttnn.SocketConnection(*(ttnn.MeshCoreCoord(end, core) for end in ends))
+                )
+            memory = ttnn.SocketMemoryConfig(ttnn.BufferType.DRAM, 1 << 22)
+            pair = ttnn.create_socket_pair(mesh, mesh, ttnn.SocketConfig(joined, memory))
+            self.pairs[id(mesh), axis, step] = dict(zip(("SENDER", "RECEIVER"), pair))
+        return self.pairs[id(mesh), axis, step]
+
     def value(self, written, mesh=None):
         """What was written on the tape, as the library's object."""
         if isinstance(written, list):
@@ -127,6 +147,8 @@ class Replay:
             corner = ttnn.CoreCoord(*written["semaphore"])
             cores = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), corner)})
             return ttnn.create_global_semaphore(self.root, cores, 0)
+        if "socket" in written:
+            return self.sockets(self.mesh(written["on"]), *written["socket"])[written["end"]]
         if "config" in written:
             fields = {name: self.value(each) for name, each in written["fields"].items()}
             pairs = {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}

@@ -13,6 +13,7 @@ from ttkit.hardware import current_system
 from ttkit.sim.cores import CoreCoord
 from ttkit.sim.mesh import MeshDevice, fabric_setting
 from ttkit.sim.operation import noted, watchers
+from ttkit.sim.sockets import MeshSocket
 from ttkit.sim.sub_devices import global_semaphore
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.values import Value
@@ -81,6 +82,9 @@ class Tape(list[Call]):
             return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
         if isinstance(value, global_semaphore):
             return {"semaphore": self._written(value.cores.bounding_box().end)}
+        if isinstance(value, MeshSocket) and value.shift:
+            end = value.get_socket_endpoint_type().name
+            return {"socket": list(value.shift), "end": end, "on": self._written(value._device)}
         if isinstance(value, Value):  # its repr, as in C++, is no Python
             given = {name: getattr(value, name) for name in value.fields}
             fields = {name: self._written(each) for name, each in given.items() if each is not None}

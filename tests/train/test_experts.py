@@ -297,6 +297,7 @@ def test_a_wrong_all_to_all_is_seen(monkeypatch, mistake, which):
 TINY = {"num_experts": 4, "balance_loss": 0.1, "num_blocks": 2}
 LAYOUTS = {
     "one": (DeviceConfig(), LayoutConfig()),
+    "EP2": (DeviceConfig((1, 2), enable_ddp=True), LayoutConfig(expert_parallel=True)),
     "EP4": (DeviceConfig((1, 4), enable_ddp=True), LayoutConfig(expert_parallel=True)),
     "EP2xTP2": (
         DeviceConfig((2, 2), enable_ddp=True, enable_tp=True),
@@ -352,14 +353,16 @@ def test_a_checkpoint_opens_on_another_layout(alone, tmp_path):
     assert differences_between((losses, found), (alone[0][2:], alone[1])) == ([], {})
 
 
-def test_a_pipelines_stages_have_their_balance_losses(alone):
-    one_chip = mixture("one", use_clip_grad_norm=True, clip_grad_norm_max_norm=0.3)
-    training = replace(one_chip.training_config, gradient_accumulation_steps=2)
-    run = replace(one_chip, training_config=training, multihost_config=MultihostConfig(True, 2))
-    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
-        meshes = mesh.create_submeshes(ttnn.MeshShape(1, 1))
-        pipeline = replace(run, transformer_config=replace(run.transformer_config))
-        trainer = PipelineTrainer(pipeline, meshes=meshes, text=TEXT)
+@pytest.mark.parametrize("form", ["one", "EP2"])
+def test_a_pipelines_stages_have_their_balance_losses(alone, form):
+    """Stages on a chip each, and stages whose two chips have half of the experts each."""
+    given = mixture(form, use_clip_grad_norm=True, clip_grad_norm_max_norm=0.3)
+    training = replace(given.training_config, gradient_accumulation_steps=2)
+    given = replace(given, training_config=training, multihost_config=MultihostConfig(True, 2))
+    shape = ttnn.MeshShape(*given.device_config.mesh_shape)
+    with ttnn.open_mesh_device(ttnn.MeshShape(2, 2)) as mesh:
+        meshes = mesh.create_submeshes(shape)[:2]
+        trainer = PipelineTrainer(given, meshes=meshes, text=TEXT)
         found = [record.loss for record in trainer.fit(3, show=False)], weights(trainer)
         assert differences_between(found, alone) == ([], {})
 
@@ -379,6 +382,24 @@ def test_models_that_do_not_fit(changes, form, text):
     with pytest.raises(TTKitError, match=text) as error:
         create_model(layout.config, form.layout(None))
     assert "\n  try: " in str(error.value)
+
+
+def test_ttmls_mean_of_gradients_knows_no_experts():
+    given = case(form=Form((1, 4), 1, ep=True))
+    with opened(given.form) as mesh:
+        model = filled(given, mesh)
+        backward(given, model)
+        with pytest.raises(TTKitError, match="the groups have other experts each"):
+            distributed.synchronize_gradients(model.parameters(), [1])
+
+
+def test_text_is_the_same_on_every_layout():
+    texts = []
+    for form in ("one", "EP4", "EP2xTP2"):
+        with Trainer(mixture(form), text=TEXT) as trainer:
+            trainer.fit(2, show=False)
+            texts.append(trainer.sample("the ", 8, temperature=0))
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_context_parallelism_is_refused():

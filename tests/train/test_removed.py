@@ -23,7 +23,7 @@ PLACES = [
     "before the MLP, on the way back",
     "before attention, on the way back",
 ]
-COLLECTIVES = ("_reduced", "_gathered", "_reduce_scattered", "_own_slice")
+COLLECTIVES = ("reduced", "gathered", "reduce_scattered", "own_slice")
 
 
 SQUARE = Form((2, 2), 0, 1)
@@ -51,7 +51,7 @@ def leave_out(monkeypatch, which):
 
     def without(real):
         def call(value, *rest):
-            if distributed._alone(value, rest[-1]):
+            if distributed.alone(value, rest[-1]):
                 return value
             calls.append(real.__name__)
             return value if len(calls) - 1 == which else real(value, *rest)
@@ -87,7 +87,7 @@ def test_each_gradient_left_unsynchronized_is_seen(monkeypatch):
         model = filled(both, mesh)
         parameters = model.parameters()
         with monkeypatch.context() as patched:
-            patched.setattr("train.runs.synchronize_gradients", lambda *_: None)
+            patched.setattr("train.runs.average_gradients", lambda *_: None)
             backward(both, model)
         own = {name: p.get_grad() for name, p in parameters.items()}
         for place, left_out in [(None, None), *enumerate(parameters)]:

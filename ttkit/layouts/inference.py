@@ -19,9 +19,9 @@ from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 from ttkit.hardware.systems import system_named
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.train.config import DeviceConfig, TransformerConfig
-from ttkit.train.memory import DTYPES, TILE, local_shape, tiled
+from ttkit.train.memory import DTYPES, tiled
 from ttkit.train.models import Transformer, create_model, mlp_width
-from ttkit.train.parallel import check_divisible
+from ttkit.train.parallel import TILE, check_divisible
 
 BYTES = {**DTYPES, "bfloat8_b": 1088 / 1024, "bfloat4_b": 576 / 1024}  # of an element
 # The type of weights by a word of their name, else of all others and of the cache.
@@ -87,7 +87,7 @@ class InferencePlan:
         types = WEIGHTS[self.weights]
         for name, parameter in self.model.parameters().items():
             word = next((key for key in types if key and f".{key}" in f".{name}"), "")
-            elements = tiled(local_shape(parameter))
+            elements = tiled(parameter.local_shape)
             yield name, elements, int(elements * BYTES[types[word]])
 
     @functools.cached_property

@@ -143,7 +143,8 @@ def topk(input_tensor: Tensor, k: int = 32, dim: int = -1, largest: bool = True)
     signed = array if array.dtype.kind == "f" else array.astype(np.int64)
     order = np.argsort(-signed if largest else signed, axis, kind="stable")
     taken = np.take(order, range(k), axis)
-    index_type = DataType.UINT16 if size < 65536 else DataType.UINT32
+    narrow = size < 65536 and input_tensor.dtype is not DataType.FLOAT32
+    index_type = DataType.UINT16 if narrow else DataType.UINT32
     return [on.result(np.take_along_axis(array, taken, axis)), on.result(taken, index_type)]
 
 

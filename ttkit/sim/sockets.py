@@ -250,7 +250,7 @@ def _shifted(array: np.ndarray, axis: int, step: int) -> np.ndarray:
     return out
 
 
-@operation("send_async", "collective")
+@operation("experimental.send_async", "collective")
 def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Send the shards of the socket's chips; the other end receives them in the same order.
 
@@ -304,7 +304,7 @@ def flush() -> None:
         fabric.world().wait(requests, [-1] * len(requests), asked, (), kept)
 
 
-@operation("recv_async", "collective")
+@operation("experimental.recv_async", "collective")
 def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     """Receive what the other end sent into `output_tensor`, at the chips of the socket.
 

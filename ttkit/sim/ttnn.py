@@ -197,7 +197,6 @@ Device = MeshDevice
 CloseDevice, GetNumAvailableDevices = close_device, get_num_devices
 GetNumPCIeDevices = get_num_pcie_devices
 _calls = {name: record.call for name, record in _OPERATIONS.items()}
-_calls |= {f"experimental.{name}": _calls.pop(name) for name in ("recv_async", "send_async")}
 _calls |= {"sub": _calls["subtract"], "mul": _calls["multiply"], "div": _calls["divide"]}
 _calls["clip"] = _calls["clamp"]
 _ours = _calls.pop("to_numpy")  # its public name is ttkit.to_numpy

@@ -270,6 +270,7 @@ def _propagate(root: Tensor, seed: Value, retain_graph: bool) -> None:
                 grads[source] = part if source not in grads else ttnn.add(grads[source], part)
             waits[source] -= 1
             if waits[source] == 0:
+                del waits[source]  # or it would keep all activations until the end
                 if source._node is not None:
                     ready.append(source)
                 elif source in grads:

@@ -297,6 +297,11 @@ class Settings(Section):
             if asked and axis is None:
                 rule = f"{strategy} is off, so there are no chips to share with"
                 fail(f"layout: {{{key}: {str(asked).lower()}}}", rule, f"{strategy}: true")
+        if found.cp_size > 1 and self.multihost_config.enabled and not self.device_config.enable_pp:
+            rule = (
+                "workers send a gradient for each group, and chips that share a sequence have none"
+            )
+            fail("enable_cp with hierarchical training", rule, "enable_ddp or enable_tp")
         found.check_sequence("max_sequence_length", self.transformer_config.max_sequence_length)
         return found
 

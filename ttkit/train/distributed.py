@@ -245,7 +245,8 @@ def synchronize_gradients(
 
     Raises:
         TTKitError: there is no parallelism context, it has no data-parallel axis (ttml returns
-            silently in these two cases), or no parameter has a gradient.
+            silently in these two cases), no parameter has a gradient, or the replicas have other
+            experts each.
     """
     if cluster_axes is None:
         context = AutoContext.get_instance().get_parallelism_context()
@@ -260,6 +261,9 @@ def synchronize_gradients(
         rule = f"none of the {len(parameters)} parameters has a gradient"
         fail("synchronize_gradients", rule, "loss.backward() first")
     for tensor in ready:
+        if getattr(tensor, "expert", False):
+            rule = "the groups have other experts each, whose gradients have no mean"
+            fail("synchronize_gradients", rule, "ttkit.train.replicas.average_gradients")
         for axis in cluster_axes:
             tensor.set_grad(averaged(tensor.get_grad(), axis))
 

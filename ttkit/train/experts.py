@@ -54,6 +54,7 @@ def choices(probs: Value, k: int, numbers: Value) -> Value:
     """
     batch, _, length, experts = probs.shape
     _, found = ttnn.topk(probs, k, dim=-1)
+    found = ttnn.typecast(found, ttnn.uint32)  # ttnn reshapes no uint16
     each = ops.one_hot(ttnn.reshape(found, (batch, 1, 1, length * k)), numbers)
     each = ttnn.reshape(ttnn.typecast(each, ttnn.float32), (batch, length, k, experts))
     return ttnn.reshape(ttnn.sum(each, dim=2, keepdim=True), (batch, 1, length, experts))

@@ -11,7 +11,6 @@ from ttkit.backend import is_simulated
 from ttkit.errors import OutOfMemoryError, fail
 from ttkit.hardware import current_machine
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.models import mlp_width
 from ttkit.train.parallel import TILE
 from ttkit.train.parameter import Parameter
 from ttkit.words import short
@@ -51,35 +50,6 @@ def state_bytes(parameters: Iterable[Parameter], training: TrainingConfig) -> di
         "gradients": size * (own if stage >= 2 else whole),
         "optimizer": optimizer * own,
     }
-
-
-def activation_elements(config: TransformerConfig, tokens: int, tp: int, padded: int) -> int:
-    """Return the values that a chip keeps from forward to backward, counted as in Korthikanti 2022,
-    section 4, without dropout's masks.
-
-    A block keeps for each token: the inputs of two norms and of the two groups of products behind
-    them, 4 E; and sharded over the tensor-parallel chips: queries and attention's result, 2 E; keys
-    and values, 2 G; a probability for each token that each head may look at, heads x S; and the
-    MLP's inner width twice (GPT: into and out of GELU) or four times (SwiGLU). With runner_type
-    memory_efficient a block keeps only its input, and one block at a time is computed again. The
-    ends keep the last norm's input and result, and the logits twice (probabilities, and what the
-    loss compares them with).
-
-    Args:
-        config: the model.
-        tokens: of a pass, on each chip.
-        tp: chips that share each layer.
-        padded: the vocabulary's size in whole tiles.
-    """
-    width, keys, mlp = config.embedding_dim, config.embedding_dim, 2 * mlp_width(config)
-    if config.model_type == "llama":
-        keys, mlp = width // config.num_heads * config.num_groups, 2 * mlp
-    scores = config.num_heads * config.max_sequence_length
-    block = 4 * width + (2 * width + 2 * keys + scores + mlp) // tp
-    blocks = config.num_blocks * block
-    if config.runner_type == "memory_efficient":
-        blocks = config.num_blocks * width + block
-    return tokens * (blocks + 2 * width + 2 * padded // tp)
 
 
 def check_memory(

@@ -21,7 +21,7 @@ from ttkit.plans.actions import Message
 from ttkit.plans.schedule import Schedule
 from ttkit.train.autograd import Value
 from ttkit.train.mesh_sockets import Sockets
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.parallel import MeshLayout, zigzag
 from ttkit.train.replicas import POLL_S, check_timeout, wait
 
 # What messages carry: between stages, and in hierarchical training. A message's tag counts in this
@@ -32,13 +32,34 @@ Route = tuple[str, int, int]  # what, from or to one rank, to or from the other
 
 
 def to_host(value: Value, layout: MeshLayout) -> np.ndarray:
-    """Return the global array of a tensor whose batch is sharded over the data-parallel axis: the
-    shards of one chip of each group, joined.
+    """Return the global array of a tensor whose batch is sharded over the data-parallel axis, and
+    whose sequence (dimension 2) as the layout shares it: each shard once, joined.
     """
-    _, columns = layout.device.shape
-    step = 1 if layout.ddp_axis == 1 else columns  # from the first chip of a group to the next
-    shards = ttnn.get_device_tensors(value)[: layout.ddp_size * step : step]
-    return np.concatenate([np.asarray(to_numpy(shard), np.float32) for shard in shards])
+    shards = ttnn.get_device_tensors(value)
+    tp_axis = layout.tp_axis if layout.sequence_parallel else None
+
+    def joined(dim: int, axes: list[int | None], place: dict[int, int]) -> np.ndarray:
+        """Join shards along the first of some axes, each of them joined along the others."""
+        if not axes:
+            at = np.ravel_multi_index([place.get(i, 0) for i in (0, 1)], tuple(layout.device.shape))
+            return np.asarray(to_numpy(shards[at]), np.float32)
+        axis, *rest = axes
+        if axis is None:
+            return joined(2, rest, place)
+        count = layout.device.shape[axis]
+        parts = [joined(2, rest, {**place, axis: number}) for number in range(count)]
+        return np.concatenate(parts, axis=dim)
+
+    array = joined(0, [layout.ddp_axis, layout.cp_axis, tp_axis], {})
+    if layout.cp_size > 1:
+        array = np.take(array, np.argsort(zigzag(array.shape[2], layout.cp_size)), axis=2)
+    return array
+
+
+def from_host(array: np.ndarray, layout: MeshLayout) -> Value:
+    """Put activations [B, 1, S, E] on a mesh as `to_host` takes them from one."""
+    tp_dim = 2 if layout.sequence_parallel else None
+    return layout.place(array, ddp_dim=0, cp_dim=2, tp_dim=tp_dim)
 
 
 class Transport:
@@ -79,19 +100,21 @@ class Transport:
         """Forget all messages: a step was given up."""
         self._arrived.clear()
 
-    # A stage's loss is the mean over its group's part of a batch. So a gradient on a group is as
-    # many times that of the global mean as there are groups. The latter travels, since the other
-    # stage may have another number of groups.
+    # A stage's loss is the mean over its chips' tokens. So a gradient on a chip is as many times
+    # that of the global mean as there are chips with other tokens. The latter travels, since the
+    # other stage may have another number of them.
     def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
         """Send a tensor [B, 1, S, E] that lies on a mesh."""
         array = to_host(value, layout)
-        self.put(message, array / layout.ddp_size if message.what == "gradients" else array)
+        parts = layout.ddp_size * layout.cp_size
+        self.put(message, array / parts if message.what == "gradients" else array)
 
     def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
         """Put the array of a message that has arrived, of this global shape, on a mesh."""
         array = self.take(message, shape)
-        array = array * layout.ddp_size if message.what == "gradients" else array
-        return layout.place(array.reshape(shape), ddp_dim=0)
+        parts = layout.ddp_size * layout.cp_size
+        array = array * parts if message.what == "gradients" else array
+        return from_host(array.reshape(shape), layout)
 
 
 def describe(message: Message) -> str:
@@ -143,7 +166,7 @@ class MPITransport(Transport):
     def put(self, message: Message, array: np.ndarray) -> None:
         """Start to send an array, which must not change until `flush`."""
         if sockets := self._sockets.get((message.what, message.destination.stage)):
-            return sockets.send(self._place(array))
+            return sockets.send(self._place(array, self.layout))
         array = np.ascontiguousarray(array, np.float32)
         request = self.comm.Isend(array, message.destination.stage, self._tag(message))
         self._sent.append((request, array))
@@ -189,9 +212,9 @@ class MPITransport(Transport):
                 request.Cancel()
         self._posted = {}
 
-    def _place(self, array: np.ndarray) -> Value:
+    def _place(self, array: np.ndarray, layout: MeshLayout) -> Value:
         """Put a row for each group on the mesh, or the same row on all chips."""
-        return self.layout.place(array, ddp_dim=0 if len(array) > 1 else None)
+        return layout.place(array, ddp_dim=0 if len(array) > 1 else None)
 
     def send(self, message: Message, value: Value, layout: MeshLayout) -> None:
         """Send the shards of all chips without the host, where there is a route."""
@@ -202,7 +225,9 @@ class MPITransport(Transport):
     def receive(self, message: Message, layout: MeshLayout, shape: tuple[int, ...]) -> Value:
         """Return what has arrived on the mesh, or wait for the shards of all chips."""
         if sockets := self._sockets.get((message.what, message.source.stage)):
-            return sockets.receive(self._place(np.zeros(shape, np.float32)))
+            between_stages = message.what in ("activations", "gradients")
+            place = from_host if between_stages else self._place
+            return sockets.receive(place(np.zeros(shape, np.float32), layout))
         return super().receive(message, layout, shape)
 
 

@@ -21,8 +21,8 @@ GUIDES_RULE = (
     "The number of parallelization axes must be equal to the number of mesh shape dimensions"
 )
 GUIDES_CURE = (
-    "a line [1, N] or [N, 1]: only one of enable_ddp, enable_cp and enable_tp; "
-    "a 2D mesh [M, N]: two of them"
+    "a line [1, N] or [N, 1]: only one of enable_ddp and enable_tp; a 2D mesh [M, N]: both; "
+    "enable_cp can take the place of either"
 )
 TILE = 32
 

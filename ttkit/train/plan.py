@@ -1,10 +1,8 @@
-"""The cost of a training run: memory of a chip, bytes between chips, modelled times. Nothing is
-opened or allocated.
+"""What a training run takes, before it starts: memory of a chip, bytes between chips, modelled
+times. Nothing is opened or allocated.
 
-The model is constructed without values, and each of its parameters knows how it is sharded. The
-products and the collectives of a step follow. Bytes and times of collectives are those of plans
-(`ttkit.plans`), times of products those of the roofline; steps do not overlap. Elementwise
-operations, norms, and a card's losses against its peak are left out."""
+It is the layout of one configuration, read off as `ttkit.layouts` reads off all of a machine's: by
+the model's own code, on tensors without values. A step's parts do not overlap."""
 
 from __future__ import annotations
 
@@ -18,53 +16,12 @@ from ttkit.errors import fail
 from ttkit.hardware import System, current_system
 from ttkit.hardware.device_order import opens_transposed
 from ttkit.hardware.systems import system_named
-from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
-from ttkit.roofline import default_fidelity, roofline
+from ttkit.plans import Topology, topology
 from ttkit.train.config import Settings, TransformerConfig
-from ttkit.train.memory import DTYPES, activation_elements, state_bytes, tiled
+from ttkit.train.layout import Layout
+from ttkit.train.memory import DTYPES, tiled
 from ttkit.train.models import Transformer, create_model
 from ttkit.train.parallel import check_divisible
-
-
-class Product(NamedTuple):
-    """Matrix products of one shape on each chip: `times` a step, [rows, inner] times [inner,
-    columns], `batch` at once.
-    """
-
-    rows: int
-    inner: int
-    columns: int
-    times: int
-    batch: int = 1
-
-    @property
-    def flops(self) -> int:
-        """Of one product."""
-        return 2 * self.batch * self.rows * self.inner * self.columns
-
-    @property
-    def elements(self) -> int:
-        """Read and written by one product."""
-        rows, inner, columns = self.rows, self.inner, self.columns
-        return self.batch * (rows * inner + inner * columns + rows * columns)
-
-
-class Traffic(NamedTuple):
-    """One kind of collective of a step: its purpose, its count, and its plan."""
-
-    what: str
-    times: int
-    plan: Plan
-
-    @property
-    def bytes_sent(self) -> int:
-        """By the chip that sends most, in a step."""
-        return self.times * max(self.plan.bytes_sent.values())
-
-    @property
-    def time_s(self) -> float:
-        """Modelled, in a step."""
-        return self.times * cost(self.plan).time_s
 
 
 class Part(NamedTuple):
@@ -152,104 +109,62 @@ class TrainingPlan:
         """How many numbers the model learns."""
         return sum(part.parameters for part in self.parts)
 
-    # ------------------------------------------------------------ memory
+    # ------------------------------------------------------------ a step
+    @property
+    def layout(self) -> Layout:
+        """How the step is cut."""
+        return Layout.of(self.settings)
+
+    @property
+    def _step(self) -> tuple[Any, Layout, Any]:
+        from ttkit.layouts.step import Job, Stage
+
+        training, mb = self.settings.training_config, self.settings.layout.bucket_mb
+        job = Job(self.config, training.batch_size, self.config.max_sequence_length, training, mb)
+        return job, self.layout, Stage(blocks=self.config.num_blocks)
+
     @functools.cached_property
     def memory(self) -> dict[str, int]:
-        """Bytes on each chip: weights, gradients, optimizer, activations (an estimate)."""
-        state = state_bytes(self.model.parameters().values(), self.settings.training_config)
-        padded = self.model.vocabulary.padded
-        elements = activation_elements(self.config, self.tokens, self.tp, padded)
-        return state | {"activations": elements * DTYPES[self.dtype]}
+        """Bytes on each chip when it holds most: weights, gradients, optimizer, activations,
+        buffers.
+        """
+        from ttkit.layouts.memory import memory_of
+
+        return memory_of(*self._step)._asdict()
 
     @property
     def fits(self) -> bool:
         """Whether a chip's DRAM holds all that."""
         return sum(self.memory.values()) <= self.system.chip.dram_bytes
 
-    # ------------------------------------------------------------ work
-    @functools.cached_property
-    def products(self) -> list[Product]:
-        """The matrix products of a step on each chip.
-
-        Each weight has one forward, each head two, of queries, keys and values; each of them has
-        two backward, and blocks one more forward with runner_type memory_efficient. The token table
-        has one forward and one backward: tokens need no gradient."""
-        found, config = [], self.config
-        again = config.runner_type == "memory_efficient"
-        tied = self.model.vocabulary.tied  # the table is the head's weight too
-        for name, parameter in self.model.parameters().items():
-            if parameter.global_shape[2] == 1 or name == "position":
-                continue
-            times = 3 + (again and name.startswith("blocks."))
-            if name == "vocabulary.table":
-                times = 5 if tied else 2
-            _, _, out, into = parameter.local_shape
-            found.append(Product(self.tokens, into, out, self.passes * times))
-        length, head = config.max_sequence_length, config.embedding_dim // config.num_heads
-        batch = self.tokens // length * config.num_heads // self.tp
-        each = self.passes * config.num_blocks * (3 + again)
-        return [
-            *found,
-            Product(length, head, length, each, batch),
-            Product(length, length, head, each, batch),
-        ]
-
     @property
     def flops(self) -> int:
         """Floating-point operations of the products of a step on each chip."""
-        return sum(product.times * product.flops for product in self.products)
+        from ttkit.layouts.times import flops
+
+        return flops(*self._step)
 
     @functools.cached_property
-    def traffic(self) -> list[Traffic]:
-        """The collectives of a step.
+    def traffic(self) -> list[Any]:
+        """The collectives of a step: `ttkit.layouts.traffic.Traffic`."""
+        from ttkit.layouts.traffic import traffic
 
-        Tensor parallel, in each pass: forward one all-reduce of [B, 1, S, E] behind the token table
-        and behind each product that is sharded by rows, and in the loss a gather and two sums of
-        one number a token; backward one all-reduce before the head and before each of a block's two
-        groups of products that are sharded by columns. Data parallel: one all-reduce of each
-        gradient, once a step."""
-        size, passes, found = DTYPES[self.dtype], self.passes, []
-        again = self.config.runner_type == "memory_efficient"
-        parameters = self.model.parameters().values()
-        if self.tp > 1:
-            axis, length = self.axes["tp"], self.config.max_sequence_length
-            batch, width = self.tokens // length, self.config.embedding_dim
-            rows = sum(p.shard_dim == 3 and p.global_shape[2] > 1 for p in parameters)
-            hidden = all_reduce(self.topology, tiled((batch, 1, length, width)) * size, axis)
-            number = tiled((batch, 1, length, 1)) * size
-            highest = all_gather(self.topology, number, axis)
-            sums = all_reduce(self.topology, number, axis)
-            found += [
-                Traffic("TP forward", passes * (rows * (1 + again) + 1), hidden),
-                Traffic("TP backward", passes * (rows + 1), hidden),
-                Traffic("TP loss: highest logits", passes, highest),
-                Traffic("TP loss: sums", 2 * passes, sums),
-            ]
-        if self.ddp > 1:
-            sizes = [tiled(p.local_shape) * size for p in parameters]
-            for nbytes in sorted(set(sizes), reverse=True):
-                plan = all_reduce(self.topology, nbytes, self.axes["ddp"])
-                found.append(Traffic("DDP gradients", sizes.count(nbytes), plan))
-        return found
+        axes = {"dp" if name == "ddp" else name: axis for name, axis in self.axes.items()}
+        return traffic(*self._step, self.topology, axes)
 
-    # ------------------------------------------------------------ time
     @functools.cached_property
     def times_s(self) -> dict[str, float]:
         """Modelled seconds of a step: products, each kind of communication, and the optimizer,
         which reads and writes memory.
         """
-        chip, size = self.system.chip, DTYPES[self.dtype]
-        fidelity = default_fidelity(chip, [self.dtype.upper()] * 2)
-        found = {"products": 0.0}
-        for product in self.products:
-            once = roofline(chip, product.flops, product.elements * size, fidelity)
-            found["products"] += product.times * once.time_s
+        from ttkit.layouts.memory import Memory
+        from ttkit.layouts.times import optimizer_s, products_s
+
+        chip = self.system.chip
+        found = {"products": self.passes * sum(products_s(*self._step, chip))}
         for traffic in self.traffic:
-            kind = traffic.what.split(":")[0]
-            found[kind] = found.get(kind, 0.0) + traffic.time_s
-        # read and written; gradients read
-        moved = 2 * (self.memory["weights"] + self.memory["optimizer"]) + self.memory["gradients"]
-        return found | {"optimizer": roofline(chip, 0, moved, fidelity).time_s}
+            found[traffic.what] = found.get(traffic.what, 0.0) + traffic.time_s
+        return found | {"optimizer": optimizer_s(Memory(**self.memory), chip)}
 
     @property
     def step_time_s(self) -> float:
@@ -259,7 +174,8 @@ class TrainingPlan:
     @property
     def tokens_per_s(self) -> float:
         """Modelled tokens of all groups in a second."""
-        return self.tokens * self.passes * self.ddp / self.step_time_s
+        training = self.settings.training_config
+        return training.batch_size * self.config.max_sequence_length / self.step_time_s
 
     # ------------------------------------------------------------ showing
     def notes(self) -> Iterator[str]:
@@ -289,6 +205,10 @@ class TrainingPlan:
                 narrow | {"optimizer": {"type": "AdamW", "master_weights": False}},
             ),
         ]
+        for stage in range(self.layout.zero + 1, 4) if self.ddp > 1 else ():
+            shared = replace(self.settings.layout, zero=stage)
+            settings = replace(self.settings, layout=shared)
+            yield f"layout: {{zero: {stage}}}", replace(self, settings=settings)
         before = self
         lean = replace(self.config, runner_type="memory_efficient")
         for what, changes in steps:

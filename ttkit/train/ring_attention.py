@@ -12,7 +12,7 @@ its early and its late chunk of queries:
 
 |       | early x early keys | late x early keys | late x late keys | of n x n scores |
 |-------|--------------------|-------------------|------------------|-----------------|
-| j = i | masked             | all               | masked           | all             |
+| j = i | masked             | all               | masked           | three quarters  |
 | j < i | all                | all               |                  | half            |
 | j > i |                    | all               | all              | half            |
 
@@ -53,8 +53,13 @@ def _constants(layout: MeshLayout, length: int, copies: int) -> Values:
     )
 
 
-def _attend(q: Value, k: Value, v: Value, hidden: Value | None = None) -> Values:
-    """Return each query's highest score, sum of exponentials and sum of values."""
+def _attend(q: Value, keys: Values, hidden: Value | None = None) -> Values:
+    """Return each query's highest score, sum of exponentials and sum of values.
+
+    Args:
+        keys: keys and values.
+    """
+    k, v = keys
     scores = _scores(q, k, hidden)
     top = ttnn.max(scores, dim=-1, keepdim=True)
     powers = ttnn.exp(ttnn.subtract(scores, top))
@@ -138,8 +143,9 @@ def ring_attention_sdpa(
     if count == 2:
         by = f"2 chunks of whole tiles of {TILE}:"
         check_divisible("a chip's sequence", length, by, 2 * TILE)
-    hidden, place = _constants(layout, length, heads // groups) if causal else (None, None)
-
+    hidden = place = None
+    if causal:
+        hidden, place = _constants(layout, length // count, heads // groups)
     scale = 1 / math.sqrt(width)
 
     def stacked(rows: Value) -> Value:
@@ -155,6 +161,9 @@ def ring_attention_sdpa(
     def row_chunks(rows: Value) -> list[Value]:
         return [stacked(chunk) for chunk in _chunks(rows, count)]
 
+    def key_chunks(*values: Value) -> list[Values]:
+        return list(zip(*(_chunks(each, count) for each in values)))
+
     def shift(*values: Value) -> list[Value]:
         assert layout.cp_axis is not None  # there is more than one step
         return [shifted(each, layout.cp_axis) for each in values]
@@ -166,17 +175,17 @@ def ring_attention_sdpa(
 
     own = k, v = key.get_value(), value.get_value()
     q = ttnn.multiply(query.get_value(), scale)
-    queries = row_chunks(q)
-    first = _attend(stacked(q), k, v, hidden)
-    sofar: list[Values] = list(zip(*(row_chunks(unstacked(each)) for each in first)))
-    for step in range(1, steps):
-        k, v = shift(k, v)
-        keys = list(zip(*(_chunks(each, count) for each in (k, v))))
-        sofar[-1] = _merged(sofar[-1], _attend(queries[-1], *keys[0]))
-        if count == 2:
+    queries, keys = row_chunks(q), key_chunks(k, v)
+    sofar = [_attend(rows, each, hidden) for rows, each in zip(queries, keys)]
+    for step in range(0 if count == 2 else 1, steps):
+        if step:
+            k, v = shift(k, v)
+            keys = key_chunks(k, v)
+        sofar[-1] = _merged(sofar[-1], _attend(queries[-1], keys[0]))
+        if step and count == 2:
             here = sides(step)
             rest = _where(here[0], (queries[0], *keys[0]), (queries[1], *keys[1]))
-            top, *sums = _attend(*rest)
+            top, *sums = _attend(rest[0], rest[1:])
             for chunk, other in enumerate(reversed(here)):
                 seen = ttnn.add(top, ttnn.multiply(other, NEVER)), *sums
                 sofar[chunk] = _merged(sofar[chunk], seen)
@@ -185,26 +194,31 @@ def ring_attention_sdpa(
 
     def backward(grad: Value) -> list[Value]:
         dot = ttnn.sum(ttnn.multiply(grad, out), dim=-1, keepdim=True)
-        rows = q, grad, totals, dot
-        chunks = list(zip(*map(row_chunks, rows)))
+        rows = list(zip(*map(row_chunks, (q, grad, totals, dot))))
         k, v = own
-        dq, dk, dv = _attend_back((k, v), list(map(stacked, rows)), hidden)
-        dqs = row_chunks(unstacked(dq))
-        for step in range(1, steps):
-            k, v, dk, dv = shift(k, v, dk, dv)
-            keys = list(zip(*(_chunks(each, count) for each in (k, v))))
-            more, *dkeys = _attend_back(keys[0], chunks[-1])
+        keys = key_chunks(k, v)
+        first = [_attend_back(*each, hidden) for each in zip(keys, rows)]
+        dqs, dks, dvs = map(list, zip(*first))
+        dk, dv = _joined(dks), _joined(dvs)
+        for step in range(0 if count == 2 else 1, steps):
+            if step:
+                k, v, dk, dv = shift(k, v, dk, dv)
+                keys = key_chunks(k, v)
+            more, *early = _attend_back(keys[0], rows[-1])
             dqs[-1] = ttnn.add(dqs[-1], more)
-            if count == 2:
+            dkeys = [early]
+            if count == 2 and not step:
+                dkeys.append([ttnn.zeros_like(each) for each in early])
+            elif count == 2:
                 here = sides(step)
-                rest = _where(here[0], (*keys[0], *chunks[0]), (*keys[1], *chunks[1]))
-                more, *dothers = _attend_back(rest[:2], rest[2:])
+                rest = _where(here[0], (*keys[0], *rows[0]), (*keys[1], *rows[1]))
+                more, *other = _attend_back(rest[:2], rest[2:])
                 dqs = [ttnn.add(had, ttnn.multiply(more, side)) for had, side in zip(dqs, here)]
                 dkeys = [
-                    _joined([ttnn.add(d, ttnn.multiply(o, here[0])), ttnn.multiply(o, here[1])])
-                    for d, o in zip(dkeys, dothers)
+                    [ttnn.add(d, ttnn.multiply(o, here[0])) for d, o in zip(early, other)],
+                    [ttnn.multiply(o, here[1]) for o in other],
                 ]
-            dk, dv = (ttnn.add(had, d) for had, d in zip((dk, dv), dkeys))
+            dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
         if steps > 1:
             dk, dv = shift(dk, dv)  # home
         return [ttnn.multiply(joined(dqs), scale), dk, dv]

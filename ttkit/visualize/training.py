@@ -148,7 +148,7 @@ def _parameters(plan: Any) -> Report:
 def _memory(plan: Any) -> Report:
     total, dram = sum(plan.memory.values()), plan.system.chip.dram_bytes
     optimizer = (plan.settings.training_config.optimizer or {}).get("type", "AdamW")
-    words = {"activations": "activations (estimate)", "optimizer": f"optimizer ({optimizer})"}
+    words = {"optimizer": f"optimizer ({optimizer})"}
     rows = [
         [words.get(name, name), f"{nbytes:,}", _gb(nbytes), f"{nbytes / dram:.1%}"]
         for name, nbytes in plan.memory.items()
@@ -169,14 +169,14 @@ def _communication(plan: Any) -> Report:
     rows = []
     for what in dict.fromkeys(traffic.what for traffic in plan.traffic):
         same = [traffic for traffic in plan.traffic if traffic.what == what]
-        kind = f"{same[0].plan.collective}, {same[0].plan.algorithm}, axis {same[0].plan.axis}"
+        kind = f"{same[0].collective}, axis {same[0].axis}"
         sent, lasts = sum(t.bytes_sent for t in same), sum(t.time_s for t in same)
         rows.append(
             [
                 what,
                 kind,
                 f"{sum(t.times for t in same):,}",
-                f"{sum(t.times * t.plan.shard_bytes for t in same):,}",
+                f"{sum(t.times * t.nbytes for t in same):,}",
                 f"{sent:,}",
                 short(lasts, "s"),
             ]

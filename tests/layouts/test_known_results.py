@@ -1,0 +1,94 @@
+"""The planner against published tables and formulas."""
+
+import pytest
+
+from ttkit.layouts.memory import in_flight, memory
+from ttkit.layouts.search import parameters_of
+from ttkit.layouts.step import Job, Stage, one_pass
+from ttkit.layouts.times import EFFICIENCY, bubble_fraction
+from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.train.config import TrainingConfig, TransformerConfig
+from ttkit.train.layout import Layout
+
+
+@pytest.mark.parametrize("stage, published", [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_zero(stage, published):
+    """Rajbhandari 2020, figure 1: 7.5 billion parameters on 64 devices, 16 bytes each in 16 bits
+    with 32-bit moments and weights beside.
+    """
+    config = TransformerConfig(
+        num_heads=32, embedding_dim=4096, num_blocks=36, vocab_size=51200, bias=False, dropout_prob=0.0,
+        weight_tying="enabled",
+    )  # fmt: skip
+    layout = Layout(dp=64, zero=stage, precision="bfloat16")
+    planned = memory(Job(config, 64, 128, TrainingConfig(precision="bfloat16")), layout)
+    each = sum(planned[:3]) / parameters_of(config)
+    # norms' vectors take 32 rows each
+    assert each * 7.5 == pytest.approx(published, rel=0.02)
+
+
+def kept(sequence, heads=16, width=512, batch=4, dropout=0.0, **layout):
+    """Bytes that a GPT block keeps from forward to backward in 16 bits."""
+    config = TransformerConfig(
+        num_heads=heads, embedding_dim=width, num_blocks=3, dropout_prob=dropout
+    )
+    job = Job(config, batch, sequence, TrainingConfig())
+    step = one_pass(job, Layout(precision="bfloat16", **layout), Stage(blocks=3))
+    return int(step.in_use[step.at["head"]] - step.in_use[step.at["block"]])
+
+
+@pytest.mark.parametrize(
+    "layout, linear, korthikanti",
+    [
+        ({}, 50, 34),
+        ({"tp": 4}, 20 + 30 / 4 + 4 / 4, 10 + 24 / 4),
+        ({"tp": 8}, 20 + 34 / 8, 10 + 24 / 8),
+        ({"tp": 4, "sequence_parallel": True}, 8 + 50 / 4, 34 / 4),
+        ({"tp": 8, "sequence_parallel": True}, 8 + 50 / 8, 34 / 8),
+    ],
+)
+def test_activations(layout, linear, korthikanti):
+    """Korthikanti 2022, table 2: s b h (34 + 5 a s / h) bytes a layer; with tensor parallelism
+    s b h (10 + 24 / t + 5 a s / (h t)), with sequence parallelism all of it divided by t.
+
+    The formulas have the same form here. Of a s^2 b, this model keeps the 2 bytes of the softmax
+    and drops nothing of it (3 bytes less); of s b h it keeps the result of every operation, so
+    more than is needed, and with sequence parallelism what it has gathered.
+    """
+    s, b, h, a = 1024, 4, 512, 16
+    quadratic = 2 * a * s / h / layout.get("tp", 1)
+    assert kept(s, **layout) == s * b * h * (linear + quadratic)
+    assert linear > korthikanti - 2 / layout.get("tp", 1)  # its masks of dropout
+
+
+def test_a_mask_of_dropout_adds_its_bytes():
+    """Two masks and two results of s b h elements of 2 bytes."""
+    assert kept(256, dropout=0.1) - kept(256) == 256 * 4 * 512 * 8
+
+
+@pytest.mark.parametrize("p, m", [(2, 2), (4, 8), (8, 3), (3, 16)])
+def test_bubbles(p, m):
+    """(p - 1) / (m + p - 1) of the time (Huang 2019, Narayanan 2021), as the schedules show."""
+    for name, schedule in (("1f1b", one_f_one_b), ("gpipe", gpipe)):
+        counted = schedule(p, m).timeline().bubble_fraction
+        assert bubble_fraction(name, p, m) == pytest.approx((p - 1) / (m + p - 1))
+        assert bubble_fraction(name, p, m) == pytest.approx(counted)
+    assert bubble_fraction("one_at_a_time", p, m) == pytest.approx((p - 1) / p)
+    whole = one_at_a_time(p, m).timeline().bubble_fraction
+    assert whole == pytest.approx((p - 1) / p)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "one_at_a_time", "zb_h1"])
+@pytest.mark.parametrize("p, m", [(2, 2), (4, 8), (8, 3)])
+def test_micro_batches_in_flight(name, p, m):
+    assert in_flight(name, p, m) == SCHEDULES[name](p, m).peak_activations()
+
+
+def test_interleaved_with_one_chunk_is_1f1b():
+    shown = interleaved(4, 8, 1).timeline().bubble_fraction
+    assert bubble_fraction("interleaved", 4, 8) == pytest.approx(shown)
+
+
+def test_the_efficiency_has_its_source():
+    assert EFFICIENCY == (0.218, "of the peak", "tenstorrent/tt-metal #39193")

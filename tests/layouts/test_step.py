@@ -1,0 +1,176 @@
+"""The planner's bytes against those of a step that runs on the simulator: memory, collectives."""
+
+import random
+from collections import Counter
+
+import machine
+import pytest
+from peak import Peak
+
+import ttkit
+from ttkit import TTKitError
+from ttkit.layouts.memory import memory
+from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
+from ttkit.layouts.step import Job, Stage
+from ttkit.layouts.traffic import traffic
+from ttkit.plans import topology
+from ttkit.train import AutoContext, Trainer
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
+from ttkit.train.layout import Layout
+from ttkit.train.memory import DTYPES, tiled
+
+# how a profile names them, where plans have another name
+PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    AutoContext.get_instance().close_device()
+    machine.close_all()
+
+
+def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
+    """Settings of a small run; `on` names the strategies of the mesh's axes that are above 1."""
+    model = {"num_heads": 4, "num_groups": 2, "embedding_dim": 128, "num_blocks": 3}
+    model |= {"max_sequence_length": 64, "dropout_prob": 0.0} | sizes
+    how = {"tokenizer_type": "byte", "checkpoint_dir": "", "eval_every": 0, "max_steps": 9}
+    return Settings(
+        DeviceConfig(shape, **{f"enable_{name}": True for name in on}),
+        TrainingConfig(batch_size=batch, **(how | (training or {}))),
+        transformer_config=TransformerConfig(**model),
+        layout=LayoutConfig(**(layout or {})),
+    )
+
+
+def executed(settings):
+    """What a step takes: the highest memory, state's bytes, and bytes on links by collective."""
+    ttkit.use_system("galaxy")
+    with Trainer(settings, text="a little text, " * 3000) as trainer:
+        trainer.step()  # the first one makes the optimizer's state
+        with Peak() as peak:
+            trainer.step()
+        with ttkit.profile() as profile:
+            trainer.step()
+        sent = Counter()
+        for record in profile.records:
+            if record.kind == "communication":
+                name = record.name.split(".")[-1]
+                sent[PLANS.get(name, name)] += record.bytes_on_links
+        size = DTYPES[settings.training_config.precision]
+        weights = sum(tiled(p._value.shape) * size for p in trainer.parameters.values())
+        optimizer = sum(
+            tiled(v.shape) * {"FLOAT32": 4, "BFLOAT16": 2}[v.dtype.name]
+            for v in trainer.optimizer.state.values()
+        )
+        return trainer.model_config, peak.most, (weights, optimizer), sent
+
+
+def check(settings):
+    config, most, state, sent = executed(settings)
+    layout, training = Layout.of(settings), settings.training_config
+    length = config.max_sequence_length
+    layout.check(config, training.batch_size, length)
+    job = Job(config, training.batch_size, length, training, settings.layout.bucket_mb)
+    planned = memory(job, layout)
+    assert (planned.weights, planned.optimizer) == state
+    assert planned.total == pytest.approx(most, rel=0.02)
+    device = settings.device_config
+    axes = {"dp" if name == "ddp" else name: axis for name, axis in device.axes().items()}
+    there, counted = topology("galaxy", device.mesh_shape), Counter()
+    for each in traffic(job, layout, Stage(blocks=config.num_blocks), there, axes):
+        counted[each.collective] += each.times * each.plan.total_bytes
+    assert counted == sent
+
+
+BF16, PARTS = {"precision": "bfloat16"}, {"gradient_accumulation_steps": 2}
+LLAMA, AGAIN = {"model_type": "llama"}, {"runner_type": "memory_efficient"}
+MOE = {"num_experts": 4}
+RUNS = {
+    "one chip, one block": run(num_blocks=1),
+    "tied, clipped, dropout": run(
+        training={"use_clip_grad_norm": True}, weight_tying="enabled", dropout_prob=0.1
+    ),
+    "DDP, bfloat16": run(["ddp"], (4, 1), 8, training=BF16 | PARTS),
+    "TP, recomputed, not in tiles": run(["tp"], (1, 4), max_sequence_length=40, **AGAIN),
+    "DDP and TP, momentum": run(
+        ["ddp", "tp"], (2, 4), training={"optimizer": {"type": "SGD", "momentum": 0.9}}
+    ),
+    "buckets": run(["ddp"], (4, 1), layout={"bucket_mb": 0.5}),
+    "ZeRO-1": run(["ddp", "tp"], (2, 2), 8, {"zero": 1}, BF16 | PARTS, **LLAMA),
+    "ZeRO-2": run(["ddp", "tp"], (2, 2), 8, {"zero": 2}, PARTS, max_sequence_length=160),
+    "ZeRO-3 and SP": run(
+        ["ddp", "tp"], (2, 2), 4, {"zero": 3, "sequence_parallel": True}, num_blocks=4, **AGAIN
+    ),
+    "CP": run(["cp"], (1, 4), 2, max_sequence_length=256),
+    "CP, TP and SP": run(
+        ["cp", "tp"], (2, 2), 4, {"sequence_parallel": True}, max_sequence_length=256, **LLAMA
+    ),
+    "experts": run(["ddp"], (4, 1), 8, {"expert_parallel": True}, **MOE),
+    "experts and ZeRO-2": run(
+        ["ddp", "tp"], (2, 2), 8, {"expert_parallel": True, "zero": 2}, PARTS, **MOE, **LLAMA
+    ),
+}
+
+
+@pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
+def test_a_step_is_as_planned(settings):
+    check(settings)
+
+
+def drawn(seed):
+    """A random small layout that can run."""
+    draw = random.Random(seed)
+    while True:
+        on = draw.choice([["ddp"], ["tp"], ["cp"], ["ddp", "tp"], ["cp", "tp"], ["ddp", "cp"]])
+        shape = tuple(draw.choice([2, 4]) for _ in on)
+        shape = shape if len(on) == 2 else (1, *shape)
+        layout = {"zero": draw.choice([0, 1, 2, 3]), "sequence_parallel": draw.random() < 0.5}
+        sizes = {"model_type": draw.choice(["gpt2", "llama"]), "num_groups": 4}
+        sizes |= {"num_blocks": draw.randint(1, 4), "num_experts": draw.choice([0, 0, 4])}
+        sizes["runner_type"] = draw.choice(["default", "memory_efficient"])
+        sizes["weight_tying"] = draw.choice(["enabled", "disabled"])
+        sizes["max_sequence_length"] = draw.choice([64, 96, 128, 256, 512])
+        layout["expert_parallel"] = bool(sizes["num_experts"]) and draw.random() < 0.5
+        training = {"gradient_accumulation_steps": draw.choice([1, 2])}
+        training["precision"] = draw.choice(["float32", "bfloat16"])
+        try:
+            settings = run(on, shape, 8, layout, training, **sizes)
+            settings.mesh_layout()
+            rule = Layout.of(settings).why_not(
+                settings.transformer_config, 8, sizes["max_sequence_length"]
+            )
+        except TTKitError:
+            continue
+        if not rule:
+            return settings
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_layouts(seed):
+    check(drawn(seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(60))
+def test_sixty_random_layouts(seed):
+    check(drawn(1000 + seed))
+
+
+def test_a_value_gives_its_bytes_back():
+    tape = Tape()
+    value = Value(Mesh((1, 1), tape), (2, 33, 1), dtype_named("bfloat16"))
+    assert value.nbytes == 2 * 64 * 32 * 2
+    del value
+    assert sum(nbytes for _, nbytes in tape.events) == 0
+
+
+def test_an_operation_without_a_rule_is_named():
+    with pytest.raises(TTKitError, match=r"ttnn\.sort has no rule for shapes"):
+        Operations().sort()

@@ -1,0 +1,71 @@
+"""One description of a layout: its rules, and the way to a configuration and back."""
+
+import pathlib
+
+import pytest
+
+from ttkit import TTKitError
+from ttkit.train import read_settings
+from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.layout import Layout
+
+ROOT = pathlib.Path(__file__).parents[2]
+MODEL = TransformerConfig(
+    model_type="llama", num_heads=8, num_groups=4, embedding_dim=256, intermediate_dim=768, num_blocks=4
+)  # fmt: skip
+MOE = TransformerConfig(num_heads=8, embedding_dim=256, num_blocks=4, num_experts=6)
+
+
+@pytest.mark.parametrize(
+    "layout, rule",
+    [
+        (Layout(tp=16), "tp 16 does not divide num_heads 8"),
+        (Layout(tp=8), "tp 8 does not divide num_groups 4"),
+        (Layout(pp=5), "pp 5 stages for 4 blocks"),
+        (Layout(dp=3), "dp 3 x micro_batches 1 do not divide batch 8"),
+        (Layout(dp=2, micro_batches=8), "dp 2 x micro_batches 8 do not divide batch 8"),
+        (Layout(cp=4), "cp 4 does not cut sequence 128 into 8 parts of whole tiles of 32"),
+        (Layout(sequence_parallel=True), "sequence_parallel needs tp above 1"),
+        (Layout(dp=2, ep=2), "ep 2 for a model without experts"),
+        (Layout(dp=4, ep=2), "ep 2 is neither 1 nor dp 4"),
+        (Layout(zero=1), "zero 1 needs dp above 1"),
+    ],
+)
+def test_refused(layout, rule):
+    with pytest.raises(TTKitError, match=rule):
+        layout.check(MODEL, 8, 128)
+
+
+@pytest.mark.parametrize(
+    "layout, sequence, rule",
+    [
+        (Layout(dp=4, ep=4), 128, "ep 4 does not divide 6 experts"),
+        (Layout(cp=2), 128, "cp 2 with experts"),
+        (Layout(tp=4, sequence_parallel=True), 64, "tp 4 does not cut 64 tokens"),
+    ],
+)
+def test_refused_with_experts(layout, sequence, rule):
+    with pytest.raises(TTKitError, match=rule):
+        layout.check(MOE, 8, sequence)
+
+
+@pytest.mark.parametrize(
+    "layout, shape",
+    [
+        (Layout(), (1, 1)),
+        (Layout(dp=2, tp=4, zero=2, sequence_parallel=True, recompute=True), (2, 4)),
+        (Layout(cp=4, precision="bfloat16", micro_batches=2), (1, 4)),
+        (Layout(tp=2, pp=4, micro_batches=8, schedule="gpipe"), (1, 2)),
+    ],
+)
+def test_to_a_configuration_and_back(layout, shape):
+    layout.check(MODEL, 16, 512)
+    start = Settings(training_config=TrainingConfig(batch_size=16), transformer_config=MODEL)
+    assert Layout.of(layout.to_settings(start, shape)) == layout
+
+
+def test_the_guides_run():
+    flagship = read_settings(ROOT / "configs/training/training_llama8b_tp_ddp_galaxy.yaml")
+    layout = Layout.of(flagship)
+    assert (layout.dp, layout.tp, layout.chips) == (4, 8, 32)
+    assert str(Layout.of(flagship, zero=1)).startswith("DP4 TP8 ZeRO-1")

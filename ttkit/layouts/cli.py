@@ -1,0 +1,42 @@
+"""The command `ttkit plan`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from ttkit.layouts.search import plan_layouts
+
+
+def plan(words: Sequence[str]) -> int:
+    """`ttkit plan`: every layout of a model on a machine, the fastest first."""
+    about = "List every layout of a model on a machine, the fastest first; open nothing."
+    parser = argparse.ArgumentParser("ttkit plan", description=about)
+    model = "a configuration with the model, such as configs/models/llama8b.yaml"
+    parser.add_argument("--model", required=True, metavar="FILE", help=model)
+    system = "of each host, such as galaxy (default: the one in use)"
+    parser.add_argument("--system", metavar="NAME", help=system)
+    for name, default, what in (
+        ("batch", 32, "sequences of a step, of all replicas together"),
+        ("sequence", None, "tokens of each (default: the model's max_sequence_length)"),
+        ("hosts", 1, "how many of these systems"),
+    ):
+        text = what if default is None else f"{what} (default: {default})"
+        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
+    kinds = ("float32", "bfloat16")
+    parser.add_argument("--precision", choices=kinds, default="float32")
+    free = "the part of DRAM that stays free (default: 0.1)"
+    parser.add_argument("--headroom", type=float, default=0.1, metavar="PART", help=free)
+    hang = "plan mesh shapes, too, on which collectives may hang"
+    parser.add_argument("--may-hang", action="store_true", help=hang)
+    beside = "model communication beside compute where it can be"
+    parser.add_argument("--overlap", action="store_true", help=beside)
+    what = "prefill and decode with a KV cache, in place of training"
+    parser.add_argument("--mode", choices=("training", "inference"), default="training", help=what)
+    page = "explain one layout, such as 'DP8 TP4 ZeRO-1 recompute', with the YAML to run it"
+    parser.add_argument("--explain", metavar="LAYOUT", help=page)
+    asked = vars(parser.parse_args(words))
+    name = asked.pop("explain")
+    found = plan_layouts(**asked)
+    print(found.explain(found.find(name)) if name else found)
+    return 0

@@ -1,0 +1,96 @@
+"""The memory of a chip in a training step, by kind, at its highest."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from ttkit.layouts.step import Job, Stage, one_pass, update
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import Layout
+from ttkit.train.stage import split_blocks
+
+
+class Memory(NamedTuple):
+    """Bytes of a chip when it holds most, in a step after the first.
+
+    Attributes:
+        weights, gradients, optimizer: what a chip has of them at the end of a step.
+        activations: what forward keeps for backward, as far as it is there beside all gradients.
+        buffers: masks, angles, and what single operations need.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    buffers: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+@functools.lru_cache(maxsize=1024)
+def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
+    """Return of how many micro-batches each stage holds activations, at most.
+
+    Example:
+        >>> in_flight("1f1b", 4, 8), in_flight("gpipe", 2, 8)
+        ((4, 3, 2, 1), (8.0, 8.0))
+    """
+    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+        return tuple(min(micro_batches, stages - stage) for stage in range(stages))
+    more = (1,) if schedule == "interleaved" else ()
+    return SCHEDULES[schedule](stages, micro_batches, *more).peak_activations()
+
+
+def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
+    """Return the stages that can hold or do most, the first and the last; all if there is one."""
+    if layout.pp == 1:
+        return [Stage((True, True), config.num_blocks, 1)]
+    counts = in_flight(layout.schedule, layout.pp, layout.micro_batches)
+    blocks = [len(part[0]) for part in split_blocks(config, layout.pp)]
+    first, last = (Stage((i == 0, i < 0), blocks[i], counts[i]) for i in (0, -1))
+    return [first, last]
+
+
+def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
+    """Return the memory of a chip of a stage."""
+    step, after, others = one_pass(job, layout, stage), update(job, layout, stage), stage.others
+    weights, gradients, optimizer = after.of_all
+    state = sum(after.of_all)
+    in_use, at = step.in_use, step.at
+    # of a block: what its forward keeps, what more it leaves after its backward, what it has
+    one_kept = in_use[at["head"]] - in_use[at["block"]]
+    left = one_kept
+    if "rest" in at:
+        left += in_use[at["rest"]] - in_use[at["block backward"]]
+    block = in_use[at["without block"]] - in_use[at["end"]]
+    held = in_use[1:] + others * (one_kept * step.kept + left * step.rest + block)
+    kept = int(in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept)
+    constants = in_use[at["gradients"]] - in_use[at["constants"]]
+    had = after.block[0] + (after.block[1] if layout.micro_batches > 1 else 0)
+    constants += others * (block - had)
+    passing = held[at["start"] : at["without block"]].max() + optimizer
+    passing += (stage.in_flight - 1) * kept
+    beside = int(max(passing - state, constants + after.most))
+    activations = min(int(stage.in_flight * kept), beside)
+    return Memory(weights, gradients, optimizer, activations, beside - activations)
+
+
+def memory(job: Job, layout: Layout) -> Memory:
+    """Return the memory of the chip that holds most.
+
+    Example:
+        >>> from ttkit.train.config import TrainingConfig, TransformerConfig
+        >>> tiny = TransformerConfig(num_heads=2, embedding_dim=64, dropout_prob=0.0)
+        >>> job = Job(tiny, batch=8, sequence=128, training=TrainingConfig())
+        >>> whole, half = (memory(job, Layout(tp=n)) for n in (1, 2))
+        >>> whole.weights, half.weights, half.total < whole.total
+        (1916928, 1138688, True)
+    """
+    found = [memory_of(job, layout, stage) for stage in stages(job.config, layout)]
+    return max(found, key=sum)

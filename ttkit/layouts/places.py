@@ -1,0 +1,113 @@
+"""Machines, and where the parts of a layout lie on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ttkit.hardware import System
+from ttkit.hardware.device_order import opens_transposed
+from ttkit.train.layout import Layout
+
+NETWORK = 12.5  # GB/s of a host, 100 Gbit/s Ethernet: an assumption, to be replaced by one's own
+
+
+class Place(NamedTuple):
+    """Where a layout lies: the mesh of a stage, its axes, and how hosts share the layout.
+
+    Attributes:
+        shape: rows and columns of the mesh of each stage.
+        axes: the mesh axis of each of "dp", "cp" and "tp" that is above 1 on the mesh.
+        replicas: hosts that have other replicas.
+        stages: hosts that have other stages.
+    """
+
+    shape: tuple[int, int]
+    axes: tuple[tuple[str, int], ...]
+    replicas: int = 1
+    stages: int = 1
+
+
+class Machine(NamedTuple):
+    """Hosts with a system each, joined by a network.
+
+    Attributes:
+        headroom: the part of DRAM that stays free.
+        overlap: communication runs beside products where it can.
+    """
+
+    system: System
+    hosts: int = 1
+    headroom: float = 0.1
+    overlap: bool = False
+    network_gb_per_s: float = NETWORK
+
+    @property
+    def chips(self) -> int:
+        """Of all hosts."""
+        return self.hosts * self.system.num_devices
+
+    @property
+    def room(self) -> float:
+        """Bytes of a chip that may be used."""
+        return self.system.chip.dram_bytes * (1 - self.headroom)
+
+
+def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: bool) -> Place | str:
+    """Return where a layout lies on each host's system, or why it cannot.
+
+    Args:
+        hosts: how many share the replicas, and the stages.
+        may_hang: take shapes that ttnn opens transposed, too.
+    """
+    replicas, split = hosts
+    dp, pp = layout.dp // replicas, layout.pp // split
+    on = {name: n for name, n in (("dp", dp), ("cp", layout.cp), ("tp", layout.tp)) if n > 1}
+    if len(on) > 2:
+        return "a mesh has two axes, for two of dp, cp and tp"
+    rows, columns = system.shape
+    if len(on) < 2:
+        shape, axes = (1, *(on.values() or (1,))), tuple((name, 1) for name in on)
+        if pp * shape[1] > system.num_devices:
+            what = f"{pp} meshes" if pp > 1 else "a mesh"
+            return f"{rows}x{columns} chips have no room for {what} of 1x{shape[1]}"
+        return Place(shape, axes, *hosts)  # type: ignore[arg-type]
+    shape = tuple(on.values())
+    fits = (rows // shape[0]) * (columns // shape[1])
+    turned = (rows // shape[1]) * (columns // shape[0])
+    if max(fits, turned) < pp:
+        what = f"{pp} meshes" if pp > 1 else "a mesh"
+        return f"{rows}x{columns} chips have no room for {what} of {shape[0]}x{shape[1]}"
+    hangs = opens_transposed(system.shape, shape)
+    if hangs and not may_hang:
+        return f"{hangs} (may_hang=True plans it)"
+    return Place(shape, tuple(zip(on, (0, 1))), *hosts)  # type: ignore[arg-type]
+
+
+def why_not_memory(memory: Mapping[str, int], machine: Machine) -> str:
+    """Return why a chip is too small for its memory by kind, or ""."""
+    total = sum(memory.values())
+    if total <= machine.room:
+        return ""
+    kind, most = max(memory.items(), key=lambda item: item[1])
+    free = f" ({machine.headroom:.0%} stay free)" if machine.headroom else ""
+    dram = machine.system.chip.dram_bytes / 1e9
+    return f"needs {total / 1e9:.1f} of {dram:g} GB{free}: {kind} {most / 1e9:.1f}"
+
+
+def divisors(n: int) -> list[int]:
+    """Return the numbers that divide n, the smallest first."""
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def sizes_of(machine: Machine) -> Iterator[tuple[Layout, tuple[int, int]]]:
+    """Yield the sizes of layouts that use all chips, and how hosts share replicas and stages."""
+    chips = machine.system.num_devices
+    for replicas in divisors(machine.hosts):
+        split = machine.hosts // replicas
+        for tp, pp in itertools.product(divisors(chips), repeat=2):
+            if chips % (tp * pp) == 0:
+                for cp in divisors(chips // (tp * pp)):
+                    dp = chips // (tp * pp * cp)
+                    yield Layout(replicas * dp, tp, split * pp, cp), (replicas, split)

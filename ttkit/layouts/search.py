@@ -1,0 +1,222 @@
+"""The search: every layout of a model on a machine, with its memory, its traffic and its time."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ttkit.errors import fail
+from ttkit.hardware import System, current_system
+from ttkit.hardware.systems import system_named
+from ttkit.layouts.memory import Memory, memory_of, stages
+from ttkit.layouts.places import (
+    NETWORK,
+    Machine,
+    Place,
+    divisors,
+    place_of,
+    sizes_of,
+    why_not_memory,
+)
+from ttkit.layouts.report import Layouts
+from ttkit.layouts.serving import Serving
+from ttkit.layouts.step import Job, update
+from ttkit.layouts.times import Times, products_s, times_of
+from ttkit.layouts.traffic import Traffic, traffic
+from ttkit.plans import Topology, topology
+from ttkit.plans.cost import hop_time_s
+from ttkit.roofline import default_fidelity
+from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.config_files import read_settings
+from ttkit.train.layout import TILE, Layout
+from ttkit.train.memory import DTYPES
+from ttkit.train.models import create_model
+from ttkit.train.parallel import MeshLayout
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layout with what it takes; `refused` says why it cannot run, "" if it can."""
+
+    layout: Layout
+    place: Place | None = None
+    memory: Memory | None = None
+    times: Times | None = None
+    traffic: tuple[Traffic, ...] = ()
+    tokens_per_s: float = 0.0
+    mfu: float = 0.0
+    refused: str = ""
+
+
+@functools.lru_cache(maxsize=64)
+def parameters_of(config: TransformerConfig) -> int:
+    """Return how many numbers a model learns; of its blocks, one is counted for all."""
+    one, two = (
+        sum(
+            math.prod(p.global_shape)
+            for p in create_model(replace(config, num_blocks=n), MeshLayout()).parameters().values()
+        )
+        for n in (1, 2)
+    )
+    return one + (config.num_blocks - 1) * (two - one)
+
+
+def between(
+    job: Job, layout: Layout, place: Place, machine: Machine, there: Topology
+) -> Iterator[Traffic]:
+    """Yield what stages send each other, and hosts."""
+    rate, system = machine.network_gb_per_s * 1e9, machine.system
+    if layout.pp > 1:
+        length = job.sequence // layout.cp // (layout.tp if layout.sequence_parallel else 1)
+        nbytes = job.rows(layout) * -(-length // TILE) * TILE * job.config.embedding_dim
+        nbytes *= DTYPES[layout.precision]
+        chips = math.prod(place.shape)
+        once = hop_time_s(system.chip.link, nbytes / system.links_per_pair)
+        if place.stages > 1:
+            once = max(once, chips * nbytes / rate)
+        times, where = 2 * layout.micro_batches, None if place.stages > 1 else there
+        rest = (nbytes, None, where, times * nbytes, times * once)
+        yield Traffic("PP activations", times, "point_to_point", *rest)
+    if place.replicas > 1:  # the trainer sends whole gradients, float32
+        n, nbytes = place.replicas, 4 * parameters_of(job.config) // place.stages
+        sent = 2 * (n - 1) * nbytes // n
+        rest = (nbytes, None, None, sent, sent / rate)
+        yield Traffic("hosts gradients", 1, "all_reduce", *rest)
+
+
+def evaluate(job: Job, layout: Layout, place: Place, machine: Machine) -> Candidate:
+    """Return memory, traffic and time of a layout at its place."""
+    inner = replace(layout, dp=layout.dp // place.replicas)
+    own = job._replace(batch=job.batch // place.replicas)
+    chip, found = machine.system.chip, stages(job.config, inner)
+    # what lasts from step to step is counted faster, and often is too much alone
+    lasting = max((Memory(*update(own, inner, stage).of_all, 0, 0) for stage in found), key=sum)
+    if refused := why_not_memory(lasting._asdict(), machine):
+        refused = refused.replace("needs", "needs more than", 1)
+        return Candidate(layout, place, lasting, refused=refused)
+    memory = max((memory_of(own, inner, stage) for stage in found), key=sum)
+    if refused := why_not_memory(memory._asdict(), machine):
+        return Candidate(layout, place, memory, refused=refused)
+    slowest = max(found, key=lambda stage: sum(products_s(own, inner, stage, chip)))
+    there = topology(machine.system, place.shape)
+    talk = traffic(own, inner, slowest, there, dict(place.axes))
+    talk += between(own, inner, place, machine, there)
+    times = times_of(own, inner, slowest, chip, memory, talk, machine.overlap)
+    tokens, config = job.batch * job.sequence, job.config
+    # Chowdhery 2022, appendix B: of parameters, and of attention's two products
+    each = 6 * parameters_of(config)
+    each += 12 * config.num_blocks * config.embedding_dim * job.sequence
+    peak = chip.peak_flops(default_fidelity(chip, [layout.precision.upper()] * 2))
+    mfu = each * tokens / (times.total * layout.chips * peak)
+    return Candidate(layout, place, memory, times, tuple(talk), tokens / times.total, mfu)
+
+
+def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
+    """Yield the ways in which chips can share more, and compute again; those that hold least
+    first.
+    """
+    stages = range(3, -1, -1) if layout.dp // replicas > 1 else [0]
+    shared = [True, False] if layout.tp > 1 else [False]
+    experts = bool(getattr(job.config, "num_experts", 0)) and layout.dp > 1
+    for ep in (layout.dp, 1) if experts else (1,):
+        for sequence, again, zero in itertools.product(shared, (True, False), stages):
+            more = {"sequence_parallel": sequence, "recompute": again, "zero": zero}
+            yield replace(layout, ep=ep, **more)  # type: ignore[arg-type]
+
+
+def _leaner(layout: Layout, than: Layout) -> bool:
+    same = ("ep", "sequence_parallel")
+    shares = layout.zero >= than.zero and layout.recompute >= than.recompute
+    return shares and all(getattr(layout, key) == getattr(than, key) for key in same)
+
+
+def search(job: Job, machine: Machine, precision: Any, may_hang: bool) -> Iterator[Candidate]:
+    """Yield a candidate for each layout, with the micro-batches that are fastest and fit."""
+    for sizes, hosts in sizes_of(machine):
+        sizes = replace(sizes, precision=precision)
+        place = place_of(machine.system, sizes, hosts, may_hang)
+        rule = sizes.why_not(job.config, job.batch, job.sequence)
+        if rule or isinstance(place, str):
+            yield Candidate(sizes, refused=rule or str(place))
+            continue
+        counts = [n for n in divisors(job.batch // sizes.dp) if n & (n - 1) == 0]
+        large: list[Candidate] = []  # refused for their memory
+        for layout in _variants(sizes, hosts[0], job):
+            if rule := layout.why_not(job.config, job.batch, job.sequence):
+                yield Candidate(layout, refused=rule)
+                continue
+            layout = replace(layout, micro_batches=counts[-1])
+            if less := next((each for each in large if _leaner(each.layout, layout)), None):
+                rule = f"holds more than {less.layout}, which {less.refused}"
+                yield Candidate(layout, place, less.memory, refused=rule)
+                continue
+            best = evaluate(job, layout, place, machine)
+            for count in counts[-2::-1]:
+                if best.refused:
+                    break
+                found = evaluate(job, replace(layout, micro_batches=count), place, machine)
+                if found.refused or found.tokens_per_s < best.tokens_per_s:
+                    break
+                best = found
+            if best.refused:
+                large.append(best)
+            yield best
+
+
+def plan_layouts(
+    model: TransformerConfig | Settings | str,
+    system: System | str | None = None,
+    batch: int = 32,
+    sequence: int | None = None,
+    *,
+    hosts: int = 1,
+    precision: str = "float32",
+    optimizer: dict[str, Any] | None = None,
+    headroom: float = 0.1,
+    may_hang: bool = False,
+    overlap: bool = False,
+    network_gb_per_s: float = NETWORK,
+    mode: str = "training",
+) -> Any:
+    """Return every layout of a model on all chips of a machine, the fastest first.
+
+    Args:
+        model: its sizes, or a configuration's file.
+        system: of each host; the machine in use unless given.
+        batch: sequences of a step, of all replicas together.
+        sequence: tokens of each; the model's max_sequence_length unless given.
+        hosts: systems that a network of `network_gb_per_s` joins.
+        precision: "float32" or "bfloat16", of weights, gradients and activations.
+        optimizer: as in a training configuration; AdamW unless given.
+        headroom: the part of DRAM that stays free.
+        may_hang: plan mesh shapes that ttnn opens transposed, on which collectives may hang.
+        overlap: gradients are sent under the backward, weights gathered under products.
+        mode: "training", or "inference" for prefill and decode with a cache of `sequence`
+            positions.
+
+    Returns:
+        `Layouts` or, for inference, `Serving`.
+
+    Example:
+        >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
+        >>> found = plan_layouts(gpt, "n300", batch=4)
+        >>> found.best.layout.chips, found.find("DP2 ZeRO-1").memory.optimizer
+        (2, 21823488)
+    """
+    if isinstance(model, str):
+        model = read_settings(model)
+    config = model.transformer_config if isinstance(model, Settings) else model
+    machine = system_named(system) if isinstance(system, str) else system or current_system()
+    length = sequence or config.max_sequence_length
+    training = TrainingConfig(optimizer=optimizer)  # type: ignore[arg-type]
+    job = Job(replace(config, experimental=None), batch, length, training)
+    there = Machine(machine, hosts, headroom, overlap, network_gb_per_s)
+    if mode == "inference":
+        return Serving(config, there, batch, length, may_hang)
+    if mode != "training":
+        fail(f"plan_layouts(mode={mode!r})", "the modes are training and inference")
+    return Layouts(job, there, list(search(job, there, precision, may_hang)))

@@ -1,0 +1,125 @@
+"""The modelled time of a training step: products, communication, bubble, optimizer."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ttkit.hardware.chips import Chip, Fact
+from ttkit.layouts.memory import Memory
+from ttkit.layouts.step import REPEATED, Job, Stage, one_pass
+from ttkit.layouts.traffic import Traffic
+from ttkit.plans.pipelines import SCHEDULES
+from ttkit.roofline import default_fidelity, roofline
+from ttkit.train.layout import Layout
+
+# Of the matrix engines' peak, what training reaches where no gradients are sent: its elementwise
+# operations, norms and launches take the rest.
+EFFICIENCY = Fact(0.218, "of the peak", "tenstorrent/tt-metal #39193")
+FORWARD = ("start", "block")
+
+
+class Times(NamedTuple):
+    """Modelled seconds of a step, one after the other.
+
+    Attributes:
+        products: of all micro-batches.
+        communication: that nothing runs beside.
+        hidden: communication that runs beside products; not in the total.
+        bubble: a pipeline's stages wait.
+        optimizer: reads and writes the memory.
+    """
+
+    products: float
+    communication: float
+    hidden: float
+    bubble: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """All but what is hidden."""
+        return self.products + self.communication + self.bubble + self.optimizer
+
+
+def products_s(
+    job: Job, layout: Layout, stage: Stage, chip: Chip, efficiency: float = EFFICIENCY.value
+) -> tuple[float, float]:
+    """Return the seconds of the products of a micro-batch, forward and backward.
+
+    Each takes the longer of its flops at that part of the peak and its bytes at DRAM's bandwidth.
+    """
+    step = one_pass(job, layout, stage)
+    fidelity = default_fidelity(chip, [layout.precision.upper()] * 2)
+    compute = step.flops / (chip.peak_flops(fidelity) * efficiency)
+    seconds = np.maximum(compute, step.moved / (chip.dram_bandwidth.value * 1e9))
+    times, forward = _repeats(step.multiplied, stage.others)
+    return float(seconds @ (times * forward)), float(seconds @ (times * ~forward))
+
+
+@functools.lru_cache(maxsize=1024)
+def _repeats(parts: tuple[str, ...], others: int) -> tuple[np.ndarray, np.ndarray]:
+    times = np.array([1 + others if part in REPEATED else 1 for part in parts])
+    return times, np.array([part in FORWARD for part in parts])
+
+
+def flops(job: Job, layout: Layout, stage: Stage) -> int:
+    """Return the floating-point operations of the products of a step on a chip."""
+    step = one_pass(job, layout, stage)
+    times, _ = _repeats(step.multiplied, stage.others)
+    return int(step.flops @ times) * layout.micro_batches
+
+
+@functools.lru_cache(maxsize=1024)
+def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
+    """Return the part of a step in which stages wait, for a backward twice as long as a forward.
+
+    Example:
+        >>> bubble_fraction("1f1b", 4, 8) == bubble_fraction("gpipe", 4, 8) == 3 / (8 + 3)
+        True
+    """
+    if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
+        return (stages - 1) / (micro_batches + stages - 1)
+    more = (1,) if schedule == "interleaved" else ()
+    fraction = SCHEDULES[schedule](stages, micro_batches, *more).timeline().bubble_fraction
+    return float(fraction)
+
+
+def optimizer_s(memory: Memory, chip: Chip) -> float:
+    """Return the seconds in which weights and state are read and written, and gradients read."""
+    moved = 2 * (memory.weights + memory.optimizer) + memory.gradients
+    return roofline(chip, 0, moved, "HiFi4").time_s
+
+
+def times_of(
+    job: Job,
+    layout: Layout,
+    stage: Stage,
+    chip: Chip,
+    memory: Memory,
+    talk: list[Traffic],
+    overlap: bool = False,
+) -> Times:
+    """Return the modelled time of a step whose slowest stage is this one.
+
+    Args:
+        talk: its collectives.
+        overlap: gradients are sent under the last backward, and weights gathered under all
+            products.
+    """
+    forward, backward = products_s(job, layout, stage, chip)
+    products = layout.micro_batches * (forward + backward)
+    sent = sum(each.time_s for each in talk)
+    hidden = 0.0
+    if overlap:
+        room = {"DDP gradients": backward, "DDP weights": products}
+        for what, most in room.items():
+            hidden += min(sum(each.time_s for each in talk if each.what == what), most)
+        hidden = min(hidden, products)
+    once = ("DDP gradients", "DDP optimizer", "DDP norm", "hosts gradients")
+    waits = sum(each.time_s for each in talk if each.what not in once) + products
+    fraction = bubble_fraction(layout.schedule, layout.pp, layout.micro_batches)
+    bubble = waits * fraction / (1 - fraction) if layout.pp > 1 else 0.0
+    return Times(products, sent - hidden, hidden, bubble, optimizer_s(memory, chip))
