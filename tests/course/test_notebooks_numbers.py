@@ -42,6 +42,7 @@ ALLOWED = {
     "the cell before prints it",
     ("08", "70B"): "a model's name: billions of parameters",
     ("08", "8B"): "the same",
+    ("17", "7B"): "the same",
 }
 
 
