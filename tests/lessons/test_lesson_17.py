@@ -157,10 +157,10 @@ def test_bytes_on_links_are_those_of_each_tokens_way(shape, seed):
 
 
 def test_choices_are_watched_only_inside(monkeypatch):
-    monkeypatch.setattr(experts, "choices", lambda x: x)
+    monkeypatch.setattr(experts, "choices", lambda probs, k, numbers: probs)
     before = experts.choices
     with pytest.raises(ZeroDivisionError), watched_choices() as seen:
-        experts.choices(ttkit.from_numpy(np.ones((2, 1, 3, 4), np.float32)))
+        experts.choices(ttkit.from_numpy(np.ones((2, 1, 3, 4), np.float32)), 2, None)
         assert seen[0].shape == (2, 3, 4)
         1 / 0  # noqa: B018
     assert experts.choices is before

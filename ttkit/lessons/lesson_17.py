@@ -28,8 +28,8 @@ def watched_choices() -> Iterator[list[np.ndarray]]:
     """
     choose, found = experts.choices, list[np.ndarray]()
 
-    def choices(*args: Any) -> Any:
-        chosen = choose(*args)
+    def choices(probs: Any, k: int, numbers: Any) -> Any:
+        chosen = choose(probs, k, numbers)
         found.append(to_numpy(chosen)[:, 0])
         return chosen
 
