@@ -89,7 +89,6 @@ def averaged_too_late(model, optimizer, x, y):
 
 RIGHT = [
     ("12.budget", on((2, 2), 4, tp=True)),
-    ("12.budget", on((2, 4), 2, tp=True)),
     ("12.loop", in_order),
     ("12.loop", cleared_at_the_end),
 ]
@@ -102,7 +101,7 @@ WRONG = [
         on((2, 2), 8, tp=True),
         "it fits, but a step takes .* us, modelled; the budget is",
     ),
-    ("12.budget", on((1, 4), 4, ddp=False, tp=True), "it fits, but a step takes"),
+    ("12.budget", on((1, 4), 8, ddp=False, tp=True), "it fits, but a step takes"),
     ("12.budget", on((1, 4), 1, batch_size=4), "batch_size was 16 and is 4 now"),
     (
         "12.budget",

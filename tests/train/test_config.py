@@ -157,8 +157,8 @@ WRONG = {
     "128 % 256 = 128; max_sequence_length 256",
     "device_config: {mesh_shape: [1, 4], enable_cp: true}\n"
     "multihost_config: {enabled: true}": "1: error: "
-    "ranks exchange whole sequences, and a context-parallel chip has a part of them; "
-    "enable_ddp or enable_tp in its place",
+    "workers send a gradient for each group, and chips that share a sequence have none; "
+    "enable_ddp or enable_tp",
     "device_config: {mesh_shape: [1, 4], device_ids: [0, 1], enable_ddp: true}": "1: error: "
     "device_ids has 2 devices, mesh_shape [1, 4] takes 4; 4 of them, or none",
     "device_config: {enable_pp: true}": "1: error: enable_pp: Multihost is not enabled, and the stages of a pipeline are "

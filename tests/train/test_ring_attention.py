@@ -8,10 +8,11 @@ from train.runs import Case, Form, different, opened, parts, run, wrong
 from train.tiny import trainer
 
 import ttkit
-from ttkit import TTKitError
-from ttkit.train import ops, ring_attention
+from ttkit import TTKitError, ttnn
+from ttkit.train import AutoContext, ops, ring_attention
 from ttkit.train.autograd import Tensor
-from ttkit.train.config import DeviceConfig, TransformerConfig
+from ttkit.train.config import DeviceConfig, Settings, TransformerConfig
+from ttkit.train.context import open_layout
 from ttkit.train.parallel import MeshLayout, zigzag
 from ttkit.train.ring_attention import ring_attention_sdpa
 
@@ -215,3 +216,16 @@ def test_a_sequence_that_does_not_fill_the_chips_is_refused():
     words = "max_sequence_length 128 is not divisible by 8 chunks of whole tiles of 32: 256"
     with pytest.raises(TTKitError, match=words):
         trainer(RUNS["CP4"], model={"max_sequence_length": 128})
+
+
+def test_the_trainer_opens_a_fabric_that_closes_the_ring():
+    """On cards FABRIC_1D has no route from the last chip of a line to the first."""
+    long = TransformerConfig(max_sequence_length=256)
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    settings = Settings(DeviceConfig((1, 4), enable_cp=True), transformer_config=long)
+    try:
+        open_layout(settings)
+        assert ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_2D
+    finally:
+        AutoContext.get_instance().close_device()
+    assert ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED

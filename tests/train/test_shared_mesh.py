@@ -2,6 +2,10 @@
 it is closed again.
 """
 
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -104,3 +108,41 @@ def test_a_trainer_that_is_refused_leaves_no_mesh_open():
             )
         )
     assert not AutoContext.get_instance().is_device_open()
+
+
+def history(settings):
+    """The losses of a run from its first step, which may have been in another process."""
+    with Trainer(settings) as trainer:
+        trainer.fit(show=False)
+        return [record.loss for record in trainer.history]
+
+
+def kill(pid, folder):
+    """Kill a process when there is a second checkpoint."""
+    while len(list(folder.glob("step_*.safetensors"))) < 2:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+
+
+KILLED = {
+    "ZeRO 3": (DATA_AND_TENSOR, {"zero": 3}, WIDE),
+    "a ring between ranks": (RING, {}, WIDE),
+    "experts": (DATA_AND_TENSOR, *EXPERTS),
+}
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on(name, tmp_path):
+    device, layout, model = KILLED[name]
+    how = replace(TRAINING, batch_size=8, max_steps=6, model_save_interval=1)
+    whole = Settings(device, how, transformer_config=model, layout=LayoutConfig(**layout))
+    saved = replace(whole, training_config=replace(how, checkpoint_dir=str(tmp_path)))
+    with Cluster("configs/t3000_2ranks") as cluster:
+        wanted = cluster.run(history, whole)[0]
+
+        threading.Thread(target=kill, args=(cluster.pid(1), tmp_path), daemon=True).start()
+        with pytest.raises(TTKitError, match="rank 1 of 2 was killed by signal 9"):
+            cluster.run(history, saved)
+        assert 2 <= max(int(path.stem[5:]) for path in tmp_path.glob("step_*")) <= 6
+        cluster.restart()
+        assert cluster.run(history, saved) == [wanted, wanted]

@@ -42,6 +42,8 @@ def runs(draw, chips=8):
     stages = draw(st.sampled_from([1, 2, 4] if chips > 8 else [1, 2]))
     shapes = {8: [(2, 4), (1, 8), (1, 4), (1, 2)], 4: [(2, 2), (1, 4), (1, 2)], 16: [(4, 4)]}
     shapes[32] = [(8, 4), (4, 4)]
+    if chips > 8:
+        shapes[8] = [(2, 4), (8, 1)]  # of which a Galaxy has four
     shape = draw(st.sampled_from(shapes[chips // stages]))
     names = ["ddp", "tp"] if chips == 8 and shape == (1, 8) else list(STRATEGIES)
     many = 1 if 1 in shape else 2
@@ -50,7 +52,7 @@ def runs(draw, chips=8):
     size = dict(zip(on, [n for n in shape if n > 1] or [1]))
     if size.get("cp", 1) > 4:
         on, size = ["ddp"] if many == 1 else on, {} if many == 1 else size
-        size = size or {"ddp": shape[1]}
+        size = size or {"ddp": max(shape)}
     cp = size.get("cp", 1)
     has_experts = "ddp" in on and cp == 1 and draw(st.booleans())
     layout = LayoutConfig(

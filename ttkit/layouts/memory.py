@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import NamedTuple
 
 from ttkit.layouts.step import Job, Stage, one_pass, update
@@ -57,11 +58,14 @@ def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:
     return [first, last]
 
 
-def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
-    """Return the memory of a chip of a stage."""
-    step, after, others = one_pass(job, layout, stage), update(job, layout, stage), stage.others
-    weights, gradients, optimizer = after.of_all
-    state = sum(after.of_all)
+def _passing(job: Job, layout: Layout, stage: Stage, at_once: float) -> tuple[int, int, int]:
+    """Return the most bytes of a micro-batch's forward and backward beside the optimizer's state,
+    what forwards keep, and masks, angles and numbers.
+
+    Args:
+        at_once: of how many micro-batches activations are held.
+    """
+    step, others = one_pass(job, layout, stage), stage.others
     in_use, at = step.in_use, step.at
     # of a block: what its forward keeps, what more it leaves after its backward, what it has
     one_kept = in_use[at["head"]] - in_use[at["block"]]
@@ -70,14 +74,29 @@ def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
         left += in_use[at["rest"]] - in_use[at["block backward"]]
     block = in_use[at["without block"]] - in_use[at["end"]]
     held = in_use[1:] + others * (one_kept * step.kept + left * step.rest + block)
-    kept = int(in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept)
+    kept = in_use[at["end of forward"]] - in_use[at["start"]] + others * one_kept
     constants = in_use[at["gradients"]] - in_use[at["constants"]]
-    had = after.block[0] + (after.block[1] if layout.micro_batches > 1 else 0)
-    constants += others * (block - had)
-    passing = held[at["start"] : at["without block"]].max() + optimizer
-    passing += (stage.in_flight - 1) * kept
-    beside = int(max(passing - state, constants + after.most))
-    activations = min(int(stage.in_flight * kept), beside)
+    weights, gradients, _ = update(job, layout, stage).block
+    constants += others * (block - weights - (gradients if layout.micro_batches > 1 else 0))
+    most = held[at["start"] : at["without block"]].max() + (at_once - 1) * kept
+    return int(most), int(at_once * kept), int(constants)
+
+
+def memory_of(job: Job, layout: Layout, stage: Stage) -> Memory:
+    """Return the memory of a chip of a stage."""
+    after, at_once = update(job, layout, stage), stage.in_flight
+    if layout.micro_batches > at_once:
+        passes = [_passing(job, layout, stage, at_once)]
+    else:  # the first backward makes the gradients, the second has one forward less beside
+        one = job._replace(batch=job.batch // layout.micro_batches)
+        passes = [_passing(one, replace(layout, micro_batches=1), stage, at_once)]
+        if layout.micro_batches > 1:
+            passes.append(_passing(job, layout, stage, at_once - 1))
+    most, kept, constants = max(passes)
+    weights, gradients, optimizer = after.of_all
+    state = weights + gradients + optimizer
+    beside = max(most + optimizer - state, constants + after.most)
+    activations = min(kept, beside)
     return Memory(weights, gradients, optimizer, activations, beside - activations)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -68,11 +69,13 @@ def place_of(system: System, layout: Layout, hosts: tuple[int, int], may_hang: b
         return "a mesh has two axes, for two of dp, cp and tp"
     rows, columns = system.shape
     if len(on) < 2:
-        shape, axes = (1, *(on.values() or (1,))), tuple((name, 1) for name in on)
-        if pp * shape[1] > system.num_devices:
-            what = f"{pp} meshes" if pp > 1 else "a mesh"
-            return f"{rows}x{columns} chips have no room for {what} of 1x{shape[1]}"
-        return Place(shape, axes, *hosts)  # type: ignore[arg-type]
+        n = math.prod(on.values())
+        if pp == 1:  # a line may go around the rim
+            return Place((1, n), tuple((name, 1) for name in on), *hosts)
+        for axis, line in ((1, (1, n)), (0, (n, 1))):
+            if (rows // line[0]) * (columns // line[1]) >= pp:
+                return Place(line, tuple((name, axis) for name in on), *hosts)
+        return f"{rows}x{columns} chips have no room for {pp} lines of {n}"
     shape = tuple(on.values())
     fits = (rows // shape[0]) * (columns // shape[1])
     turned = (rows // shape[1]) * (columns // shape[0])

@@ -1,8 +1,8 @@
 """ttnn without values: tensors that know shape, type and bytes, and a tape of what was done.
 
-In `dry_run` the modules of `ttkit.train` get these operations in place of ttnn's. A model's own
-code then runs in milliseconds, however large the model is, and the tape says which bytes it held
-when, which collectives it called and which products. So a plan counts what runs."""
+In `without_values` the modules of `ttkit.train` get these operations in place of ttnn's. A model's
+own code then runs in milliseconds, however large the model is, and the tape says which bytes it
+held when, which collectives it called and which products. So a plan counts what runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.train.context import recording
 
 TILE = 32
 
@@ -38,13 +39,13 @@ def dtype_named(of: Any) -> Dtype:
 
 # operations whose result has the shape of their operands, small ones repeated
 ALIKE = set(
-    "abs add addcdiv addcmul clamp cos deallocate div divide eq exp ge gelu gt identity le log "
+    "add addcdiv addcmul clone cumsum div divide dropout empty_like eq exp ge gelu gt le log "
     "logical_and logical_not lt maximum minimum multiply ne neg ones_like pow reciprocal relu "
     "rsqrt sigmoid sign silu sin softmax sqrt square subtract where zeros_like "
-    "full_like empty_like clone rsub layer_norm rms_norm mul sub".split()
+    "full_like rsub layer_norm rms_norm".split()
 )
 GRADIENTS = {"gelu_bw", "relu_bw", "silu_bw"}  # these return a list
-FOLDS = {"max", "mean", "min", "sum", "cumsum"}
+FOLDS = {"max", "mean", "min", "sum"}
 
 
 class Sent(NamedTuple):
@@ -150,7 +151,7 @@ class Operations:
             setattr(self, name, self._alike)
         for name in GRADIENTS:
             setattr(self, name, self._gradients)
-        for name in FOLDS - {"cumsum"}:
+        for name in FOLDS:
             setattr(self, name, self._folded)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -178,10 +179,6 @@ class Operations:
             1 if d in folded else n for d, n in enumerate(x.shape) if keepdim or d not in folded
         ]
         return x.like(kept)
-
-    def cumsum(self, x: Value, dim: int, **how: Any) -> Value:
-        """The same shape."""
-        return x.like(x.shape)
 
     def matmul(
         self, a: Value, b: Value, transpose_a: bool = False, transpose_b: bool = False, **how: Any
@@ -223,10 +220,6 @@ class Operations:
         shape[dim1], shape[dim2] = shape[dim2], shape[dim1]
         return x.like(shape)
 
-    def permute(self, x: Value, dims: Sequence[int]) -> Value:
-        """The dimensions in another order."""
-        return x.like([x.shape[d] for d in dims])
-
     def concat(self, tensors: Sequence[Value], dim: int = 0, **how: Any) -> Value:
         """Joined along a dimension."""
         first = tensors[0]
@@ -235,10 +228,6 @@ class Operations:
     def slice(self, x: Value, starts: Sequence[int], ends: Sequence[int], **how: Any) -> Value:
         """From starts to ends."""
         return x.like([end - start for start, end in zip(starts, ends)])
-
-    def dropout(self, x: Value, *how: Any, **more: Any) -> Value:
-        """The same shape."""
-        return x.like(x.shape)
 
     # ------------------------------------------------------------ between chips
     def _sent(self, collective: str, x: Value, axis: int) -> int:
@@ -301,7 +290,7 @@ _one = threading.Lock()
 
 
 @contextmanager
-def dry_run() -> Iterator[None]:
+def without_values() -> Iterator[None]:
     """Let the modules of `ttkit.train` compute without values inside; one thread at a time."""
     with _one:
         modules = [vars(m) for name, m in sys.modules.items() if name.startswith("ttkit.train.")]
@@ -312,8 +301,10 @@ def dry_run() -> Iterator[None]:
         ]
         for module, key, _ in swapped:
             module[key] = INSTEAD[key]
+        before, recording[0] = recording[0], True  # also inside `no_grad`
         try:
             yield
         finally:
-            for module, key, before in swapped:
-                module[key] = before
+            recording[0] = before
+            for module, key, real in swapped:
+                module[key] = real

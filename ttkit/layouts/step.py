@@ -1,36 +1,23 @@
 """A chip's part of a training step, from the model's own code run on tensors without values.
 
-Two blocks of a model at most are run, for a small batch and a small sequence, and once more for
-larger ones: a tensor's bytes grow with a power of each (0 or 1 of the batch; 0, 1 or 2 of the
-sequence), which the two runs show, and so give the bytes of every size, exactly. Other blocks do
-what the second one does."""
+It is run (`dry_run`) for a small batch and a small sequence, and once more for larger ones: a
+tensor's bytes grow with a power of each (0 or 1 of the batch; 0, 1 or 2 of the sequence), which the
+two runs show, and so give the bytes of every size, exactly."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ttkit.layouts.shapes import Mesh, Tape, Value, dry_run, dtype_named
-from ttkit.train.autograd import Tensor, no_grad, recorded
+from ttkit.layouts.dry_run import Ends, Pass, Update, pass_of, update_of
 from ttkit.train.config import TrainingConfig, TransformerConfig
-from ttkit.train.distributed import mean_over_groups
 from ttkit.train.layout import Layout
-from ttkit.train.models import Block, Transformer, create_model
-from ttkit.train.optimizers import clip_grad_norm, make_optimizer
-from ttkit.train.parallel import TILE, MeshLayout
-from ttkit.train.parameter import Parameter
-from ttkit.train.replicas import average_gradients
+from ttkit.train.parallel import TILE
 
-AXES = ("dp", "cp", "tp")  # a mesh without chips has an axis for each
 MOST = 2  # blocks that are run; the last one, which is marked, stands for all but the first
-# the parts of a step in which the blocks before the marked one are kept, and those of that block
-KEPT = ("block", "head", "block backward")
-REPEATED = ("block", "block backward", "block gradients", "block optimizer")
-Ends = tuple[bool, bool]  # whether a stage has the first part of the model, and the last one
 
 
 class Job(NamedTuple):
@@ -68,211 +55,6 @@ class Stage(NamedTuple):
         return max(self.blocks - MOST, 0)
 
 
-class Planned(MeshLayout):
-    """Where a model lies on a mesh without chips."""
-
-    def mapper(
-        self, tp_dim: int | None = None, ddp_dim: int | None = None, cp_dim: int | None = None
-    ) -> list[tuple[int, int]]:
-        """Return the dimensions that are cut, and into how many parts."""
-        cuts = (tp_dim, self.tp_size), (ddp_dim, self.ddp_size), (cp_dim, self.cp_size)
-        return [(dim, size) for dim, size in cuts if dim is not None]
-
-
-def planned(layout: Layout, tape: Tape) -> Planned:
-    """Return where a layout puts a model, on a mesh of one axis for each of `AXES`."""
-    sizes = {"ddp": layout.dp, "cp": layout.cp, "tp": layout.tp}
-    axes = {name: axis for axis, (name, size) in enumerate(sizes.items()) if size > 1}
-    mesh, shape = Mesh(tuple(sizes.values()), tape), list(sizes.values())
-    found = Planned.of(shape, axes, mesh, dtype_named(layout.precision))
-    return found._replace(
-        zero=layout.zero, sequence_parallel=layout.sequence_parallel, ep=layout.ep > 1
-    )  # type: ignore[return-value]
-
-
-class _Marked:
-    """A block whose forward and backward are parts on the tape.
-
-    Args:
-        first: it comes before the marked one: only the begin of its backward matters.
-        again: backward computes blocks again, and so calls them a second time.
-    """
-
-    def __init__(self, block: Block, tape: Tape, first: bool, again: bool):
-        self.block, self.tape, self.first, self.again = block, tape, first, again
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.block, name)
-
-    def __call__(self, x: Tensor, cache: Any = None) -> Tensor:
-        forward = self.tape.part == "start"
-        if not forward:
-            self.tape.begin("rest" if self.first else "block backward")
-        if self.first:
-            return self.block(x, cache)  # type: ignore[no-any-return]
-        if forward:
-            self.tape.begin("block")
-        y = self._mark(self.block(self._mark(x, "rest")), "block backward")
-        if forward:
-            self.tape.begin("head")
-        return y
-
-    def _mark(self, x: Tensor, part: str) -> Tensor:
-        """The same tensor; `part` begins where its gradient is complete."""
-
-        def backward(grad: Value) -> list[Value]:
-            if not self.again:
-                self.tape.begin(part)
-            return [grad]
-
-        return recorded("mark", x.get_value(), [x], backward)
-
-
-def _stored(parameter: Parameter) -> Value:
-    """What a chip has of a parameter between steps."""
-    return Tensor.get_value(parameter)
-
-
-def _place(layout: MeshLayout, parameter: Parameter) -> None:
-    shape = parameter.own_shape if parameter.is_kept_in_parts else parameter.local_shape
-    parameter.set_value(Value(layout.device, shape, layout.dtype))
-
-
-def _pass(model: Transformer, tape: Tape, rows: int, parts: int) -> None:
-    """Go forward and, where gradients are recorded, backward, as `Trainer` and `Stage` do."""
-    layout, config = model.layout, model.config
-    length = config.max_sequence_length
-    ids = np.empty((rows * layout.ddp_size, 1, 1, length), np.uint32)
-    if model.is_first:
-        start: Any = layout.tokens(ids)
-    else:
-        length //= layout.cp_size * (layout.tp_size if layout.sequence_parallel else 1)
-        shape = (rows, 1, length, config.embedding_dim)
-        start = Tensor(Value(layout.device, shape, layout.dtype))
-    end = model(start)
-    del start
-    if model.is_last:
-        end = model.loss(end, layout.tokens(ids))
-        mean_over_groups(end, layout)
-    tape.at["end of forward"] = len(tape.events)
-    if not end.get_requires_grad():
-        return
-    if model.is_last:
-        (end * (1 / parts) if parts > 1 else end).backward()
-    else:
-        end.set_grad(end.get_value().like(end.shape()))
-        end.backward()
-
-
-def _model(
-    config: TransformerConfig, layout: MeshLayout, ends: Ends, recompute: bool = False
-) -> Transformer:
-    """Construct a stage with those ends of the model; `config` has as many blocks as it."""
-    start = 0 if ends[0] else 1
-    blocks = range(start, start + config.num_blocks)
-    count = blocks.stop + (not ends[1])
-    runner: Any = "memory_efficient" if recompute else "default"
-    model = create_model(replace(config, num_blocks=count, runner_type=runner), layout, blocks)
-    for parameter in model.parameters().values():
-        _place(layout, parameter)
-    model.train()
-    return model
-
-
-class Pass(NamedTuple):
-    """Forward and backward of a micro-batch through two blocks.
-
-    Attributes:
-        kept, rest: of each event, whether it was while the blocks before the marked one are kept,
-            or after the marked one's backward.
-        sends, multiplied: of each of `sent`, and of each product, in which part of a step it was;
-            of a collective, its name and axis, too.
-        at: the number of the event with which a part began.
-        events: bytes that were allocated; below 0, given back.
-        sent: bytes of a chip's shard, of each collective.
-        flops: of each product.
-        first, second, result: bytes of its operands and its result.
-    """
-
-    kept: np.ndarray
-    rest: np.ndarray
-    sends: tuple[tuple[str, str, int], ...]
-    multiplied: tuple[str, ...]
-    at: dict[str, int]
-    events: np.ndarray
-    sent: np.ndarray
-    flops: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    result: np.ndarray
-
-    @property
-    def in_use(self) -> np.ndarray:
-        """Bytes held before each event, and after the last, without the optimizer's state."""
-        return np.concatenate([[0], np.cumsum(self.events)])
-
-    @property
-    def moved(self) -> np.ndarray:
-        """Bytes that each product reads and writes."""
-        return self.first + self.second + self.result
-
-
-def _bytes(values: Iterable[Value | None]) -> int:
-    return sum(value.nbytes for value in values if value is not None)
-
-
-def _marked(parameters: Mapping[str, Parameter], model: Transformer) -> dict[str, Parameter]:
-    """Return the parameters of the marked block."""
-    prefix = f"blocks.{max(model.blocks)}."
-    return {name: each for name, each in parameters.items() if name.startswith(prefix)}
-
-
-def _give_grads(parameters: Mapping[str, Parameter], layout: MeshLayout) -> None:
-    for parameter in parameters.values():
-        in_parts = parameter.cut is not None and layout.zero >= 2
-        shape = parameter.own_shape if in_parts else parameter.local_shape
-        parameter.set_grad(_stored(parameter).like(shape))
-
-
-@functools.lru_cache(maxsize=4096)
-def _pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
-    """Run a micro-batch of so many sequences in each replica, of a step after the first."""
-    tape = Tape()
-    with dry_run():
-        model = _model(config, planned(layout, tape), ends, layout.recompute)
-        parameters = model.parameters()
-        tape.begin("constants")
-        with no_grad():  # which makes masks, angles and numbers
-            _pass(model, tape, rows, layout.micro_batches)
-        tape.begin("gradients")
-        if layout.micro_batches > 1:
-            _give_grads(parameters, model.layout)
-        for index, block in model.blocks.items():
-            marked = _Marked(block, tape, index != max(model.blocks), layout.recompute)
-            model.blocks[index] = marked  # type: ignore[assignment]
-        del tape.sent[:], tape.products[:]
-        tape.begin("start")
-        _pass(model, tape, rows, layout.micro_batches)
-        if layout.micro_batches == 1:
-            for parameter in parameters.values():
-                parameter.set_grad(None)
-        # the marked block goes, and with it all that it has from step to step
-        tape.begin("without block")
-        del model.blocks[index], block, marked, parameters
-        tape.begin("end")
-        products = list(zip(*tape.products)) or [()] * 5
-        numbers: list[Any] = [
-            [nbytes for _, nbytes in tape.events],
-            [each.nbytes for each in tape.sent],
-            *products[1:],
-        ]
-        kept = np.array([part in KEPT for part, _ in tape.events])
-        rest = np.array([part == "rest" for part, _ in tape.events])
-    sends = tuple((each.part, each.collective, each.axis) for each in tape.sent)
-    arrays = (np.array(each, np.int64) for each in numbers)
-    return Pass(kept, rest, sends, products[0], tape.at, *arrays)
-
-
 def _grown(small: np.ndarray, large: np.ndarray, by: tuple[int, int, int]) -> np.ndarray:
     """Return numbers of another batch and sequence.
 
@@ -305,7 +87,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
     return _sized(job.config, layout, stage.ends, min(stage.blocks, MOST), rows, sequence)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _sized(
     config: TransformerConfig, layout: Layout, ends: Ends, blocks: int, rows: int, sequence: int
 ) -> Pass:
@@ -317,78 +99,12 @@ def _sized(
     if config.num_experts:  # whose places come in whole tiles
         lengths, batches = (sequence, sequence), (rows, rows)
     small, large = (
-        _pass_of(_plain(config, blocks, length), layout, ends, batch)
+        pass_of(_plain(config, blocks, length), layout, ends, batch)
         for length, batch in zip(lengths, batches)
     )
     by = (rows, batches[0], sequence // lengths[0])
     grown = (_grown(one, other, by) for one, other in zip(small[5:], large[5:]))
     return Pass(*small[:5], *grown)  # type: ignore[arg-type]
-
-
-class Update(NamedTuple):
-    """What follows the last backward, of two blocks and the ends: averaged gradients, optimizer.
-
-    Attributes:
-        sends: (part, collective, axis, bytes) of each collective.
-        state, block: bytes of weights, gradients and optimizer; of all, and of a block.
-        most: bytes beside them, at most.
-        others: blocks that are like the marked one and not counted.
-    """
-
-    sends: tuple[tuple[str, str, int, int], ...]
-    state: tuple[int, int, int]
-    block: tuple[int, int, int]
-    most: int
-    others: int = 0
-
-    @property
-    def of_all(self) -> list[int]:
-        """Bytes of weights, gradients and optimizer of all blocks."""
-        return [all_ + self.others * one for all_, one in zip(self.state, self.block)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _update_of(
-    config: TransformerConfig, layout: Layout, ends: Ends, how: tuple[Any, ...]
-) -> Update:
-    tape, (clips, norm, optimizer, bucket_mb) = Tape(), how
-    given = {"optimizer": dict(optimizer)} if optimizer else {}
-    training = TrainingConfig(precision=layout.precision, **given)  # type: ignore[arg-type]
-    with dry_run():
-        model = _model(config, planned(layout, tape), ends)
-        parameters = model.parameters()
-        mine = _marked(parameters, model)
-        others = {name: each for name, each in parameters.items() if name not in mine}
-        update = make_optimizer(training, parameters)
-        for _ in range(2):  # the optimizer's state is made in the first step
-            _give_grads(parameters, model.layout)
-            made = [_bytes(p.get_grad() for p in group.values()) for group in (parameters, mine)]
-            del tape.sent[:]
-            start = len(tape.events)
-            if bucket_mb:
-                tape.part = "gradients"
-                average_gradients(parameters, None, bucket_mb)
-            for tape.part, group in (("gradients", others), ("block gradients", mine)):
-                if not bucket_mb:
-                    average_gradients(group)
-            for tape.part, group in (("norm", others), ("block gradients", mine)):
-                if clips:
-                    clip_grad_norm(group, norm)
-            for tape.part, group in (("optimizer", others), ("block optimizer", mine)):
-                update.parameters = group
-                update.step()
-        state = update.state.items()
-        of = [
-            (
-                _bytes(map(_stored, group.values())),
-                grads,
-                _bytes(value for key, value in state if key.split("/", 1)[1] in group),
-            )
-            for group, grads in zip((parameters, mine), made)
-        ]
-        in_use = np.cumsum([nbytes for _, nbytes in tape.events])
-        most = int(in_use[start - 1 :].max()) - sum(of[0])
-    return Update(tuple(tape.sent), of[0], of[1], most)
 
 
 def update(job: Job, layout: Layout, stage: Stage) -> Update:
@@ -399,7 +115,7 @@ def update(job: Job, layout: Layout, stage: Stage) -> Update:
     optimizer = tuple((training.optimizer or {}).items())
     clips, norm = training.use_clip_grad_norm, training.clip_grad_norm_max_norm
     config = _plain(job.config, blocks, job.sequence)
-    found = _update_of(config, layout, stage.ends, (clips, norm, optimizer, job.bucket_mb))
+    found = update_of(config, layout, stage.ends, (clips, norm, optimizer, job.bucket_mb))
     return found._replace(others=stage.blocks - blocks)
 
 

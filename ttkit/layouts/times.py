@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ttkit.hardware.chips import Chip, Fact
+from ttkit.layouts.dry_run import REPEATED
 from ttkit.layouts.memory import Memory
-from ttkit.layouts.step import REPEATED, Job, Stage, one_pass
+from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.traffic import Traffic
 from ttkit.plans.pipelines import SCHEDULES
 from ttkit.roofline import default_fidelity, roofline

@@ -6,7 +6,8 @@ import functools
 from collections import Counter
 from typing import NamedTuple
 
-from ttkit.layouts.step import AXES, REPEATED, Job, Stage, one_pass, update
+from ttkit.layouts.dry_run import AXES, REPEATED
+from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans import Plan, Topology, collectives, cost
 from ttkit.train.layout import Layout
 

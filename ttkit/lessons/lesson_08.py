@@ -75,8 +75,8 @@ SHAPES = {  # in which a machine can be opened
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
 RUNS = (  # embedding, blocks, heads, precision, machine, how blocks run
-    (1536, 24, 16, "float32", "t3000", "default"),
-    (2048, 24, 16, "bfloat16", "t3000", "default"),
+    (1536, 16, 16, "float32", "t3000", "default"),
+    (2048, 20, 16, "bfloat16", "t3000", "default"),
     (768, 12, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
     (1024, 24, 16, "float32", "t3000", "memory_efficient"),
     (4096, 32, 32, "float32", "t3000", "default"),  # too large for this machine

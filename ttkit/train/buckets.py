@@ -23,8 +23,8 @@ def average_in_buckets(parameters: Iterable[Parameter], bucket_bytes: float) -> 
     Args:
         bucket_bytes: the largest bucket; a larger gradient is sent alone.
     """
-    alone = []
-    fit = []
+    alone: list[Parameter] = []
+    fit: list[Parameter] = []
     # the backward makes the last layer's gradients first, so they can be sent first, under the rest
     for parameter in reversed(list(parameters)):
         grad = parameter.get_grad()

@@ -20,15 +20,9 @@ from ttkit.cluster.files.documents import (
 )
 from ttkit.errors import TTKitError, fail
 from ttkit.files import Finding
-from ttkit.train.config import (
-    IN_A_FILE,
-    SECTIONS,
-    Section,
-    Settings,
-    faults,
-    shared_by_tp,
-)
+from ttkit.train.config import SECTIONS, Settings, shared_by_tp
 from ttkit.train.parallel import check_divisible, check_experts
+from ttkit.train.sections import IN_A_FILE, Section, faults
 from ttkit.words import counted
 
 

@@ -105,7 +105,11 @@ class AutoContext:
 
     # ------------------------------------------------------------ the device
     def open_device(
-        self, mesh_shape: Sequence[int] | None = None, device_ids: Sequence[int] | None = None
+        self,
+        mesh_shape: Sequence[int] | None = None,
+        device_ids: Sequence[int] | None = None,
+        *,
+        ring: bool = False,
     ) -> None:
         """Open the mesh to train on.
 
@@ -117,6 +121,8 @@ class AutoContext:
         Args:
             mesh_shape: [rows, columns]; [1, 1] unless given.
             device_ids: these chips in this order; None or [] leaves the choice to ttnn.
+            ring: FABRIC_2D, which has a route from the last chip of a line to the first, as ring
+                attention needs.
 
         Raises:
             TTKitError: not two numbers; a device is open; the shape is not the descriptor's; what
@@ -139,7 +145,9 @@ class AutoContext:
         own_fabric = several and ttnn.get_fabric_config() == ttnn.FabricConfig.DISABLED
         if own_fabric:
             ttnn.set_fabric_config(
-                ttnn.FabricConfig.FABRIC_2D if _several_meshes() else ttnn.FabricConfig.FABRIC_1D
+                ttnn.FabricConfig.FABRIC_2D
+                if ring or _several_meshes()
+                else ttnn.FabricConfig.FABRIC_1D
             )
         try:
             if several and not device_ids:
@@ -281,7 +289,7 @@ def open_layout(settings: Settings) -> MeshLayout:
     """
     context, device = AutoContext.get_instance(), settings.device_config
     if not context.is_device_open():
-        context.open_device(device.mesh_shape, device.device_ids)
+        context.open_device(device.mesh_shape, device.device_ids, ring=device.enable_cp)
     opened, wanted = tuple(context.get_device().shape), tuple(device.mesh_shape)
     if opened != wanted:
         rule = f"the open device is a {opened} mesh, the configuration's mesh_shape is {wanted}"

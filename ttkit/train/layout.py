@@ -152,7 +152,11 @@ class Layout:
             settings: what else the run needs; of its layout nothing stays.
             mesh_shape: of the mesh of each stage.
         """
-        on = {"enable_ddp": self.dp > 1, "enable_cp": self.cp > 1, "enable_tp": self.tp > 1}
+        on: dict[str, Any] = {
+            "enable_ddp": self.dp > 1,
+            "enable_cp": self.cp > 1,
+            "enable_tp": self.tp > 1,
+        }
         training = replace(
             settings.training_config,
             gradient_accumulation_steps=self.micro_batches,

@@ -206,7 +206,7 @@ class TrainingPlan:
             ),
         ]
         for stage in range(self.layout.zero + 1, 4) if self.ddp > 1 else ():
-            shared = replace(self.settings.layout, zero=stage)
+            shared = replace(self.settings.layout, zero=stage)  # type: ignore[arg-type]
             settings = replace(self.settings, layout=shared)
             yield f"layout: {{zero: {stage}}}", replace(self, settings=settings)
         before = self
