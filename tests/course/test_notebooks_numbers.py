@@ -44,6 +44,7 @@ ALLOWED = {
     ("08", "8B"): "the same",
     ("15", "8B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
+    ("17", "7B"): "the same",
 }
 
 
