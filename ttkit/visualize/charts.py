@@ -24,11 +24,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, repr=False)
 class Curves(Chart):
-    """Curves over steps, such as the losses of one run or of several.
+    """Curves over steps, or over something else, such as the losses of one run or of several.
 
     Args:
         curves: name -> (step, value) points.
         digits: of the values in words; smaller differences do not matter to a reader of the chart.
+        over: what the curves go over, such as "chips".
 
     Example:
         >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
@@ -40,6 +41,7 @@ class Curves(Chart):
     title: str
     curves: Mapping[str, Points]
     digits: int = 3
+    over: str = "step"
 
     def __repr__(self) -> str:
         curves = (f"{name}: {self._in_words(points)}" for name, points in self.curves.items())
@@ -51,7 +53,7 @@ class Curves(Chart):
             return "nothing yet"
         at = {round((len(points) - 1) * part / 4) for part in range(5)}
         shown = (points[i] for i in sorted(at))
-        text = ", ".join(f"{y:.{self.digits}g} at step {x:g}" for x, y in shown)
+        text = ", ".join(f"{y:.{self.digits}g} at {self.over} {x:g}" for x, y in shown)
         values = [y for _, y in points if math.isfinite(y)]
         if values and len(points) > len(at):
             low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
@@ -63,7 +65,7 @@ class Curves(Chart):
         from matplotlib.ticker import MaxNLocator
 
         entitle(ax, self.title)
-        ax.set_xlabel("step")
+        ax.set_xlabel(self.over)
         ax.grid(axis="y")
         if not any(self.curves.values()):
             leave_empty(ax, "nothing yet")
