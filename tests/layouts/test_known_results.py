@@ -91,4 +91,8 @@ def test_interleaved_with_one_chunk_is_1f1b():
 
 
 def test_the_efficiency_has_its_source():
-    assert EFFICIENCY == (0.218, "of the peak", "fitted on tenstorrent/tt-metal issue #39193: 21.8 %")
+    assert EFFICIENCY == (
+        0.218,
+        "of the peak",
+        "fitted on tenstorrent/tt-metal issue #39193: 21.8 %",
+    )

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ttkit.hardware import current_system
 from ttkit.sim.cores import CoreCoord
 from ttkit.sim.mesh import MeshDevice, fabric_setting
@@ -77,6 +79,8 @@ class Tape(list[Call]):
             return [self._written(each) for each in value]
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
+        if isinstance(value, np.integer):
+            return int(value)
         array = type(value).__module__.partition(".")[0] in ("numpy", "torch")
         if array and hasattr(value, "shape"):
             return {"array": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
