@@ -46,6 +46,7 @@ ALLOWED = {
     ("18", "8B"): "the same",
     ("18", "70B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
+    ("17", "7B"): "the same",
 }
 
 

@@ -10,12 +10,14 @@ from peak import Peak
 
 import ttkit
 from ttkit import TTKitError, ttnn
+from ttkit.layouts.dry_run import pass_of
 from ttkit.layouts.memory import memory
 from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
 from ttkit.layouts.step import Job, Stage
-from ttkit.layouts.traffic import traffic
-from ttkit.plans import topology
-from ttkit.train import AutoContext, PipelineTrainer, Trainer
+from ttkit.layouts.step import _sized as one_pass_cache
+from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
+from ttkit.plans import cost, topology
+from ttkit.train import AutoContext, PipelineTrainer, Trainer, no_grad, ops
 from ttkit.train.config import (
     DeviceConfig,
     LayoutConfig,
@@ -187,7 +189,7 @@ def drawn(seed):
             return settings
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1, 4))
 def test_random_layouts(seed):
     check(drawn(seed))
 
@@ -209,3 +211,24 @@ def test_a_value_gives_its_bytes_back():
 def test_an_operation_without_a_rule_is_named():
     with pytest.raises(TTKitError, match=r"ttnn\.sort has no rule for shapes"):
         Operations().sort()
+
+
+def test_a_plan_inside_no_grad_and_beside_a_run():
+    """The dry run leaves the modules of training as they were."""
+    config = TransformerConfig(num_heads=2, embedding_dim=64, num_blocks=2, dropout_prob=0.0)
+    with no_grad():
+        inside = memory(Job(config, 4, 96, TrainingConfig()), Layout())
+    pass_of.cache_clear()
+    one_pass_cache.cache_clear()
+    assert inside == memory(Job(config, 4, 96, TrainingConfig()), Layout())
+    assert ops.ttnn is ttnn
+
+
+def test_the_price_of_a_large_collective_is_its_plans():
+    there = topology("galaxy", (8, 4))
+    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "shift"):
+        for axis, nbytes in ((0, 3 * LARGE), (1, 5 * LARGE // 2)):
+            plan = plan_of(name, there, axis, nbytes)
+            sent, time_s = price(name, there, axis, nbytes)
+            assert sent == max(plan.bytes_sent.values())
+            assert time_s == pytest.approx(cost(plan).time_s)

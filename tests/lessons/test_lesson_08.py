@@ -67,9 +67,19 @@ def plans(settings, shapes, system):
             pass
 
 
-def choose(*given):
-    fitting = {shape: plan.tokens_per_s for shape, plan in plans(*given) if plan.fits}
-    return max(fitting, key=fitting.get, default=None)
+def with_headroom(part):
+    def choose(*given):
+        fitting = {
+            shape: plan.tokens_per_s
+            for shape, plan in plans(*given)
+            if sum(plan.memory.values()) <= (1 - part) * plan.system.chip.dram_bytes
+        }
+        return max(fitting, key=fitting.get, default=None)
+
+    return choose
+
+
+choose = with_headroom(0.1)
 
 
 def fastest(*given):
@@ -81,7 +91,9 @@ def smallest(*given):
 
 
 def first_that_fits(*given):
-    return next((shape for shape, plan in plans(*given) if plan.fits), None)
+    dram = 0.9 * ttkit.hardware.systems.system_named(given[2]).chip.dram_bytes
+    found = (shape for shape, plan in plans(*given) if sum(plan.memory.values()) <= dram)
+    return next(found, None)
 
 
 def without_except(settings, shapes, system):
@@ -116,10 +128,18 @@ WRONG = [
     ),
     ("08.gradient", on_the_host, "made on the mesh|NumPy did it on the host|not made"),
     ("08.gradient", everything_everywhere, "x is .* you cut nothing"),
-    ("08.choose", fastest, r"1536 wide.* \(8, 1\) does not fit|does not fit, .* GB of"),
+    (
+        "08.choose",
+        fastest,
+        r"2048 wide.* \(4, 2\) has no headroom, .* GB of .* less than 10% stays",
+    ),
+    ("08.choose", with_headroom(0), r"2048 wide.* \(4, 2\) has no headroom"),
+    ("08.choose", with_headroom(0.05), r"1280 wide.* \(4, 2\) has no headroom, .* is None"),
+    ("08.choose", with_headroom(0.3), r"1280 wide.* you found no shape, but \(4, 2\) fits"),
     ("08.choose", smallest, "fits, .* but another shape that fits is"),
     ("08.choose", first_that_fits, "another shape that fits is"),
-    ("08.choose", lambda *given: (4, 2), r"\(4, 2\) does not fit"),
+    ("08.choose", lambda *given: (4, 2), r"\(4, 2\) has no headroom"),
+    ("08.choose", lambda *given: (8, 1), r"\(8, 1\) does not fit, .* GB of"),
     ("08.choose", lambda *given: None, r"you found no shape, but \(4, 2\) fits"),
     ("08.choose", lambda *given: (2, 2), "is not among the shapes"),
     ("08.choose", lambda *given: "4x2", "should give a shape such as"),

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from answers import right, wrong
 from machine import close_all
 
 import ttkit
-from ttkit import lessons
+from ttkit import lessons, ttnn
 from ttkit.train import AutoContext, synchronize_gradients
 from ttkit.train.config import DeviceConfig
+from ttkit.train.replicas import average_gradients
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +50,40 @@ def in_order(model, optimizer, x, y):
 
 
 def cleared_at_the_end(model, optimizer, x, y):
-    model.loss(model(x), y).backward()
+    loss = model.loss(model(x), y)
+    loss.backward()
     synchronize_gradients(model.parameters())
     optimizer.step()
     optimizer.zero_grad()
+    return loss
+
+
+def without_return(*given):
+    in_order(*given)
+
+
+def with_the_scores(model, optimizer, x, y):
+    in_order(model, optimizer, x, y)
+    return model(x)
+
+
+def averaged_twice(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    synchronize_gradients(model.parameters())
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
+
+
+def in_buckets(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    average_gradients(model.parameters(), bucket_mb=25)
+    optimizer.step()
+    return float(np.mean([ttkit.to_numpy(t) for t in ttnn.get_device_tensors(loss.get_value())]))
 
 
 def without_zero_grad(model, optimizer, x, y):
@@ -91,6 +123,7 @@ RIGHT = [
     ("12.budget", on((2, 2), 4, tp=True)),
     ("12.loop", in_order),
     ("12.loop", cleared_at_the_end),
+    ("12.loop", in_buckets),
 ]
 
 # (exercise, wrong answer, what the feedback must name)
@@ -124,6 +157,14 @@ WRONG = [
     ("12.loop", averaged_too_late, "after step 1 replica 1 is another model"),
     ("12.loop", with_the_sum, "after step 1 .* 4 times too large"),
     ("12.loop", cleared_before_the_step, "no weight has changed"),
+    ("12.loop", without_return, "gave nothing back: does it end in `return`"),
+    ("12.loop", lambda *given: in_order(*given).shape(), "should give the loss, .* gave a list"),
+    ("12.loop", with_the_scores, r"the loss that it gives is .*, not 3\."),
+    (
+        "12.loop",
+        averaged_twice,
+        r"[\d,]+ bytes were sent, where [\d,]+ are enough: is synchronize_gradients called twice",
+    ),
     ("12.loop", lambda model, optimizer, x, y: 1 / 0, "stopped with ZeroDivisionError"),
 ]
 

@@ -1,5 +1,6 @@
 """The exercises of lesson 15: right answers, and wrong ones that are told what is wrong."""
 
+import ipywidgets
 import numpy as np
 import pytest
 from answers import right, wrong
@@ -7,13 +8,22 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import ttnn
-from ttkit.lessons.lesson_15 import MemoryBars, slide
+from ttkit.lessons.lesson_15 import MemoryBars, held, slide
+from ttkit.train import AutoContext, Trainer
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 
 
 @pytest.fixture(autouse=True)
 def as_in_a_lesson():
     with strict_with_fabric():
         yield
+        AutoContext.get_instance().close_device()
 
 
 def parted(w, grad, axis, update, dim=2, mean=True, scatter=None, partition=None, gather=True):
@@ -40,6 +50,29 @@ def divided_first(w, grad, axis, update):
 
 def divided_twice(w, grad, axis, update):
     return parted(w, ttnn.multiply(grad, 1 / w.device().shape[axis]), axis, update)
+
+
+def tidy(w, grad, axis, update):
+    """Frees what it no longer needs, its arguments too."""
+    part = ttnn.reduce_scatter(grad, 3, cluster_axis=axis)
+    ttnn.deallocate(grad)
+    mean = ttnn.multiply(part, 1 / w.device().shape[axis])
+    ttnn.deallocate(part)
+    mine = ttnn.mesh_partition(w, 3, cluster_axis=axis)
+    ttnn.deallocate(w)
+    new = update(mine, mean)
+    ttnn.deallocate(mine)
+    ttnn.deallocate(mean)
+    return ttnn.all_gather(new, 3, cluster_axis=axis)
+
+
+def all_gathered_gradients(w, grad, axis, update):
+    """Each chip adds all gradients itself."""
+    n = w.device().shape[axis]
+    every = ttnn.all_gather(grad, 0, cluster_axis=axis)
+    mean = ttnn.multiply(ttnn.sum(every, dim=0, keepdim=True), 1 / n)
+    mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean))
+    return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
 
 
 def with_autograds_names(w, grad, axis, update):
@@ -129,6 +162,7 @@ test_right_answers = right(
         ("15.step", by_columns),
         ("15.step", divided_first),
         ("15.step", with_autograds_names),
+        ("15.step", tidy),
         ("15.smallest", smallest),
         ("15.smallest", by_a_table),
     ]
@@ -141,6 +175,7 @@ test_wrong_answers = wrong(
             all_reduced_and_sliced,
             "it is right, but all_reduce, all_gather sent .* bytes; the budget is",
         ),
+        ("15.step", all_gathered_gradients, "all_gather sent .* bytes; the budget is"),
         ("15.step", whole_state, "given the whole weight .* bytes of moments on each chip"),
         ("15.step", own_gradient, "each chip's own: nothing was summed"),
         ("15.step", summed_along_the_other, "summed along axis 1, over chips with other weights"),
@@ -206,10 +241,47 @@ def test_the_bars_say_what_they_show():
     assert "a chip has 12 GB" in page and "state" in page
 
 
-def test_a_slider_leaves_its_first_pictures(monkeypatch):
-    shown = []
+def test_a_slider_shows_its_pictures_and_leaves_the_first(monkeypatch):
+    shown, made = [], {}
     monkeypatch.setattr("IPython.display.display", lambda thing, **how: shown.append(thing))
+    for name in ("HTML", "IntSlider"):
+        kind = getattr(ipywidgets, name)
+        monkeypatch.setattr(
+            ipywidgets, name, lambda *a, n=name, k=kind, **b: made.setdefault(n, k(*a, **b))
+        )
     pictures = [[MemoryBars(f"stage {i}", {"a": {"b": 1}})] for i in range(3)]
     slide("stage", pictures, 1)
     assert shown[0]["text/plain"] == "Run this cell to move the slider."
-    assert shown[1:] == pictures[1]
+    assert shown[1:] == pictures[1] and "stage 1" in made["HTML"].value
+    made["IntSlider"].value = 2
+    assert "stage 2" in made["HTML"].value
+
+
+def test_what_a_step_keeps_is_counted():
+    """Each of four chips' weights, gradients and moments, for a model without narrow weights."""
+    model = TransformerConfig(
+        num_heads=4,
+        embedding_dim=128,
+        num_blocks=1,
+        vocab_size=256,
+        max_sequence_length=128,
+        dropout_prob=0,
+        bias=False,
+    )
+    how = {"tokenizer_type": "byte", "checkpoint_dir": "", "eval_every": 0}
+    whole, part = (
+        held(
+            Trainer(
+                Settings(
+                    DeviceConfig((1, 4), enable_ddp=True),
+                    TrainingConfig(batch_size=4, **how),
+                    transformer_config=model,
+                    layout=LayoutConfig(zero=stage),
+                )
+            )
+        )["chip 0"]
+        for stage in (0, 2)
+    )
+    weights = whole["weights"]
+    assert whole == {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
+    assert part == {"weights": weights, "gradients": weights / 4, "optimizer": weights / 2}

@@ -12,6 +12,7 @@ from train.runs import Form, different, expected_parts, opened, parts
 
 import ttkit
 from ttkit import TTKitError, ttnn
+from ttkit.train.autograd import Tensor
 from ttkit.train.config import TrainingConfig
 from ttkit.train.optimizers import (
     SGD,
@@ -206,6 +207,14 @@ def test_a_parameter_without_gradient_stays(one):
         assert {
             name for name, p in parameters.items() if not np.array_equal(p.gather(), before[name])
         } == {"rows"}
+
+
+def test_a_tensor_that_is_no_parameter_is_trained(one):
+    """As in lesson 06: autograd's tensors have own parts, too, all of them."""
+    tensor = Tensor(ttkit.from_numpy(np.ones((1, 1, 32, 32), np.float32), device=one))
+    tensor.set_grad(ttnn.ones_like(tensor.get_value()))
+    SGD({"w": tensor}, SGDConfig.make(0.25)).step()
+    assert np.array_equal(ttkit.to_numpy(tensor.get_value()), np.full((1, 1, 32, 32), 0.75))
 
 
 def test_nesterov_asks_for_plain_momentum():

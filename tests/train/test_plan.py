@@ -31,12 +31,14 @@ def model(name):
 # The counts of the model cards, with as many digits as they give; nanoGPT's of its parts, as its
 # README rounds (and has no biases).
 PUBLISHED = {"gpt2-small": 124.4e6, "tinyllama": 1.1e9, "llama8b": 8.03e9, "llama70b": 70.6e9}
+PUBLISHED |= {"mixtral8x7b": 46.7e9}
 # of the checkpoints
 EXACT = {
     "gpt2-small": 124_439_808,
     "tinyllama": 1_100_048_384,
     "llama8b": 8_030_261_248,
     "llama70b": 70_553_706_496,
+    "mixtral8x7b": 46_702_792_704,
 }
 
 

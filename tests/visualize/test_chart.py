@@ -16,7 +16,7 @@ from visualize.test_look import SVG, contrast
 
 from ttkit.plans import all_gather, gpipe, interleaved, one_f_one_b, topology, zb_h1
 from ttkit.visualize.chart import PAGE, chart_svg
-from ttkit.visualize.charts import Curves, MemoryReport, link_chart
+from ttkit.visualize.charts import Curves, MemoryReport, Stacks, link_chart
 from ttkit.visualize.drawing import CLASS, DARK, LIGHT
 from ttkit.visualize.schedule import schedule_picture
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline
@@ -26,6 +26,7 @@ CHARTS = {
     "curves": Curves(
         "loss", {f"run {i}": [(step, i + 5 / step) for step in range(1, 300)] for i in range(4)}
     ),
+    "stacks": Stacks("tokens", {"a": (4, 0.5), "b": (2, 3)}, ("kept", "dropped"), ["dropped"]),
     "links": link_chart(all_gather(topology("galaxy"), 1 << 20)),
     "memory of 8": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**6 for chip in range(8)}),
     "memory of 32": MemoryReport("a mesh", 12 * 10**9, {chip: chip * 10**8 for chip in range(32)}),

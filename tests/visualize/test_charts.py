@@ -11,7 +11,7 @@ from visualize.test_look import contrast
 
 import ttkit
 from ttkit.plans import all_gather, all_reduce, broadcast, point_to_point, topology
-from ttkit.visualize.charts import COLOURS, MOST, Curves, MemoryReport, link_chart
+from ttkit.visualize.charts import COLOURS, MOST, Curves, MemoryReport, Stacks, link_chart
 from ttkit.visualize.drawing import DARK, LIGHT
 from ttkit.visualize.training import loss_curves
 
@@ -35,6 +35,11 @@ def test_a_line_for_each_curve_with_its_name_and_data():
         np.testing.assert_array_equal(line.get_xydata(), points)
     assert ax.get_title() == "loss" and ax.get_xlabel() == "step"
     assert [line.get_marker() for line in ax.lines] == ["", "o"]  # few points have dots
+
+
+def test_curves_over_something_else_than_steps():
+    chart = Curves("samples/s", {"modelled": [(1, 1.0), (8, 5.5)]}, over="chips")
+    assert axes(chart).get_xlabel() == "chips" and "5.5 at chips 8" in repr(chart)
 
 
 def test_eighteen_curves_can_be_told_apart_and_not_by_colour_alone():
@@ -187,3 +192,19 @@ def test_the_other_ways_are_counted():
     more = len(plan.bytes_per_link) - MOST
     assert f"{more} more carry at most" in repr(link_chart(plan))
     assert "Without bytes: 1 way." in repr(link_chart(broadcast(topology("n300"), 4096)))
+
+
+# ---------------------------------------------------------------- stacks
+def test_the_parts_of_a_stack_follow_each_other_and_what_is_lost_is_hatched():
+    rows = {"a": (4, 0.5), "b": (2, 3)}
+    ax = axes(Stacks("tokens", rows, ("kept", "lost"), hatched=["lost"], unit="tokens"))
+    drawn = [(bar.get_x(), bar.get_width(), bar.get_hatch()) for bar in ax.patches]
+    assert drawn == [(0, 4, None), (0, 2, None), (4, 0.5, "////"), (2, 3, "////")]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["kept", "lost"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
+    assert ax.yaxis_inverted() and ax.get_xlabel() == "tokens"
+
+
+def test_a_stack_in_words_leaves_out_what_is_not_there():
+    chart = Stacks("tokens", {"a": (4, 0), "b": (2, 1 / 3)}, ("kept", "lost"))
+    assert repr(chart) == "tokens\n  a: 4 kept\n  b: 2 kept, 0.3333 lost"

@@ -197,7 +197,7 @@ def _give_grads(parameters: Mapping[str, Parameter], layout: MeshLayout) -> None
         parameter.set_grad(_stored(parameter).like(shape))
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def pass_of(config: TransformerConfig, layout: Layout, ends: Ends, rows: int) -> Pass:
     """Run a micro-batch of so many sequences in each replica, of a step after the first."""
     tape = Tape()

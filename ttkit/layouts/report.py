@@ -37,7 +37,9 @@ class Layouts:
         """
         if not self.fitting:
             nearest = [c for c in self.refused if c.memory]
-            least = min(nearest, key=lambda c: sum(c.memory), default=None)
+            # of some only what lasts from step to step is known
+            order = lambda c: ("more than" in c.refused, sum(c.memory))  # noqa: E731
+            least = min(nearest, key=order, default=None)
             rule = "no layout can run"
             if least:
                 rule += f"; the smallest, {least.layout}, {least.refused}"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ttkit.errors import fail
+from ttkit.train.context import recording
 
 TILE = 32
 
@@ -300,8 +301,10 @@ def without_values() -> Iterator[None]:
         ]
         for module, key, _ in swapped:
             module[key] = INSTEAD[key]
+        before, recording[0] = recording[0], True  # also inside `no_grad`
         try:
             yield
         finally:
-            for module, key, before in swapped:
-                module[key] = before
+            recording[0] = before
+            for module, key, real in swapped:
+                module[key] = real

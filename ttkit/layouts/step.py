@@ -87,7 +87,7 @@ def one_pass(job: Job, layout: Layout, stage: Stage) -> Pass:
     return _sized(job.config, layout, stage.ends, min(stage.blocks, MOST), rows, sequence)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=1024)
 def _sized(
     config: TransformerConfig, layout: Layout, ends: Ends, blocks: int, rows: int, sequence: int
 ) -> Pass:

@@ -24,17 +24,24 @@ def _roles(answer: Any) -> str:
 
 
 @exercise("10.bytes")
-@asks("aggregator_bytes(num_workers, model_bytes)")
+@asks("aggregator_bytes(num_workers, gradients, weights)")
 def _bytes(answer: Any) -> str:
-    for workers, size in ((1, 100), (2, 4096), (3, 1 << 20), (7, 12)):
-        call = f"aggregator_bytes({workers}, {size})"
-        pair = answer(workers, size)
+    for n, gradients, weights in ((2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)):
+        call = f"aggregator_bytes({n}, {gradients}, {weights})"
+        pair = answer(n, gradients, weights)
         is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
         require(is_pair, f"{call} should be a pair: bytes that come in, bytes that go out")
-        fact = (workers + 1) * size
-        for what, given in zip(("come in", "go out"), pair, strict=True):
-            found = as_number(given)
-            alone = f"{call} says that {workers * size:,} bytes {what}"
-            require(found != workers * size, f"{alone}; the optimizer is a neighbour, too")
-            require(found == fact, f"{call} says that {given} bytes {what}; it is {fact:,}")
-    return "gradients of all workers and weights of the optimizer come in, and as much goes out"
+        found = tuple(as_number(given) for given in pair)
+        come, go = n * gradients + weights, gradients + n * weights
+        swapped = n > 1 and found == (go, come)
+        require(not swapped, f"{call}: in and out are swapped; what the workers send comes in")
+        for what, given, fact, alone, one in (
+            ("come in", found[0], come, n * gradients, (n + 1) * gradients),
+            ("go out", found[1], go, n * weights, (n + 1) * weights),
+        ):
+            says = f"{call} says that {given} bytes {what}"
+            require(given != alone, f"{says}; the optimizer is a neighbour, too")
+            other = "the optimizer sends weights and gets gradients, the workers the reverse"
+            require(given != one, f"{says}; {other}")
+            require(given == fact, f"{says}; it is {fact:,}")
+    return "gradients of all workers and the optimizer's weights come in; the reverse goes out"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks
@@ -97,7 +98,9 @@ def _loop(step: Answer) -> str:
     shape = (STEPS, 2, 8, 1, 1, SMALL.max_sequence_length)
     tokens = np.random.default_rng(12).integers(0, SMALL.vocab_size, shape).astype(np.uint32)
     one_device = DeviceConfig((1, 1))
-    right = _weights(_right(), tokens, one_device)[0]
+    right, losses, _ = _trained(_right(), tokens, one_device)
+    replicas = DeviceConfig((1, 4), enable_ddp=True)
+    enough = _trained(_right(mean=True), tokens, replicas)[2]
     kinds = {
         "it is right but for the gradients of earlier steps, which were added: "
         "optimizer.zero_grad() is missing, or comes too late": _right(fresh=False),
@@ -105,8 +108,8 @@ def _loop(step: Answer) -> str:
             times=4
         ),
     }
-    wrong = {why: _weights(how, tokens, one_device)[0] for why, how in kinds.items()}
-    found = _weights(step, tokens, DeviceConfig((1, 4), enable_ddp=True))
+    wrong = {why: _trained(how, tokens, one_device)[0][0] for why, how in kinds.items()}
+    found, returned, sent = _trained(step, tokens, replicas)
     if not values_mean_something():
         return "it runs (no kernel runs on a mock cluster, so that nothing else is seen)"
     for number in range(1, STEPS + 1):
@@ -118,10 +121,17 @@ def _loop(step: Answer) -> str:
             require(apart <= 1e-5, f"{another}: their gradients were not averaged")
         same = np.array_equal(chips[0], found[0][0])
         require(not same, f"{after} no weight has changed: does the step end in optimizer.step()?")
-        if not _near(chips[0], right[number]):
+        if not _near(chips[0], right[0][number]):
             reasons = [why for why, weights in wrong.items() if _near(chips[0], weights[number])]
             reasons.append("are all four calls there, once, in an order that makes sense?")
             raise CheckFailed(f"{after} the weights are not those of one device: {reasons[0]}")
+    for loss, one in zip(returned, losses, strict=True):
+        step.must_give("the loss, a tensor", isinstance(loss, float), loss)
+        says = f"the weights are right, but the loss that it gives is {loss:.3g}, not {one:.3g}"
+        require(abs(loss - one) <= 1e-3 * one, says)
+    more = f"the weights are right, but {sent:,} bytes were sent, where {enough:,} are enough"
+    why = "is synchronize_gradients called twice? The mean of equal gradients changes nothing"
+    require(sent <= 1.5 * enough, f"{more}: {why}")
     return f"four replicas, one model, that of one device after each of {STEPS} steps"
 
 
@@ -129,23 +139,33 @@ def _near(have: np.ndarray, want: np.ndarray) -> bool:
     return bool(np.allclose(have, want, 1e-3, 1e-4))
 
 
-def _right(times: int = 1, fresh: bool = True) -> Any:
-    """Return a step on one device; with `times` the gradient, or with that of earlier steps."""
+def _right(times: int = 1, fresh: bool = True, mean: bool = False) -> Any:
+    """Return a step; with `times` the gradient, with that of earlier steps, or over replicas."""
+    from ttkit.train import synchronize_gradients
 
-    def step(model: Any, optimizer: Any, x: Any, y: Any) -> None:
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
         if fresh:
             optimizer.zero_grad()
-        (model.loss(model(x), y) * times).backward()
+        loss = model.loss(model(x), y)
+        (loss * times).backward()
+        if mean:
+            synchronize_gradients(model.parameters())
         optimizer.step()
+        return loss
 
     return step
 
 
-def _weights(step: Any, tokens: np.ndarray, device: DeviceConfig) -> list[list[np.ndarray]]:
-    """Return all weights of each chip as one row, before the first step and after each."""
+def _trained(
+    step: Any, tokens: np.ndarray, device: DeviceConfig
+) -> tuple[list[list[np.ndarray]], list[Any], int]:
+    """Return all weights of each chip as one row, before the first step and after each; what the
+    steps give, a tensor as its mean over the chips; and the bytes on links.
+    """
     from ttkit import ttnn
     from ttkit.convert import to_numpy
-    from ttkit.train import SGD, SGDConfig, create_model
+    from ttkit.profiler import profile
+    from ttkit.train import SGD, SGDConfig, Tensor, create_model
 
     with _mesh(device) as layout:
         model = create_model(SMALL, layout)
@@ -158,8 +178,16 @@ def _weights(step: Any, tokens: np.ndarray, device: DeviceConfig) -> list[list[n
             chips = zip(*shards, strict=True)
             return [np.concatenate([to_numpy(shard).ravel() for shard in chip]) for chip in chips]
 
-        seen = [look()]
+        seen, losses, sent = [look()], [], 0
         for x, y in tokens:
-            step(model, optimizer, layout.tokens(x), layout.tokens(y))
+            inputs, targets = layout.tokens(x), layout.tokens(y)
+            # a card's calls are not profiled
+            with profile() if backend.is_simulated() else nullcontext() as prof:
+                loss = step(model, optimizer, inputs, targets)
+            sent += sum(record.bytes_on_links for record in prof.records) if prof else 0
+            if isinstance(loss, Tensor):
+                shards = ttnn.get_device_tensors(loss.get_value())
+                loss = float(np.mean([to_numpy(shard) for shard in shards]))
+            losses.append(loss)
             seen.append(look())
-    return [list(chip) for chip in zip(*seen, strict=True)]
+    return [list(chip) for chip in zip(*seen, strict=True)], losses, sent

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.convert import from_numpy, to_numpy
+from ttkit.convert import to_numpy
 from ttkit.lessons import as_number, device_difference, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks, is_a, numbers
 from ttkit.lessons.calls import recorded
 from ttkit.profiler import profile
+from ttkit.train.parallel import MeshLayout
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS, memory
 from ttkit.words import counted, short
@@ -100,21 +101,15 @@ def held(trainer: Any) -> dict[str, dict[str, int]]:
         return memory(trainer.layout.device).used
 
     start = look()
-    trainer.validate()  # makes the masks, which stay
+    trainer.forward(*trainer.batches.batch(0))  # makes the masks, which stay
     before = look()
     trainer.forward(*trainer.batches.batch(0)).backward()
-    after = look()
+    grads = look()
     trainer.step()
     trainer.optimizer.zero_grad()
-    end = look()
-    return {
-        f"chip {chip}": {
-            "weights": start[chip],
-            "gradients": after[chip] - before[chip],
-            "optimizer": end[chip] - before[chip],
-        }
-        for chip in sorted(end)
-    }
+    end, kinds = look(), ("weights", "gradients", "optimizer")
+    sizes = ((start[i], grads[i] - before[i], end[i] - before[i]) for i in sorted(end))
+    return {f"chip {i}": dict(zip(kinds, each)) for i, each in zip(sorted(end), sizes)}
 
 
 # ---------------------------------------------------------------- 15.step
@@ -134,7 +129,7 @@ class _Adam:
         pair = f"update was given {list(w.shape)} of the weight and {list(grad.shape)}"
         alike = list(w.shape) == list(grad.shape)
         require(alike, f"{pair} of the gradient: cut both alike, along the same axis")
-        self.seen.append((w, grad))
+        self.seen.append((ttnn.clone(w), ttnn.clone(grad)))  # an answer may free its own
         m, v = self.state or (ttnn.zeros_like(w), ttnn.zeros_like(w))
         m = ttnn.add(ttnn.multiply(m, BETA1), ttnn.multiply(grad, 1 - BETA1))
         v = ttnn.add(ttnn.multiply(v, BETA2), ttnn.multiply(ttnn.square(grad), 1 - BETA2))
@@ -149,30 +144,25 @@ def _step(zero1_step: Answer, mesh: Any) -> str:
     ttnn, places = backend.load(), tuple(mesh.shape)
     axis = 1 if places[0] == 1 else 0
     n, rows = places[axis], [1 if a == axis else size for a, size in enumerate(places)]
-    own = [ttnn.PlacementShard(0), ttnn.PlacementShard(1)]  # another array on each chip
-    same = [ttnn.PlacementReplicate() if a == axis else cut for a, cut in enumerate(own)]
-
-    def put(values: np.ndarray, cuts: list[Any]) -> Any:
-        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(cuts))
-        return from_numpy(values, device=mesh, mesh_mapper=mapper, layout=ttnn.TILE_LAYOUT)
-
-    grads = numbers(2, *places, ROWS, COLUMNS) / 8
-    w = wanted = put(numbers(*rows, ROWS, COLUMNS), same)
+    layout = MeshLayout(mesh, 1 - axis, places[1 - axis], axis, n)
+    grads = numbers(2, *places, ROWS, COLUMNS) / 8  # another one on each chip
+    w = wanted = layout.place(numbers(*rows, ROWS, COLUMNS), tp_dim=1 - axis)
     yours, plain = _Adam(), _Adam()
     for number, grad in enumerate(grads, 1):
-        given, before, where = put(grad, own), w, f"on {mesh!r} along axis {axis}, step {number}"
-        wanted = plain(wanted, put(grad.mean(axis, keepdims=True), same))
+        given, before = layout.place(grad, tp_dim=1 - axis, ddp_dim=axis), _arrays(w)
+        where = f"on {mesh!r} along axis {axis}, step {number}"
+        wanted = plain(wanted, layout.place(grad.mean(axis, keepdims=True), tp_dim=1 - axis))
         with _traffic() as allowed:
             ttnn.all_reduce(given, cluster_axis=axis)
         with _traffic() as sent, recorded() as calls:
-            w = zero1_step(before, given, axis, yours)
+            w = zero1_step(w, given, axis, yours)
         zero1_step.must_give("a ttnn tensor", is_a(w, "tensor_topology"), w)
         read = ", ".join(dict.fromkeys(call.operation for call in calls if call.kind == "read"))
         require(not read, f"{where}: {read} went through the host; the chips can do all of it")
         times = len(yours.seen) - number + 1
         require(times == 1, f"{where}: update was called {counted(times, 'time')}, not once")
         _check_update(where, axis, yours.seen[-1], before, grad)
-        part, whole = list(w.shape), list(before.shape)
+        part, whole = list(w.shape), list(before[0].shape)
         missing = "no chip has it whole; an all_gather is missing"
         require(part == whole, f"{where}: you give {part} of the weight {whole} back: {missing}")
         wrong = device_difference(_arrays(wanted), w, 1e-3, 1e-4)
@@ -205,12 +195,12 @@ def _arrays(tensor: Any) -> list[np.ndarray]:
 
 
 def _check_update(
-    where: str, axis: int, given: tuple[Any, Any], before: Any, grad: np.ndarray
+    where: str, axis: int, given: tuple[Any, Any], before: list[np.ndarray], grad: np.ndarray
 ) -> None:
     """Check that the optimizer got each chip's part of the weight and of the mean gradient."""
     (w, part), places = given, grad.shape[:2]
     n, others = places[axis], places[1 - axis]
-    shape, whole = list(w.shape), list(before.shape)
+    shape, whole = list(w.shape), list(before[0].shape)
     keeps = f"it keeps {8 * w.volume():,} bytes of moments on each chip"
     all_of_it = f"update was given the whole weight {shape}: {keeps}, the budget is 1/{n} of that"
     require(shape != whole, f"{where}: {all_of_it}")
@@ -236,7 +226,7 @@ def _check_update(
         require(bool(found), f"{where}: the gradient that update was given: {wrong}")
     found = device_difference(parts(mean), part, 1e-4, 1e-5)
     require(not found, f"{where}: the gradient that update was given: {found}")
-    found = device_difference(parts(np.reshape(_arrays(before), grad.shape)), w)
+    found = device_difference(parts(np.reshape(before, grad.shape)), w)
     parted = "the part of the weight that update was given is not the gradient's"
     require(not found, f"{where}: {parted}: {found}")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from ttkit.errors import CollectiveMismatch, fail
 from ttkit.plans.recorded import Record, latest
 from ttkit.sim import blocks, fabric
 from ttkit.sim.arguments import describe
-from ttkit.sim.cores import CoreCoord
-from ttkit.sim.enums import BufferType, _Enum
+from ttkit.sim.connections import SocketConfig, SocketEndpoint
 from ttkit.sim.grid import Coordinate
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.mesh import MeshDevice
@@ -26,52 +24,6 @@ from ttkit.sim.types import MeshCoordinate
 
 Ranks = list[tuple[int, int]]  # of the sender and the receiver of each connection
 OwnerOf = Callable[[Coordinate], int]
-
-
-# ---------------------------------------------------------------- what a socket connects
-class MeshCoreCoord(NamedTuple):
-    """A core of a chip of a mesh."""
-
-    device_coord: MeshCoordinate
-    core_coord: CoreCoord
-
-
-class SocketConnection(NamedTuple):
-    """One core that sends and the core that receives from it."""
-
-    sender_core: MeshCoreCoord
-    receiver_core: MeshCoreCoord
-
-
-class SocketMemoryConfig(NamedTuple):
-    """Where the receiver keeps data that has arrived and was not read, and how many bytes."""
-
-    socket_storage_type: BufferType
-    fifo_size: int
-
-
-@dataclass(frozen=True)
-class SocketConfig:
-    """Which chips are connected, and of which ranks or meshes where MPI started several."""
-
-    connections: Sequence[SocketConnection]
-    memory_config: SocketMemoryConfig
-    sender_rank: int | None = None
-    receiver_rank: int | None = None
-    sender_mesh_id: int | None = None
-    receiver_mesh_id: int | None = None
-
-    @property
-    def _pairs(self) -> list[tuple[Coordinate, Coordinate]]:
-        cores = [(c.sender_core, c.receiver_core) for c in self.connections]
-        return [(tuple(s.device_coord), tuple(r.device_coord)) for s, r in cores]
-
-
-class SocketEndpoint(_Enum):
-    """Which end of a socket."""
-
-    SENDER = 0
-    RECEIVER = 1
 
 
 class MeshSocket:
@@ -184,7 +136,7 @@ def create_socket_pair(
         >>> from ttkit import ttnn
         >>> core = ttnn.MeshCoreCoord(ttnn.MeshCoordinate(0, 0), ttnn.CoreCoord(0, 0))
         >>> memory = ttnn.SocketMemoryConfig(ttnn.BufferType.L1, 1 << 16)
-        >>> config = SocketConfig([SocketConnection(core, core)], memory)
+        >>> config = ttnn.SocketConfig([ttnn.SocketConnection(core, core)], memory)
         >>> with ttnn.open_mesh_device(ttnn.MeshShape(2, 4)) as mesh:
         ...     rows = mesh.create_submeshes(ttnn.MeshShape(1, 4))
         ...     sender, receiver = create_socket_pair(*rows, config)

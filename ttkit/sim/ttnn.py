@@ -25,6 +25,13 @@ from ttkit.sim import nn as _nn
 from ttkit.sim import reductions as _reductions
 from ttkit.sim import sockets as _sockets
 from ttkit.sim import values as _values
+from ttkit.sim.connections import (
+    MeshCoreCoord,
+    SocketConfig,
+    SocketConnection,
+    SocketEndpoint,
+    SocketMemoryConfig,
+)
 from ttkit.sim.cores import (
     CoreCoord,
     CoreGrid,
@@ -142,15 +149,7 @@ from ttkit.sim.sharding import (
     Tile,
     create_sharded_memory_config,
 )
-from ttkit.sim.sockets import (
-    MeshCoreCoord,
-    MeshSocket,
-    SocketConfig,
-    SocketConnection,
-    SocketEndpoint,
-    SocketMemoryConfig,
-    create_socket_pair,
-)
+from ttkit.sim.sockets import MeshSocket, create_socket_pair
 from ttkit.sim.sub_devices import (
     GetDefaultDevice,
     MeshEvent,

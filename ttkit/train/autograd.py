@@ -112,6 +112,14 @@ class Tensor:
         """Replace the ttnn tensor, as an optimizer does."""
         self._value = value
 
+    def own(self) -> Value:
+        """Return what an optimizer updates: all of it, where nothing is sharded."""
+        return self.get_value()
+
+    def set_own(self, value: Value) -> None:
+        """Replace what an optimizer updates."""
+        self.set_value(value)
+
     def shape(self) -> list[int]:
         """The shape on one device."""
         return list(self.get_value().shape)

@@ -24,11 +24,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, repr=False)
 class Curves(Chart):
-    """Curves over steps, such as the losses of one run or of several.
+    """Curves over steps, or over something else, such as the losses of one run or of several.
 
     Args:
         curves: name -> (step, value) points.
         digits: of the values in words; smaller differences do not matter to a reader of the chart.
+        over: what the curves go over, such as "chips".
 
     Example:
         >>> Curves("loss", {"DP4": [(1, 5.5), (2, 5.0)], "TP4": [(1, 5.5), (2, 5.1)]})
@@ -40,6 +41,7 @@ class Curves(Chart):
     title: str
     curves: Mapping[str, Points]
     digits: int = 3
+    over: str = "step"
 
     def __repr__(self) -> str:
         curves = (f"{name}: {self._in_words(points)}" for name, points in self.curves.items())
@@ -51,7 +53,7 @@ class Curves(Chart):
             return "nothing yet"
         at = {round((len(points) - 1) * part / 4) for part in range(5)}
         shown = (points[i] for i in sorted(at))
-        text = ", ".join(f"{y:.{self.digits}g} at step {x:g}" for x, y in shown)
+        text = ", ".join(f"{y:.{self.digits}g} at {self.over} {x:g}" for x, y in shown)
         values = [y for _, y in points if math.isfinite(y)]
         if values and len(points) > len(at):
             low, high = (f"{y:.{self.digits}g}" for y in (min(values), max(values)))
@@ -63,7 +65,7 @@ class Curves(Chart):
         from matplotlib.ticker import MaxNLocator
 
         entitle(ax, self.title)
-        ax.set_xlabel("step")
+        ax.set_xlabel(self.over)
         ax.grid(axis="y")
         if not any(self.curves.values()):
             leave_empty(ax, "nothing yet")
@@ -240,3 +242,55 @@ def link_chart(plan: Any) -> LinkChart:
     if idle := len(pairs) - len(ways):
         foot.append(f"Without bytes: {counted(idle, 'way')}.")
     return LinkChart(f"{title_of(plan)} · bytes from chip to chip", tuple(bars), tuple(foot))
+
+
+@dataclass(frozen=True, repr=False)
+class Stacks(Chart):
+    """Bars whose parts follow each other, such as an expert's tokens: kept and dropped.
+
+    Args:
+        rows: name of a bar -> the sizes of its parts.
+        parts: the names of the parts.
+        hatched: those of them that are hatched: what is lost, or waits.
+        unit: of the sizes, in words.
+
+    Example:
+        >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
+        tokens
+          expert 0: 4 kept
+          expert 1: 5 kept, 3 dropped
+    """
+
+    title: str
+    rows: Mapping[str, Sequence[float]]
+    parts: Sequence[str]
+    hatched: Sequence[str] = ()
+    unit: str = ""
+
+    def __repr__(self) -> str:
+        bars = (
+            f"{name}: {', '.join(f'{n:.4g} {part}' for n, part in zip(sizes, self.parts) if n)}"
+            for name, sizes in self.rows.items()
+        )
+        return "\n  ".join([self.title, *bars])
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.1 + 0.25 * len(self.rows)
+
+    def draw(self, ax: Any) -> None:
+        """Draw a bar for each row."""
+        names, left = list(self.rows), [0.0] * len(self.rows)
+        for i, part in enumerate(self.parts):
+            sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
+            look: dict[str, Any] = {"color": colour}
+            if part in self.hatched:
+                look = {"fill": False, "edgecolor": colour, "hatch": "////"}
+            ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
+            left = [a + b for a, b in zip(left, sizes)]
+        ax.invert_yaxis()
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        ax.set_xlabel(self.unit)
+        entitle(ax, self.title)

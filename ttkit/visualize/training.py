@@ -208,7 +208,7 @@ def _times(plan: Any) -> Report:
     ]
     title = (
         f"Time of a step, modelled: {short(plan.flops, 'flop')} on each chip; "
-        f"{tokens:,} tokens a step, {plan.tokens_per_s:,.0f} tokens/s"
+        f"{tokens:,} tokens a step, {float(f'{plan.tokens_per_s:.3g}'):,.0f} tokens/s"
     )
     return Report(
         title, ["<what", "modelled", "share"], rows, ["all", short(plan.step_time_s, "s"), ""]

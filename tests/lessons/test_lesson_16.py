@@ -1,0 +1,195 @@
+"""The exercises of lesson 16: right answers, and wrong ones that are told what is wrong."""
+
+import IPython.display
+import ipywidgets
+import numpy as np
+import pytest
+from answers import right, wrong
+
+from ttkit.lessons.lesson_16 import CausalWork, explore_causal_work
+from ttkit.train.parallel import zigzag
+
+
+# ---------------------------------------------------------------- the picture
+@pytest.mark.parametrize("chips", [2, 3, 8, 32])
+def test_the_picture_has_the_work_of_every_position(chips):
+    """Of chunks so long that the diagonal's own half does not matter."""
+    length = 200 * chips
+    orders = {"plain order": np.arange(length), "zig-zag order": zigzag(length, chips)}
+    for name, order in orders.items():
+        work = (order.reshape(chips, -1) + 0.5).sum(1)
+        np.testing.assert_allclose(CausalWork(chips).percent[name], 100 * work / work.sum())
+
+
+def test_the_slider_moves_the_picture(monkeypatch):
+    shown, made, box = [], [], ipywidgets.VBox
+    monkeypatch.setattr(IPython.display, "display", lambda what, **how: shown.append(what))
+    monkeypatch.setattr(ipywidgets, "VBox", lambda parts: made.append(parts) or box(parts))
+    explore_causal_work()
+    ((slider, figure),) = made
+    for chips in (2, 16):
+        slider.value = chips
+        assert figure.value == CausalWork(chips)._repr_html_()
+    assert shown[0]["text/plain"] == "Run this cell to move the slider."
+    assert repr(shown[1]) == repr(CausalWork(8))
+
+
+# ---------------------------------------------------------------- the exercises
+def balanced(length, chips):
+    chunks = np.arange(length).reshape(2 * chips, -1)
+    return np.concatenate([chunks[[i, 2 * chips - 1 - i]].ravel() for i in range(chips)])
+
+
+def by_lists(length, chips):
+    """A list for each chip, the last chunk first."""
+    size = length // (2 * chips)
+    chunks = [list(range(start, start + size)) for start in range(0, length, size)]
+    return [chunks[-1 - i] + chunks[i] for i in range(chips)]
+
+
+def by_tokens(length, chips):
+    """There and back again, a position each."""
+    owners = [*range(chips), *reversed(range(chips))] * (length // (2 * chips))
+    return np.argsort(owners, kind="stable")
+
+
+def from_the_ends(length, chips):
+    for i in range(length // 2):
+        yield i
+        yield length - 1 - i
+
+
+def plain(length, chips):
+    return np.arange(length)
+
+
+def dealt(length, chips):
+    return np.arange(length).reshape(-1, chips).T.ravel()
+
+
+def neighbours(length, chips):
+    chunks = np.arange(length).reshape(2 * chips, -1)
+    return chunks[[*range(0, 2 * chips, 2), *range(1, 2 * chips, 2)]]
+
+
+def merge(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2)
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+
+
+def by_rows(*parts):
+    """Row by row, where the higher part stays as it is."""
+    out1, max1, sum1, out2, max2, sum2 = parts
+    found = [array.copy() for array in parts[:3]]
+    for i in range(len(out1)):
+        if max1[i] >= max2[i]:
+            shrink = np.exp(max2[i] - max1[i])
+            found[0][i], found[2][i] = out1[i] + shrink * out2[i], sum1[i] + shrink * sum2[i]
+        else:
+            shrink = np.exp(max1[i] - max2[i])
+            found[0][i], found[2][i] = shrink * out1[i] + out2[i], shrink * sum1[i] + sum2[i]
+            found[1][i] = max2[i]
+    return found
+
+
+def in_place(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2)
+    out1 *= np.exp(max1 - top)
+    sum1 *= np.exp(max1 - top)
+    out1 += out2 * np.exp(max2 - top)
+    sum1 += sum2 * np.exp(max2 - top)
+    return [out1, top, sum1]
+
+
+def without_factors(out1, max1, sum1, out2, max2, sum2):
+    return out1 + out2, np.maximum(max1, max2), sum1 + sum2
+
+
+def out_without_factors(out1, max1, sum1, out2, max2, sum2):
+    _, top, total = merge(out1, max1, sum1, out2, max2, sum2)
+    return out1 + out2, top, total
+
+
+def without_a_max(out1, max1, sum1, out2, max2, sum2):
+    one, two, top = np.exp(max1), np.exp(max2), np.maximum(max1, max2)
+    return (out1 * one + out2 * two) / np.exp(top), top, (sum1 * one + sum2 * two) / np.exp(top)
+
+
+def lower(out1, max1, sum1, out2, max2, sum2):
+    top = np.minimum(max1, max2)
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+
+
+def divided(*parts):
+    out, top, total = merge(*parts)
+    return out / total, top, total
+
+
+def other_factors(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2)
+    one, two = np.exp(max2 - top), np.exp(max1 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+
+
+def wider(*parts):
+    return [array.astype(np.float64) for array in merge(*parts)]
+
+
+def one_max(*parts):
+    out, top, total = merge(*parts)
+    return out, top.max(), total
+
+
+test_right_answers = right(
+    [
+        ("16.balanced", balanced),
+        ("16.balanced", zigzag),
+        ("16.balanced", by_lists),
+        ("16.balanced", by_tokens),
+        ("16.balanced", from_the_ends),
+        ("16.balanced", lambda length, chips: balanced(length, chips).tolist()[::-1]),
+        ("16.merge", merge),
+        ("16.merge", by_rows),
+        ("16.merge", in_place),
+    ]
+)
+
+ALL_WAIT = "all wait for the slowest, and the budget of a chip is"
+test_wrong_answers = wrong(
+    [
+        ("16.balanced", plain, f"chip 1 computes 100 scores and chip 0 36; {ALL_WAIT} 68"),
+        ("16.balanced", lambda *a: plain(*a)[::-1], "chip 0 computes 100 scores and chip 1 36"),
+        ("16.balanced", dealt, "chip 1 computes 72 scores and chip 0 64"),
+        ("16.balanced", neighbours, f"chip 1 computes .* and chip 0 .*{ALL_WAIT}"),
+        ("16.balanced", lambda n, c: balanced(n, c)[1:], "should give 16 positions, .* it has 15"),
+        ("16.balanced", lambda n, c: balanced(n, c) // 2, r"position \[8\] is missing"),
+        ("16.balanced", lambda n, c: balanced(n, c) + 1, r"position \[0\] is missing"),
+        ("16.balanced", lambda n, c: balanced(n, c) / 1, "whole numbers, not float64"),
+        ("16.balanced", lambda n, c: balanced(16, 2), r"balanced\(64, 4\) should give 64"),
+        ("16.balanced", lambda n, c: [range(n - 1), [n - 1]], "chip 1 computes 100"),
+        ("16.balanced", lambda n, c: [], "it has 0"),
+        ("16.balanced", lambda n, c: None, "does it end in `return`"),
+        ("16.balanced", lambda n, c: n // c, "should give positions, chip by chip, gave a int"),
+        ("16.balanced", lambda n: n, "it is called as balanced"),
+        ("16.merge", without_factors, "sum: element .*different max subtracted"),
+        ("16.merge", out_without_factors, "out: element .*different max subtracted"),
+        (
+            "16.merge",
+            without_a_max,
+            "scores up to 960: sum.*exp overflows; subtract the higher max",
+        ),
+        ("16.merge", lower, "max: element .*lower of the two"),
+        ("16.merge", divided, "divided by sum already"),
+        ("16.merge", other_factors, "small scores: sum: element .*look at its factors"),
+        (
+            "16.merge",
+            lambda *parts: merge(*parts)[0],
+            r"three arrays, \(out, max, sum\), gave a ndarray",
+        ),
+        ("16.merge", lambda *parts: merge(*parts)[::-1], "sum should have the shape"),
+        ("16.merge", one_max, r"max should have the shape \(4, 1\), has \(\)"),
+        ("16.merge", wider, "max takes 32 bytes as float64; a part has 16"),
+    ]
+)
