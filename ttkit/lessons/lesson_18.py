@@ -87,6 +87,25 @@ def counted_step(trainer: Any) -> tuple[int, Counter[str]]:
     return peak.most, sent
 
 
+def alone(model: Any, **sizes: Any) -> Any:
+    """Return the planner's candidate for a layout on a T3000, however large.
+
+    It trains 32 sequences of 2,048 tokens in a step, and computes blocks again in backward.
+    """
+    from ttkit.hardware.systems import system_named
+    from ttkit.layouts.places import Machine, Place, place_of
+    from ttkit.layouts.search import evaluate
+    from ttkit.layouts.step import Job
+    from ttkit.train.config import TrainingConfig
+    from ttkit.train.layout import Layout
+
+    machine, layout = Machine(system_named("t3000"), headroom=-99), Layout(recompute=True, **sizes)
+    place = place_of(machine.system, layout, (1, 1), False)
+    assert isinstance(place, Place), place
+    job = Job(replace(model, experimental=None), 32, 2048, TrainingConfig())
+    return evaluate(job, layout, place, machine)
+
+
 # ---------------------------------------------------------------- 18.batch
 RUNS = (  # parameters, tokens of a sequence, chips, flop/s, bytes/s
     (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
