@@ -7,7 +7,8 @@ import pytest
 from answers import right, wrong
 
 from ttkit.lessons import CheckFailed, check
-from ttkit.lessons.lesson_18 import CAPSTONE, BreakEven
+from ttkit.lessons.lesson_18 import CAPSTONE, BreakEven, alone
+from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 
 BEST = "TP8 PP8 SP recompute 128 micro-batches"
@@ -119,3 +120,11 @@ def test_break_even_names_where_it_pays():
 def test_no_answer_yet():
     with pytest.raises(CheckFailed, match="asked is a triple"):
         check("18.layout", (BEST, "pp"))
+
+
+def test_one_technique_alone_is_planned_however_large_it_is():
+    gpt = TransformerConfig(num_heads=32, embedding_dim=4096, num_blocks=32, dropout_prob=0.0)
+    found = [alone(gpt, **cut) for cut in ({"dp": 8}, {"tp": 8}, {"pp": 8, "micro_batches": 32})]
+    sent = [sum(each.bytes_sent for each in one.traffic) for one in found]
+    assert sent[1] > sent[0] > sent[2] and not any(one.refused for one in found)
+    assert found[0].memory.total > 12e9 and found[2].times.bubble > found[0].times.bubble == 0
