@@ -87,7 +87,7 @@ class Page:
         from html import escape
 
         tables = "".join(report._repr_html_() for report in self.reports)
-        return f"{tables}<pre>{escape(self.text)}</pre>"
+        return f'{tables}<pre style="font-family:monospace">{escape(self.text)}</pre>'
 
 
 @dataclass(frozen=True, repr=False)
