@@ -26,6 +26,7 @@ from ttkit.layouts.inference import (  # noqa: E402
     InferencePlan,
     plan_inference,
 )
+from ttkit.layouts.times import EFFICIENCY  # noqa: E402
 from ttkit.plans import all_gather, all_reduce, cost, reduce_scatter, topology  # noqa: E402
 from ttkit.plans.cost import rate_gb_per_s  # noqa: E402
 from ttkit.train.config import DeviceConfig, TransformerConfig  # noqa: E402
@@ -65,7 +66,6 @@ HOP_S = Fact(
     "tenstorrent/tt-metal FSDP_PERF_REPORT.md, section 4: of an all-gather about 5 us, of a "
     "reduce-scatter about 12, read off its small tensors",
 )
-MFU_ALONE = Fact(0.218, "of the peak", "fitted on tenstorrent/tt-metal issue #39193: 21.8 %")
 SEQUENCE = 2048  # tokens of a chip in a step: one sample, as in tt-train's configuration
 
 
@@ -133,7 +133,7 @@ def step_s(model: str, samples: int = 1, chip: Chip = GALAXY_BH.chip) -> float:
     parameters = create_model(config, DeviceConfig().layout()).parameters().values()
     learned = sum(tiled(p.local_shape) for p in parameters)
     token = 6 * learned + 12 * config.num_blocks * config.embedding_dim * SEQUENCE
-    peak = chip.peak_flops("HiFi4") * MFU_ALONE.value
+    peak = chip.peak_flops("HiFi4") * EFFICIENCY.value
     return samples * SEQUENCE * token / peak
 
 
@@ -147,7 +147,7 @@ def training() -> list[tuple[str, float, float, str]]:
         (
             "MFU with gradient synchronisation, DDP 32",
             15.5,
-            100 * MFU_ALONE.value * (1 - share),
+            100 * EFFICIENCY.value * (1 - share),
             "%",
         ),
     ]
@@ -211,7 +211,7 @@ def constants() -> list[str]:
         "DRAM, of its bandwidth": DRAM_SHARE,
         "products, of the peak (prefill)": PRODUCTS_SHARE,
         **{f"time of a layer, {arch}": fact for arch, fact in LAYER_S.items()},
-        "products in training, of the peak": MFU_ALONE,
+        "products in training, of the peak": EFFICIENCY,
         "time of a hop of an all-reduce (training)": HOP_S,
     }
     rows = [line(what, f"{f.value:g}", f.unit, f.source) for what, f in named.items()]

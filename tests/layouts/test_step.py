@@ -4,7 +4,6 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-import machine
 import pytest
 from peak import Peak
 
@@ -17,7 +16,7 @@ from ttkit.layouts.step import Job, Stage
 from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
 from ttkit.plans import cost, topology
-from ttkit.train import AutoContext, PipelineTrainer, Trainer, no_grad, ops
+from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
 from ttkit.train.config import (
     DeviceConfig,
     LayoutConfig,
@@ -32,13 +31,6 @@ from ttkit.train.memory import DTYPES, tiled
 
 # how a profile names them, where plans have another name
 PLANS = {"send_async": "shift", "recv_async": "shift", "all_to_all_async_generic": "all_to_all"}
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    AutoContext.get_instance().close_device()
-    machine.close_all()
 
 
 def run(on=(), shape=(1, 1), batch=4, layout=None, training=None, **sizes):
