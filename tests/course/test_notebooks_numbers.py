@@ -43,6 +43,8 @@ ALLOWED = {
     ("08", "70B"): "a model's name: billions of parameters",
     ("08", "8B"): "the same",
     ("15", "8B"): "the same",
+    ("18", "8B"): "the same",
+    ("18", "70B"): "the same",
     ("15", "1.9 GB"): "published: Figure 1 of the paper that the cell before computes",
     ("17", "7B"): "the same",
 }

@@ -116,7 +116,7 @@ def _shorter(tag: re.Match[str]) -> str:
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     named = bool(ax.get_legend_handles_labels()[1])
-    title = "\n".join(fill(line, 90) for line in title.split("\n"))
+    title = "\n".join(fill(line, 89) for line in title.split("\n"))
     ax.set_title(title, pad=24 if named else None)
     if named:
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0.2)

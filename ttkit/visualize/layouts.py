@@ -87,7 +87,7 @@ class Page:
         from html import escape
 
         tables = "".join(report._repr_html_() for report in self.reports)
-        return f"{tables}<pre>{escape(self.text)}</pre>"
+        return f'{tables}<pre style="font-family:monospace">{escape(self.text)}</pre>'
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,16 +112,21 @@ class ParetoChart(Chart):
                 found.append(point)
         return found
 
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 3.2 + 0.17 * len(self.front)
+
     def __repr__(self) -> str:
         front = (f"{name}: {gb:.3g} GB, {speed:,.0f} tokens/s" for name, gb, speed in self.front)
         return "\n  ".join([self.title, *front])
 
     def draw(self, ax: Any) -> None:
-        """Draw a dot for each layout, and the front as a line with names."""
-        entitle(ax, self.title)
+        """Draw a dot for each layout, and the front as a line of numbers, named below."""
         ax.set_xlabel("GB of a chip")
         ax.set_ylabel("tokens/s, modelled")
         if not self.points:
+            entitle(ax, self.title)
             leave_empty(ax, "no layout fits")
             return
         ax.grid()
@@ -129,11 +134,13 @@ class ParetoChart(Chart):
         ax.plot(x, y, "o", color=GREY, markersize=4, label="layouts")
         names, x, y = zip(*self.front)
         ax.plot(x, y, "o-", color=BLUE, label="none is smaller and faster")
-        for name, *at in zip(names, x, y):
-            ax.annotate(name, at, xytext=(4, 4), textcoords="offset points", fontsize=8)
+        for number, at in enumerate(zip(x, y), 1):
+            ax.annotate(f"{number}", at, xytext=(-3, 6), textcoords="offset points")
+        numbered = "\n".join(f"{i}  {name}" for i, name in enumerate(names, 1))
+        ax.text(0, -0.24, numbered, transform=ax.transAxes, va="top")
         ax.axvline(self.room, color=ORANGE, linestyle="--", label="what may be used")
-        ax.margins(x=0.15, y=0.15)
-        ax.legend()
+        ax.margins(x=0.1, y=0.15)
+        entitle(ax, self.title)
 
 
 def pareto(layouts: Any) -> ParetoChart:
