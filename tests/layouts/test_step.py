@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from peak import Peak
 
 import ttkit
 from ttkit import TTKitError, ttnn
@@ -15,6 +14,7 @@ from ttkit.layouts.shapes import Mesh, Operations, Tape, Value, dtype_named
 from ttkit.layouts.step import Job, Stage
 from ttkit.layouts.step import _sized as one_pass_cache
 from ttkit.layouts.traffic import LARGE, plan_of, price, traffic
+from ttkit.lessons.calls import Peak
 from ttkit.plans import cost, topology
 from ttkit.train import PipelineTrainer, Trainer, no_grad, ops
 from ttkit.train.config import (

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ttkit.layouts.step import Job, Stage, one_pass, update
 from ttkit.plans.pipelines import SCHEDULES
+from ttkit.plans.schedule import Schedule
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 from ttkit.train.stage import split_blocks
@@ -34,6 +35,12 @@ class Memory(NamedTuple):
         return sum(self)
 
 
+def schedule_of(name: str, stages: int, micro_batches: int) -> Schedule:
+    """Return the schedule of that name; an interleaved one with one chunk on each stage."""
+    more = (1,) if name == "interleaved" else ()
+    return SCHEDULES[name](stages, micro_batches, *more)
+
+
 @functools.lru_cache(maxsize=1024)
 def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ...]:
     """Return of how many micro-batches each stage holds activations, at most.
@@ -44,8 +51,7 @@ def in_flight(schedule: str, stages: int, micro_batches: int) -> tuple[float, ..
     """
     if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
         return tuple(min(micro_batches, stages - stage) for stage in range(stages))
-    more = (1,) if schedule == "interleaved" else ()
-    return SCHEDULES[schedule](stages, micro_batches, *more).peak_activations()
+    return schedule_of(schedule, stages, micro_batches).peak_activations()
 
 
 def stages(config: TransformerConfig, layout: Layout) -> list[Stage]:

@@ -32,10 +32,10 @@ from ttkit.plans.cost import hop_time_s
 from ttkit.roofline import default_fidelity
 from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.config_files import read_settings
-from ttkit.train.layout import TILE, Layout
+from ttkit.train.layout import Layout
 from ttkit.train.memory import DTYPES
 from ttkit.train.models import create_model
-from ttkit.train.parallel import MeshLayout
+from ttkit.train.parallel import TILE, MeshLayout
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _variants(layout: Layout, replicas: int, job: Job) -> Iterator[Layout]:
     """
     stages = range(3, -1, -1) if layout.dp // replicas > 1 else [0]
     shared = [True, False] if layout.tp > 1 else [False]
-    experts = bool(getattr(job.config, "num_experts", 0)) and layout.dp > 1
+    experts = bool(job.config.num_experts) and layout.dp > 1
     for ep in (layout.dp, 1) if experts else (1,):
         for sequence, again, zero in itertools.product(shared, (True, False), stages):
             more = {"sequence_parallel": sequence, "recompute": again, "zero": zero}

@@ -17,8 +17,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.train.context import recording
-
-TILE = 32
+from ttkit.train.parallel import TILE
 
 
 class Dtype(NamedTuple):

@@ -9,10 +9,9 @@ import numpy as np
 
 from ttkit.hardware.chips import Chip, Fact
 from ttkit.layouts.dry_run import REPEATED
-from ttkit.layouts.memory import Memory
+from ttkit.layouts.memory import Memory, schedule_of
 from ttkit.layouts.step import Job, Stage, one_pass
 from ttkit.layouts.traffic import Traffic
-from ttkit.plans.pipelines import SCHEDULES
 from ttkit.roofline import default_fidelity, roofline
 from ttkit.train.layout import Layout
 
@@ -83,9 +82,7 @@ def bubble_fraction(schedule: str, stages: int, micro_batches: int) -> float:
     """
     if schedule == "1f1b":  # by its formula, as schedules of many stages take long to make
         return (stages - 1) / (micro_batches + stages - 1)
-    more = (1,) if schedule == "interleaved" else ()
-    fraction = SCHEDULES[schedule](stages, micro_batches, *more).timeline().bubble_fraction
-    return float(fraction)
+    return float(schedule_of(schedule, stages, micro_batches).timeline().bubble_fraction)
 
 
 def optimizer_s(memory: Memory, chip: Chip) -> float:

@@ -1,12 +1,16 @@
-"""The ttnn calls that an answer makes on the simulator, and those that led to its result."""
+"""The ttnn calls that an answer makes on the simulator, those that led to its result, and what they
+sent and held.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ttkit.sim.memory import bytes_in_use
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import OPERATIONS, noted, watchers
 from ttkit.sim.tensor import Tensor
@@ -92,3 +96,36 @@ def history(calls: list[Call], tensor: Tensor) -> list[Call]:
             wanted |= set(map(id, call.operands))
             on_device |= {id(operand) for operand in call.operands if operand.mesh is not None}
     return calls if not found or on_device - made else found[::-1]
+
+
+class Peak:
+    """Watches, inside `with`, what the fullest chip holds after each operation: `most` bytes.
+
+    An operation's operands are alive when it returns, so nothing higher is missed.
+    """
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def before(self, name: str, args: Any, kwargs: Any) -> None:
+        """Do nothing."""
+
+    def after(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Note what the fullest chip holds."""
+        self.most = max(self.most, max(bytes_in_use().values(), default=0))
+
+    def __enter__(self) -> Peak:
+        watchers.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        watchers.remove(self)
+
+
+def bytes_by_collective(records: Iterable[Any]) -> Counter[str]:
+    """Return the bytes over links of the collectives among a profile's records, by name."""
+    found: Counter[str] = Counter()
+    for record in records:
+        if record.kind == "communication":
+            found[record.name.rpartition(".")[2]] += record.bytes_on_links
+    return found

@@ -12,9 +12,16 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.lessons import as_number, device_difference, exercise, require, values_mean_something
+from ttkit.lessons import (
+    as_number,
+    device_difference,
+    exercise,
+    require,
+    slides,
+    values_mean_something,
+)
 from ttkit.lessons.answers import Answer, asks, is_a, numbers
-from ttkit.lessons.calls import recorded
+from ttkit.lessons.calls import bytes_by_collective, recorded
 from ttkit.profiler import profile
 from ttkit.train.parallel import MeshLayout
 from ttkit.visualize.chart import Chart, entitle
@@ -76,16 +83,9 @@ def slide(what: str, pictures: Sequence[Sequence[Chart]], start: int = 0) -> Non
     import ipywidgets as widgets
     from IPython.display import display
 
-    slider = widgets.IntSlider(start, 0, len(pictures) - 1, description=what)
-    figure = widgets.HTML()
-
-    def show(_: Any = None) -> None:
-        figure.value = "".join(each._repr_html_() for each in pictures[slider.value])
-
-    slider.observe(show, "value")
-    show()
-    words = {"text/plain": "Run this cell to move the slider."}  # on a saved page
-    display({**widgets.VBox([slider, figure])._repr_mimebundle_(), **words}, raw=True)
+    control = widgets.IntSlider(start, 0, len(pictures) - 1, description=what)
+    page = lambda i: "".join(each._repr_html_() for each in pictures[i])  # noqa: E731
+    slides.show(slides.followed(control, page))
     for each in pictures[start]:
         display(each)
 
@@ -184,10 +184,7 @@ def _traffic() -> Iterator[dict[str, int]]:
         return
     with profile() as seen:
         yield found
-    for record in seen.records:
-        if record.kind == "communication":
-            name = record.name.rpartition(".")[2]
-            found[name] = found.get(name, 0) + record.bytes_on_links
+    found |= bytes_by_collective(seen.records)
 
 
 def _arrays(tensor: Any) -> list[np.ndarray]:

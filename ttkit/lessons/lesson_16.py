@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import difference, exercise, require
+from ttkit.lessons import difference, exercise, require, slides
 from ttkit.lessons.answers import Answer, asks, numbers
 from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, bars, entitle
 
@@ -79,16 +79,8 @@ def explore_causal_work(most: int = 16) -> None:
     import ipywidgets as widgets
     from IPython.display import display
 
-    slider = widgets.IntSlider(8, min=2, max=most, description="chips")
-    figure = widgets.HTML()
-
-    def show(_: Any = None) -> None:
-        figure.value = CausalWork(slider.value)._repr_html_()
-
-    slider.observe(show, "value")
-    show()
-    words = {"text/plain": "Run this cell to move the slider."}  # on a saved page
-    display({**widgets.VBox([slider, figure])._repr_mimebundle_(), **words}, raw=True)
+    control = widgets.IntSlider(8, min=2, max=most, description="chips")
+    slides.show(slides.followed(control, lambda chips: CausalWork(chips)._repr_html_()))
     display(CausalWork(8))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ttkit.lessons import as_number, exercise, require
 from ttkit.lessons.answers import Answer, asks
+from ttkit.lessons.calls import Peak, bytes_by_collective
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS
 
@@ -53,38 +54,14 @@ class BreakEven(Chart):
 
 
 # ---------------------------------------------------------------- a step that is counted
-class _Peak:
-    """A watcher of the fullest chip: it holds `most` bytes after some operation."""
-
-    most = 0
-
-    def before(self, name: str, args: Any, kwargs: Any) -> None:
-        """Do nothing."""
-
-    def after(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        """Note what the fullest chip holds."""
-        from ttkit.sim.memory import bytes_in_use
-
-        self.most = max(self.most, *bytes_in_use().values())
-
-
 def counted_step(trainer: Any) -> tuple[int, Counter[str]]:
     """Train a step; return the highest memory of a chip, and bytes on links by collective."""
     from ttkit.profiler import profile
-    from ttkit.sim.operation import watchers
 
     trainer.step()  # the first one makes the optimizer's state
-    watchers.append(peak := _Peak())
-    try:
-        with profile() as run:
-            trainer.step()
-    finally:
-        watchers.remove(peak)
-    sent: Counter[str] = Counter()
-    for record in run.records:
-        if record.kind == "communication":
-            sent[record.name.split(".")[-1]] += record.bytes_on_links
-    return peak.most, sent
+    with Peak() as peak, profile() as run:
+        trainer.step()
+    return peak.most, bytes_by_collective(run.records)
 
 
 def alone(model: Any, **sizes: Any) -> Any:

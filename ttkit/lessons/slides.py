@@ -18,10 +18,7 @@ def slide(draw: Callable[[Any], Any], name: str, values: Sequence[Any], still: A
         still: for pages where nothing moves.
     """
     if in_notebook():
-        from IPython.display import display
-
-        words = {"text/plain": f"Run this cell to move the {name}."}  # on a saved page
-        display({**slider(draw, name, values)._repr_mimebundle_(), **words}, raw=True)
+        show(slider(draw, name, values), name)
     _show(still)
 
 
@@ -30,12 +27,27 @@ def slider(draw: Callable[[Any], Any], name: str, values: Sequence[Any]) -> Any:
     import ipywidgets as widgets
 
     how = {"style": {"description_width": "initial"}, "layout": {"width": "420px"}}
-    picture = widgets.HTML()
     control = widgets.SelectionSlider(options=values, description=name, **how)
+    return followed(control, lambda value: draw(value)._repr_html_())
 
-    def show(_: Any = None) -> None:
-        picture.value = draw(control.value)._repr_html_()
 
-    control.observe(show, "value")
-    show()
+def followed(control: Any, page: Callable[[Any], str]) -> Any:
+    """Return the widget: a control, and below it the page (HTML) of its value."""
+    import ipywidgets as widgets
+
+    picture = widgets.HTML()
+
+    def update(_: Any = None) -> None:
+        picture.value = page(control.value)
+
+    control.observe(update, "value")
+    update()
     return widgets.VBox([control, picture])
+
+
+def show(widget: Any, name: str = "slider") -> None:
+    """Display a widget; a saved page says what to move."""
+    from IPython.display import display
+
+    words = {"text/plain": f"Run this cell to move the {name}."}
+    display({**widget._repr_mimebundle_(), **words}, raw=True)

@@ -16,8 +16,7 @@ from ttkit.train.config import (
     TransformerConfig,
     shared_by_tp,
 )
-
-TILE = 32
+from ttkit.train.parallel import TILE
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Layout:
     def why_not(self, model: TransformerConfig, batch: int, sequence: int) -> str:
         """Return the first rule that the layout breaks for a model and a batch, or ""."""
         tp, cp, tokens = self.tp, self.cp, sequence // self.cp
-        experts = getattr(model, "num_experts", 0) or 0
+        experts = model.num_experts
         rows = self.dp * self.micro_batches
         rules = [
             (size % tp, f"tp {tp} does not divide {key} {size}")

@@ -39,8 +39,14 @@ from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
 # settings of a model that a resumed run may change, or whose change the shapes show
-FREE = {"dropout_prob", "runner_type", "max_sequence_length", "vocab_size"}
-FREE |= {"capacity_factor", "balance_loss"}
+FREE = {
+    "balance_loss",
+    "capacity_factor",
+    "dropout_prob",
+    "max_sequence_length",
+    "runner_type",
+    "vocab_size",
+}
 
 
 class Trainer:
