@@ -37,8 +37,8 @@ def test_an_error_in_an_answer_names_the_line_of_the_cell():
 
 
 def test_a_stub_stays_to_do():
-    with pytest.raises(lessons.NotDone, match="write it"):
-        lessons.check("00.double", lambda mesh, x: lessons.todo("write it"))
+    with pytest.raises(lessons.NotDone, match="exercise 00.double"):
+        lessons.check("00.double", lambda mesh, x: lessons.todo())
 
 
 def test_an_answer_on_the_notebooks_mesh_is_told_so():

@@ -1,6 +1,5 @@
 """The exercises of lesson 15: right answers, and wrong ones that are told what is wrong."""
 
-import ipywidgets
 import numpy as np
 import pytest
 from answers import right, wrong
@@ -8,7 +7,7 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import ttnn
-from ttkit.lessons.lesson_15 import MemoryBars, held, slide
+from ttkit.lessons.lesson_15 import MemoryBars, held
 from ttkit.train import AutoContext, Trainer
 from ttkit.train.config import (
     DeviceConfig,
@@ -239,22 +238,6 @@ def test_the_bars_say_what_they_show():
     ]
     page = bars._repr_html_()
     assert "a chip has 12 GB" in page and "state" in page
-
-
-def test_a_slider_shows_its_pictures_and_leaves_the_first(monkeypatch):
-    shown, made = [], {}
-    monkeypatch.setattr("IPython.display.display", lambda thing, **how: shown.append(thing))
-    for name in ("HTML", "IntSlider"):
-        kind = getattr(ipywidgets, name)
-        monkeypatch.setattr(
-            ipywidgets, name, lambda *a, n=name, k=kind, **b: made.setdefault(n, k(*a, **b))
-        )
-    pictures = [[MemoryBars(f"stage {i}", {"a": {"b": 1}})] for i in range(3)]
-    slide("stage", pictures, 1)
-    assert shown[0]["text/plain"] == "Run this cell to move the slider."
-    assert shown[1:] == pictures[1] and "stage 1" in made["HTML"].value
-    made["IntSlider"].value = 2
-    assert "stage 2" in made["HTML"].value
 
 
 def test_what_a_step_keeps_is_counted():

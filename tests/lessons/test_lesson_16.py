@@ -1,12 +1,10 @@
 """The exercises of lesson 16: right answers, and wrong ones that are told what is wrong."""
 
-import IPython.display
-import ipywidgets
 import numpy as np
 import pytest
 from answers import right, wrong
 
-from ttkit.lessons.lesson_16 import CausalWork, explore_causal_work
+from ttkit.lessons.lesson_16 import CausalWork
 from ttkit.train.parallel import zigzag
 
 
@@ -19,19 +17,6 @@ def test_the_picture_has_the_work_of_every_position(chips):
     for name, order in orders.items():
         work = (order.reshape(chips, -1) + 0.5).sum(1)
         np.testing.assert_allclose(CausalWork(chips).percent[name], 100 * work / work.sum())
-
-
-def test_the_slider_moves_the_picture(monkeypatch):
-    shown, made, box = [], [], ipywidgets.VBox
-    monkeypatch.setattr(IPython.display, "display", lambda what, **how: shown.append(what))
-    monkeypatch.setattr(ipywidgets, "VBox", lambda parts: made.append(parts) or box(parts))
-    explore_causal_work()
-    ((slider, figure),) = made
-    for chips in (2, 16):
-        slider.value = chips
-        assert figure.value == CausalWork(chips)._repr_html_()
-    assert shown[0]["text/plain"] == "Run this cell to move the slider."
-    assert repr(shown[1]) == repr(CausalWork(8))
 
 
 # ---------------------------------------------------------------- the exercises

@@ -10,49 +10,26 @@ from ttkit import lessons, ttnn
 
 
 def test_an_answer_that_is_not_there_and_an_exercise_that_is_not():
-    with pytest.raises(lessons.NotDone):
-        lessons.check("00.share", ...)
-    with pytest.raises(lessons.NotDone, match="write it"):
-        lessons.todo("write it")
-    with pytest.raises(lessons.CheckFailed, match="there is no exercise"):
-        lessons.check("99.none", 1)
+    for undone in (..., None, lambda mesh, x: lessons.todo()):
+        with pytest.raises(
+            lessons.NotDone, match=r'00\.double\. A hint: lessons\.hint\("00\.double'
+        ):
+            lessons.check("00.double", undone)
+    for call in (lessons.hint, lambda name: lessons.check(name, 1)):
+        with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
+            call("99.none")
 
 
-@pytest.mark.parametrize(
-    ("guess", "fact", "verdict"),
-    [
-        (4, 4, "right"),
-        (10, 11, "off by 1"),
-        (2, 8, "4 times too small"),
-        (np.int64(4096), 1024, "4 times too large"),
-        (384.0, 384, "you said 384  it is 384  right"),
-        (0, 8, "off by 8"),
-        (-2, 8, "off by 10"),
-        (0.1 + 0.2, 0.3, "off by 5.55112e-17"),
-        (1.5, np.float32(3), "2 times too small"),
-        ("4", 7, "you said 4  it is 7  not it"),
-        ("7", 7, "right"),
-        (4, "four", "not it"),
-        (8, (8, 4), "it is (8, 4)  not it"),
-    ],
-)
-def test_a_prediction_and_the_fact(guess, fact, verdict, capsys):
-    lessons.predict(a=guess).reveal(a=fact)
-    assert verdict in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "guess", ["?", "", " ... ", ..., None, True, float("nan"), float("inf"), [4], 1j]
-)
-def test_no_number_yet(guess):
-    with pytest.raises(lessons.NotDone, match="replace a="):
-        lessons.predict(a=guess)
-
-
-def test_a_fact_that_was_not_predicted(capsys):
-    with pytest.raises(ttkit.TTKitError, match="that was not predicted, rows, columns was"):
-        lessons.predict(rows=1, columns=2).reveal(rows=1, bytes=3)
-    assert not capsys.readouterr().out
+def test_each_call_gives_one_more_hint(capsys, monkeypatch):
+    monkeypatch.setattr(lessons, "_shown", {})
+    monkeypatch.setitem(lessons._HINTS, "00.share", ("How many rows?", "48 / 8 rows"))
+    for _ in range(3):
+        lessons.hint("00.share")
+    assert capsys.readouterr().out.splitlines() == [
+        "hint 1 of 2: How many rows?",
+        "hint 2 of 2: 48 / 8 rows",
+        "00.share has no more hints. The solution is in the folded cell below the exercise.",
+    ]
 
 
 @pytest.mark.parametrize(

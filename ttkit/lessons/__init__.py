@@ -1,4 +1,4 @@
-"""What the lessons share: predictions before a run, comparisons, and exercises with feedback.
+"""What the lessons share: comparisons, exercises with hints and feedback, cells that run again.
 
 Feedback names the device, the index and the number. A check that a plausible wrong answer passes is
 a defect; each check is tested with wrong answers.
@@ -6,11 +6,10 @@ a defect; each check is tested with wrong answers.
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from numbers import Real
 from pkgutil import iter_modules
 from typing import Any
 
@@ -19,6 +18,9 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import to_numpy
 from ttkit.errors import fail
+from ttkit.lessons import progress
+from ttkit.lessons.predicting import Prediction as Prediction
+from ttkit.lessons.predicting import predict as predict
 
 
 class CheckFailed(AssertionError):
@@ -34,95 +36,6 @@ class NotDone(NotImplementedError):
 
     def _render_traceback_(self) -> list[str]:
         return [f"to do: {self}"]
-
-
-def todo(what: str) -> Any:
-    """Stand in for the code of an exercise; `what` is what to write.
-
-    Raises:
-        NotDone: always.
-    """
-    raise NotDone(what)
-
-
-# ---------------------------------------------------------------- predictions
-def as_number(value: Any) -> int | float | None:
-    """Return a finite real number as an int where it is whole, else as a float.
-
-    Return None for anything else.
-
-    Example:
-        >>> [as_number(value) for value in (np.int64(3), 384.0, 0.5, True, "4")]
-        [3, 384, 0.5, None, None]
-    """
-    kinds: Any = Real
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) else float(value)
-
-
-def _shown(value: Any) -> str:
-    """Return a number with its thousands marked, anything else as it prints."""
-    number = as_number(value)
-    if number is None:
-        return str(value)
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
-
-
-def _verdict(guess: int | float | str, actual: Any) -> str:
-    fact = as_number(actual)
-    if isinstance(guess, str) or fact is None:
-        return "right" if str(guess) == str(actual) else "not it"
-    if guess == fact:
-        return "right"
-    larger, smaller = max(guess, fact), min(guess, fact)
-    if smaller > 0 and larger >= 2 * smaller:
-        return f"{larger / smaller:.3g} times too {'large' if guess > fact else 'small'}"
-    return f"off by {_shown(larger - smaller)}"
-
-
-class Prediction:
-    """Numbers or words written down before a run; `reveal` prints the facts beside them."""
-
-    def __init__(self, guesses: dict[str, int | float | str]):
-        self.guesses = guesses
-
-    def reveal(self, **actual: Any) -> None:
-        """Print guess and fact of each name, and by how much they differ.
-
-        Raises:
-            TTKitError: something was not predicted.
-        """
-        for name in actual:
-            if name not in self.guesses:
-                rule = f"that was not predicted, {', '.join(self.guesses) or 'nothing'} was"
-                fail(f"reveal({name}=...)", rule, f"predict({name}=...) first")
-        width = max(map(len, actual), default=0)
-        for name, fact in actual.items():
-            guess = self.guesses[name]
-            verdict = _verdict(guess, fact)
-            print(f"{name:<{width}}  you said {_shown(guess)}  it is {_shown(fact)}  {verdict}")
-
-
-def predict(**guesses: Any) -> Prediction:
-    """Write down numbers before the run that shows them; a name, such as a device's id, as text.
-
-    Raises:
-        NotDone: a guess is neither a finite number nor a word.
-
-    Example:
-        >>> predict(bytes_each=1024).reveal(bytes_each=4096)
-        bytes_each  you said 1,024  it is 4,096  4 times too small
-        >>> predict(device="4").reveal(device=7)
-        device  you said 4  it is 7  not it
-    """
-    written: dict[str, int | float | str] = {}
-    for name, value in guesses.items():
-        guess = value.strip(" ?.") if isinstance(value, str) else as_number(value)
-        if guess is None or guess == "":
-            raise NotDone(f"replace {name}={value!r} by a number")
-        written[name] = guess
-    return Prediction(written)
 
 
 # ---------------------------------------------------------------- comparisons
@@ -210,13 +123,20 @@ def same(
 # ---------------------------------------------------------------- exercises
 Check = Callable[[Any, Any], str]
 _CHECKS: dict[str, Check] = {}
+_HINTS: dict[str, tuple[str, ...]] = {}
+_shown: dict[str, int] = {}  # hints that were given, by exercise
 
 
-def exercise(name: str) -> Callable[[Check], Check]:
-    """Register a check: a function (answer, mesh) that returns praise or raises `CheckFailed`."""
+def exercise(name: str, *hints: str) -> Callable[[Check], Check]:
+    """Register a check: a function (answer, mesh) that returns praise or raises `CheckFailed`.
+
+    Args:
+        name: the lesson and the exercise, as "02.rows".
+        hints: what `hint` gives, one after the other: first a question, last nearly the answer.
+    """
 
     def register(function: Check) -> Check:
-        _CHECKS[name] = function
+        _CHECKS[name], _HINTS[name] = function, hints
         return function
 
     return register
@@ -230,28 +150,110 @@ def exercises() -> dict[str, Check]:
     return _CHECKS
 
 
+def _known(name: str) -> Check:
+    known = exercises()
+    if name not in known:
+        rule = f"there are {', '.join(sorted(known))}"
+        fail(f"exercise {name!r}", "there is no such exercise", rule)
+    return known[name]
+
+
+def hint(name: str) -> None:
+    """Print the next hint for an exercise; each call gives one more.
+
+    Raises:
+        TTKitError: there is no such exercise.
+    """
+    _known(name)
+    hints, given = _HINTS[name], _shown.get(name, 0)
+    if given < len(hints):
+        print(f"hint {given + 1} of {len(hints)}: {hints[given]}")
+        _shown[name] = given + 1
+    else:
+        print(f"{name} has no more hints. The solution is in the folded cell below the exercise.")
+
+
 def check(name: str, answer: Any, mesh: Any = None) -> None:
-    """Check the answer to an exercise; print what is right about it, or raise with what is wrong.
+    """Check your answer to an exercise; print what is right about it, or raise with what is wrong.
 
     Args:
         name: the exercise, as "02.rows".
-        answer: the function or value that the learner wrote.
+        answer: the function or value that you wrote.
         mesh: the open mesh to try it on, for a card; the simulator opens meshes of several shapes.
             For exercises that run on ranks, the cluster.
 
     Raises:
         CheckFailed: the answer is not right; the message names the device, index or number.
-        NotDone: the exercise has not been started.
+        NotDone: the exercise has not been started; the message says how to get a hint.
+        TTKitError: there is no such exercise.
     """
-    known = exercises()
-    if name not in known:
-        raise CheckFailed(f"there is no exercise {name!r}; there are {', '.join(sorted(known))}")
-    if answer is None or answer is Ellipsis:
-        raise NotDone(f"exercise {name} has no answer yet")
-    print(f"exercise {name}: {known[name](answer, mesh)}")
+    judge = _known(name)
+    try:
+        if answer is None or answer is Ellipsis:
+            raise NotDone
+        praise = judge(answer, mesh)
+    except NotDone:
+        raise NotDone(f'exercise {name}. A hint: lessons.hint("{name}")') from None
+    except CheckFailed:
+        progress.keep("exercises", name, "tried")
+        raise
+    progress.keep("exercises", name, "passed")
+    print(f"exercise {name}: {praise}")
+
+
+def solution(name: str, answer: Any, mesh: Any = None) -> None:
+    """Check the course's own solution as `check` does; your progress stays as it is."""
+    print(f"solution of {name}: {_known(name)(answer, mesh)}")
+
+
+def todo() -> Any:
+    """Stand in for the code of an exercise.
+
+    Raises:
+        NotDone: always; `check` then says how to get a hint.
+    """
+    raise NotDone("replace lessons.todo() by your code")
 
 
 def require(fine: bool, message: str) -> None:
     """Raise `CheckFailed(message)` unless `fine`."""
     if not fine:
         raise CheckFailed(message)
+
+
+# ---------------------------------------------------------------- cells that can run again
+def tidy() -> None:
+    """Close every mesh, context, cluster and fabric that an earlier cell left open.
+
+    Each section of a lesson begins so: its cells can be run again, in any order.
+
+    Example:
+        >>> from ttkit import ttnn
+        >>> mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+        >>> tidy()
+        >>> mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 8))  # the chips are free again
+        >>> tidy()
+    """
+    ttnn = backend.load()
+    if "ttkit.train.context" in sys.modules:
+        sys.modules["ttkit.train.context"].AutoContext.get_instance().close_device()
+    if "ttkit.cluster.engines.cluster" in sys.modules:
+        for cluster in _named(sys.modules["ttkit.cluster.engines.cluster"].Cluster):
+            cluster.stop()
+    for mesh in _open_meshes():
+        ttnn.close_mesh_device(mesh)
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+
+
+def _open_meshes() -> list[Any]:
+    """Return the open meshes, those that were opened last first."""
+    if backend.is_simulated():
+        from ttkit.sim.mesh import opened_meshes
+
+        return opened_meshes[::-1]
+    return _named(backend.load().MeshDevice)
+
+
+def _named(kind: type) -> list[Any]:
+    """Return the objects of a type that have a name in the notebook."""
+    return [thing for thing in vars(sys.modules["__main__"]).values() if isinstance(thing, kind)]

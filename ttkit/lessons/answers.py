@@ -16,12 +16,12 @@ from ttkit.lessons import (
     Check,
     CheckFailed,
     NotDone,
-    as_number,
     device_difference,
     require,
     values_mean_something,
 )
 from ttkit.lessons.calls import Call, history, meshes_in, put_on_mesh, recorded
+from ttkit.lessons.predicting import as_number
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import bytes_of, padded
 from ttkit.sim.mesh import opened_meshes

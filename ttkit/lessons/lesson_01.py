@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ttkit.hardware import SYSTEMS, System
-from ttkit.lessons import CheckFailed, as_number, exercise, require
+from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks, is_a
+from ttkit.lessons.predicting import as_number
 
 
 @exercise("01.second_row")

@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed, NotDone, as_number, exercise, require
+from ttkit.lessons import CheckFailed, NotDone, exercise, require
 from ttkit.lessons.answers import asks
+from ttkit.lessons.predicting import as_number
 from ttkit.plans import Schedule, interleaved, one_f_one_b
 from ttkit.words import counted
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttkit.lessons import as_number, exercise, require
+from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import asks
+from ttkit.lessons.predicting import as_number
 
 
 @exercise("10.roles")

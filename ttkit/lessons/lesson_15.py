@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,14 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import to_numpy
 from ttkit.lessons import (
-    as_number,
     device_difference,
     exercise,
     require,
-    slides,
     values_mean_something,
 )
 from ttkit.lessons.answers import Answer, asks, is_a, numbers
 from ttkit.lessons.calls import bytes_by_collective, recorded
+from ttkit.lessons.predicting import as_number
 from ttkit.profiler import profile
 from ttkit.train.parallel import MeshLayout
 from ttkit.visualize.chart import Chart, entitle
@@ -76,18 +75,6 @@ class MemoryBars(Chart):
         ax.invert_yaxis()
         ax.xaxis.set_major_formatter(EngFormatter("B"))
         entitle(ax, self.title)
-
-
-def slide(what: str, pictures: Sequence[Sequence[Chart]], start: int = 0) -> None:
-    """Choose among pictures by a slider; those of `start` stay, for pages where nothing moves."""
-    import ipywidgets as widgets
-    from IPython.display import display
-
-    control = widgets.IntSlider(start, 0, len(pictures) - 1, description=what)
-    page = lambda i: "".join(each._repr_html_() for each in pictures[i])  # noqa: E731
-    slides.show(slides.followed(control, page))
-    for each in pictures[start]:
-        display(each)
 
 
 def held(trainer: Any) -> dict[str, dict[str, int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import difference, exercise, require, slides
+from ttkit.lessons import difference, exercise, require
 from ttkit.lessons.answers import Answer, asks, numbers
 from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, bars, entitle
 
@@ -72,16 +72,6 @@ class CausalWork(Chart):
         ax.set(xlim=(-0.08 * side, 2.72 * side), ylim=(side * 1.1, -0.01 * side))
         ax.axis("off")
         entitle(ax, f"{self.title}\nrow: a chunk of queries; column: one of keys; numbered: chips")
-
-
-def explore_causal_work(most: int = 16) -> None:
-    """Show `CausalWork` with a slider for the number of chips; below it, that of eight chips."""
-    import ipywidgets as widgets
-    from IPython.display import display
-
-    control = widgets.IntSlider(8, min=2, max=most, description="chips")
-    slides.show(slides.followed(control, lambda chips: CausalWork(chips)._repr_html_()))
-    display(CausalWork(8))
 
 
 # ---------------------------------------------------------------- exercises

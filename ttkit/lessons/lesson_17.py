@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ttkit.convert import to_numpy
-from ttkit.lessons import CheckFailed, as_number, exercise, require
+from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks
+from ttkit.lessons.predicting import as_number
 from ttkit.plans import Topology, topology
 from ttkit.train import experts
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttkit.lessons import as_number, exercise, require
+from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.calls import Peak, bytes_by_collective
+from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS
 

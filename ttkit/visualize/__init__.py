@@ -148,16 +148,15 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
 
 
 def step_through(plan: Any) -> None:
-    """Walk through a plan with a widget; below it, all steps, for pages where nothing moves."""
-    from ttkit.visualize.plan import stepper
+    """Walk through a plan with a widget; where nothing moves, show all its steps."""
+    from ttkit.visualize.live import live
+    from ttkit.visualize.plan import draw_plan, stepper
 
     _check(plan, "states", "step_through", "a plan of ttkit.plans")
     if in_notebook():
-        from IPython.display import display
-
-        words = {"text/plain": "Run this cell to step through the plan."}  # on a saved page
-        display({**stepper(plan)._repr_mimebundle_(), **words}, raw=True)
-    visualize_plan(plan)
+        live(stepper(plan), "Run this cell to step through the plan.", draw_plan(plan))
+    else:
+        visualize_plan(plan)
 
 
 def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:

@@ -78,14 +78,17 @@ class Drawing:
         self.width, self.height, self.title = width, height, title
         self._parts: list[str] = []
 
-    def add(self, tag: str, text: str = "", **attributes: float | str) -> None:
-        """Add an SVG element: `stroke_width=2` is stroke-width="2", an empty value is left out."""
+    def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
+        """Add an SVG element: `stroke_width=2` is stroke-width="2", an empty value is left out.
+
+        A reader sees `hover` under the mouse, and a screen reader reads it."""
         written = "".join(
             f' {name.replace("_", "-")}="{value if isinstance(value, str) else f"{value:g}"}"'
             for name, value in attributes.items()
             if value != ""
         )
-        self._parts.append(f"<{tag}{written}>{escape(text)}</{tag}>")
+        inner = escape(text) + (f"<title>{escape(hover)}</title>" if hover else "")
+        self._parts.append(f"<{tag}{written}>{inner}</{tag}>")
 
     def box(
         self,

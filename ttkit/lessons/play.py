@@ -1,0 +1,100 @@
+"""Controls whose picture answers a question, and the picture that stays where nothing moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ttkit.visualize import _show
+from ttkit.visualize.drawing import on_page
+from ttkit.visualize.live import live
+from ttkit.words import in_notebook
+
+Values = Sequence[Any] | Mapping[str, Any] | bool
+
+
+def play(
+    draw: Callable[..., Any],
+    *,
+    start: Mapping[str, Any] | None = None,
+    still: Any = None,
+    **controls: Values,
+) -> None:
+    """Show a control for each argument of `draw`, and the picture of their values.
+
+    Where no kernel runs, the picture of the first values stays. On a terminal it is printed.
+
+    Args:
+        draw: takes a value of each control by name; returns a picture, or several in a list. What
+            it refuses (RuntimeError, TypeError, ValueError) is shown in red, in its words.
+        start: the values to begin with, where they are not the first.
+        still: the picture that stays, where it is another one than the first.
+        controls: for each name its values: a sequence of numbers (a slider), of words or a
+            mapping from words to values (a list), or a bool (a box to tick).
+
+    Example:
+        >>> from ttkit.visualize.charts import Stacks
+        >>> def bars(tokens):
+        ...     return Stacks(f"{tokens} tokens", {"expert": (tokens,)}, ["kept"])
+        >>> play(bars, tokens=[1, 2, 3], start={"tokens": 2})
+        2 tokens
+          expert: 2 kept
+    """
+    values = {name: _first(given) for name, given in controls.items()} | dict(start or {})
+    first = draw(**values) if still is None else still
+    if in_notebook():
+        name = ", ".join(name.replace("_", " ") for name in controls)
+        live(panel(draw, values, controls), f"Run this cell to move: {name}.", first)
+    else:
+        for picture in first if isinstance(first, list) else [first]:
+            _show(picture)
+
+
+def _first(given: Values) -> Any:
+    if isinstance(given, bool):
+        return given
+    return next(iter(given.values() if isinstance(given, Mapping) else given))
+
+
+def panel(draw: Callable[..., Any], values: dict[str, Any], controls: Mapping[str, Values]) -> Any:
+    """Return the widget: the controls in a row, below them the picture of their values."""
+    import ipywidgets as widgets
+
+    picture = widgets.HTML()
+    handles = {name: _handle(name, given, values[name]) for name, given in controls.items()}
+
+    def update(_: Any = None) -> None:
+        picture.value = page(draw, {name: handle.value for name, handle in handles.items()})
+
+    for handle in handles.values():
+        handle.observe(update, "value")
+    update()
+    row = widgets.HBox(list(handles.values()), layout={"flex_flow": "row wrap"})
+    return widgets.VBox([row, picture])
+
+
+def page(draw: Callable[..., Any], values: Mapping[str, Any]) -> str:
+    """Return the HTML of the picture of these values, or of the words that refuse them."""
+    try:
+        pictures = draw(**values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        return on_page(f'<div class="ttkit-alarm" role="alert">{escape(str(error))}</div>')
+    pictures = pictures if isinstance(pictures, list) else [pictures]
+    return "".join(picture._repr_html_() for picture in pictures)
+
+
+def _handle(name: str, given: Values, value: Any) -> Any:
+    """Return the control for a name: a box to tick, a slider for numbers, a list for words."""
+    import ipywidgets as widgets
+
+    how: dict[str, Any] = {"description": name.replace("_", " "), "value": value}
+    how |= {"style": {"description_width": "initial"}}
+    if isinstance(given, bool):
+        return widgets.Checkbox(indent=False, **how)
+    options = list(given.items()) if isinstance(given, Mapping) else list(given)
+    if isinstance(given, Mapping) or any(isinstance(one, str) for one in options):
+        how["layout"] = {"width": "max-content"}
+        return widgets.Dropdown(options=options, **how)
+    how["layout"] = {"width": "360px", "max_width": "100%"}
+    return widgets.SelectionSlider(options=options, **how)

@@ -1,0 +1,58 @@
+"""What a learner has predicted, tried and passed, kept in one file for all folders of lessons."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ttkit.files import write_whole
+from ttkit.words import in_notebook
+
+BEST = ("tried", "passed")  # the later one stays
+
+
+def place() -> Path | None:
+    """Return the file: `TTKIT_LEARNER`, else lessons.json where the system keeps such things.
+
+    Return None where `TTKIT_LEARNER` is empty: nothing is kept.
+    """
+    named = os.environ.get("TTKIT_LEARNER")
+    if named is not None:
+        return Path(named) if named else None
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state, "ttkit", "lessons.json")
+
+
+def kept() -> dict[str, dict[str, Any]]:
+    """Return what is kept: {"predictions": {name: {guess, fact}}, "exercises": {name: word}}."""
+    found: dict[str, dict[str, Any]] = {"predictions": {}, "exercises": {}}
+    path = place()
+    try:
+        text = path.read_text(encoding="utf-8") if path else "{}"
+        for kind, held in json.loads(text).items():
+            if kind in found and isinstance(held, dict):
+                found[kind].update(held)
+    except (OSError, ValueError, AttributeError):  # none yet, or one that cannot be read
+        return found
+    return found
+
+
+def keep(kind: str, name: str, what: Any) -> None:
+    """Keep a learner's prediction or result; only notebooks keep any.
+
+    A lesson goes on where the file cannot be written: progress is not worth an error.
+    """
+    path = place()
+    if path is None or not in_notebook():
+        return
+    all_kept = kept()
+    if all_kept[kind].get(name) == BEST[-1]:
+        return
+    all_kept[kind][name] = what
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(all_kept, indent=1), f"keep your progress in {path}")
+    except (OSError, RuntimeError):
+        return

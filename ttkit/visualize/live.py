@@ -1,0 +1,57 @@
+"""Pictures that one can touch: clicks, keys and drags on their parts go to a Python function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+
+def touchable(page: str, act: Callable[[str], str]) -> Any:
+    """Return a widget that shows a page (HTML) whose parts can be used with mouse and keyboard.
+
+    A part with `data-act="text"` is used by a click, Enter or Space. A part with `data-drag="a"` is
+    moved onto one with `data-drop="b"`, or with the arrow keys.
+
+    Args:
+        page: what is shown first.
+        act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
+            the page that is shown then.
+    """
+    import anywidget
+    import traitlets
+
+    class Touchable(anywidget.AnyWidget):  # type: ignore[misc]
+        """The page in a browser, and what a reader does there."""
+
+        _esm = Path(__file__).with_name("live.js")
+        page = traitlets.Unicode().tag(sync=True)
+
+    widget = Touchable(page=page)
+
+    def receive(_: Any, message: dict[str, str], __: Any) -> None:
+        widget.page = act(message["act"])
+
+    widget.on_msg(receive)
+    return widget
+
+
+def live(widget: Any, words: str, still: Any) -> None:
+    """Display a widget, and the picture that stays; it is hidden while the widget is alive.
+
+    Args:
+        words: what a saved page says in the widget's place.
+        still: a picture, or several in a list.
+    """
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    pictures = still if isinstance(still, list) else [still]
+    page = "".join(picture._repr_html_() for picture in pictures)
+    text = "\n".join(map(repr, pictures))
+    name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"  # the same on every CPU
+    hides = widgets.HTML(f"<style>#{name}{{display:none}}</style>", layout={"height": "0"})
+    both = widgets.VBox([widget, hides])
+    display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
+    display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)
