@@ -48,7 +48,7 @@ _RULES = (
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
 # Fills of groups: 32 colours that are light enough for dark words. Five levels of lightness follow
-# each other, so that neighbours in a row or column of a mesh (1, 2, 4, 8 or 16 apart) differ in grey
+# each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart) differ in grey
 # and for readers who see no green; hues are as far apart in the OKLab space as can be.
 PALETTE = """
     #e196af #f0dc7d #5f9bdc #69cdff #ffe6ff #d2aa50 #82ebbe #6ea55f
