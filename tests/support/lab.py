@@ -20,6 +20,7 @@ webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: .venv/bin/pip install -e '.[test]'"
 )
 ui = pytest.importorskip("selenium.webdriver.support.ui")
+actions = webdriver.ActionChains
 exceptions = pytest.importorskip("selenium.common.exceptions")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

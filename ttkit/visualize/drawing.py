@@ -18,7 +18,7 @@ Rectangle = tuple[float, float, float, float]  # left, top, width, height
 INK = "#1c2430"  # words on a coloured box, in both themes
 # faults, and the box under words about them, in both themes
 BAD, ALARM = "#d64545", "#fbd0cc"
-SMALLEST = 0.8  # a drawing shrinks to this part of its size, then it scrolls
+READABLE = 10  # px: a drawing shrinks until its smallest words are so high, then it scrolls
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
 LIGHT = (
@@ -77,6 +77,7 @@ class Drawing:
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
+        self.smallest = math.inf  # size of the smallest words
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -177,6 +178,7 @@ class Drawing:
         """Write a line of text with base line `y`, or several, each `step` below the one before.
 
         A halo keeps the text apart from lines below it."""
+        self.smallest = min(self.smallest, size)
         look = {"fill": colour, "text_anchor": anchor, "font_weight": "600" * bold}
         if halo:
             look |= {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
@@ -216,7 +218,8 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            svg = drawing.svg(f' style="min-width:{SMALLEST * drawing.width:.0f}px"')
+            least = drawing.width * min(1, READABLE / drawing.smallest)
+            svg = drawing.svg(f' style="min-width:{least:.0f}px"')
             panels.append(_div("panel", caption + svg))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]
