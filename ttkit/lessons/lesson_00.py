@@ -1,31 +1,91 @@
-"""Lesson 00, start here."""
+"""Lesson 00, start here: the picture of a model on several chips, and its exercises."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ttkit.lessons import exercise, require
-from ttkit.lessons.answers import Answer, asks, numbers, whole_number
+import numpy as np
+
+from ttkit.lessons import CheckFailed, exercise, require
+from ttkit.lessons.answers import Answer, Run, asks, numbers, whole_number
+from ttkit.lessons.lesson_15 import MemoryBars
+from ttkit.words import counted
 
 
-@exercise("00.double")
+def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> MemoryBars:
+    """Return the picture of a model's training state, cut evenly over so many chips.
+
+    Activations, which depend on the batch, are left out.
+
+    Args:
+        plan: what `training_plan` returns.
+
+    Example:
+        >>> from ttkit.train import Settings, training_plan
+        >>> shares(training_plan(Settings(), "n150"), chips=(1, 2))
+        6 million weights in training, cut evenly: what one chip holds (computed)
+          1 chip: 101 MB: weights 25.2 MB, gradients 25.2 MB, optimizer 50.3 MB
+          2 chips: 50.3 MB: weights 12.6 MB, gradients 12.6 MB, optimizer 25.2 MB
+          room: 12 GB
+    """
+    state = {kind: plan.memory[kind] for kind in ("weights", "gradients", "optimizer")}
+    title = f"{plan.parameters / 1e6:,.0f} million weights in training, cut evenly"
+    held = {counted(n, "chip"): {kind: size / n for kind, size in state.items()} for n in chips}
+    room = plan.system.chip.dram_bytes
+    return MemoryBars(f"{title}: what one chip holds (computed)", held, room)
+
+
+# ---------------------------------------------------------------- exercises
+@exercise(
+    "00.double",
+    "The lesson cuts rows, which are dimension 0. Which dimension are columns?",
+    "Three steps: a mapper that cuts that dimension over the mesh, a tensor on the mesh, an "
+    "operation on the tensor. x itself stays as it is.",
+    "mapper = ttnn.ShardTensorToMesh(mesh, dim=1); tensor = ttkit.from_numpy(x, device=mesh, "
+    "layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper). Then double the tensor, and return it.",
+)
 @asks("double(mesh, x)", (2, 4), (1, 3))
 def _double(double: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
-    x = numbers(2 * n, 3 * n)
-    run = double.on(mesh, (x, (2, 3 * n)))
-    run.equals(list(2 * x.reshape(n, 2, -1)))
+    x = numbers(3 * n, 2 * n)
+    run = double.on(mesh, (x, (3 * n, 2)))
+    halves = np.split(x, n, axis=1)
+    run.differs((halves, "the columns are there, but nothing doubled them"))
+    run.differs(([4 * half for half in halves], "the columns were doubled twice"))
+    run.equals([2 * half for half in halves])
     run.computed("the doubling")
-    return "every device doubled its own rows"
+    _put_as_given(run, x)
+    return "every device doubled its own columns"
 
 
-@exercise("00.share")
+def _put_as_given(run: Run, x: np.ndarray) -> None:
+    """Check that the numbers of x came to the mesh as they are; a constant may come, too."""
+    for call in run.led:
+        if call.operation != "from_torch":
+            continue
+        put = np.asarray(call.args[0] if call.args else call.kwargs["tensor"])
+        known = np.isin(put, x).all() or np.unique(put).size == 1
+        if not known:
+            raise CheckFailed(
+                f"on {run.mesh!r} you put other numbers than x's on the devices, such as "
+                f"{put[~np.isin(put, x)][0]:g}: NumPy computed on the host; put x as it is, and "
+                "let the devices double it"
+            )
+
+
+@exercise(
+    "00.share",
+    "How many rows does each chip hold?",
+    "Each of these rows has all 64 elements. Multiply.",
+)
 def _share(answer: Any, mesh: Any) -> str:
     have = whole_number(answer, "the number of elements")
     hints = {
         48 * 64: ": that is the whole tensor; eight devices share it",
         48: ": that is how many rows the whole tensor has",
         48 // 8: ": that is how many rows a chip holds; each row has 64 elements",
+        64: ": that is one row; a chip holds several",
+        64 // 8: ": that cuts columns; rows are cut, and each row stays whole",
         48 * 64 // 4: ": that would be right for four devices; there are eight",
         48 * 64 // 8 * 4: ": those are the bytes in float32; elements are asked for",
     }
