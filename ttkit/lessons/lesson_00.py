@@ -23,9 +23,9 @@ def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> MemoryBa
     Example:
         >>> from ttkit.train import Settings, training_plan
         >>> shares(training_plan(Settings(), "n150"), chips=(1, 2))
-        6 million weights in training, cut evenly: what one chip holds (computed)
-          1 chip: 101 MB: weights 25.2 MB, gradients 25.2 MB, optimizer 50.3 MB
-          2 chips: 50.3 MB: weights 12.6 MB, gradients 12.6 MB, optimizer 25.2 MB
+        11 million weights in training, cut evenly: what one chip holds (computed)
+          1 chip: 188 MB: weights 46.9 MB, gradients 46.9 MB, optimizer 93.8 MB
+          2 chips: 93.8 MB: weights 23.4 MB, gradients 23.4 MB, optimizer 46.9 MB
           room: 12 GB
     """
     state = {kind: plan.memory[kind] for kind in ("weights", "gradients", "optimizer")}
