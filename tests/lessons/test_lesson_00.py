@@ -11,8 +11,8 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons.lesson_00 import shares
-from ttkit.train import Settings, read_settings, training_plan
+from ttkit.lessons.lesson_00 import Shares, shares
+from ttkit.train import read_settings, training_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,15 +56,27 @@ def test_each_of_n_chips_holds_an_nth_of_the_training_state(model):
     picture = shares(plan, chips=(1, 8))
     state = plan.memory["weights"] + plan.memory["gradients"] + plan.memory["optimizer"]
     held = {chips: sum(kinds.values()) for chips, kinds in picture.held.items()}
-    assert held == {"1 chip": state, "8 chips": state / 8}
+    assert held == {1: state, 8: state / 8}
     # float32: weight, gradient and two moments; biases and norms are padded to tiles
     assert 16 * plan.parameters <= state < 1.05 * 16 * plan.parameters
     assert picture.room == plan.system.chip.dram_bytes
 
 
-def test_the_picture_is_in_words_too():
-    words = repr(shares(training_plan(Settings(), "n150"), chips=(2,)))
-    assert "2 chips: 93.8 MB: weights 23.4 MB" in words and "room: 12 GB" in words
+def test_the_picture_says_whether_it_fits_in_words_and_drawn():
+    picture = Shares(
+        "a model",
+        {1: {"weights": 9e9, "gradients": 9e9}, 2: {"weights": 9e9, "gradients": 0}},
+        12e9,
+    )
+    assert repr(picture).splitlines() == [
+        "a model; a chip has 12 GB",
+        "  1 chip: 18 GB, does not fit: weights 9 GB, gradients 9 GB",
+        "  2 chips: 9 GB, fits: weights 9 GB, gradients 0",
+    ]
+    drawn = picture._repr_html_()
+    assert all(words in drawn for words in ("18 GB, does not fit", "9 GB, fits", "gradients"))
+    full = Shares("exactly full", {1: {"weights": 12e9}}, 12e9)
+    assert full.verdict(1) == "12 GB, fits"
 
 
 # ---------------------------------------------------------------- the exercises

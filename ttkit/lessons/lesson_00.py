@@ -2,17 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, Run, asks, numbers, whole_number
-from ttkit.lessons.lesson_15 import MemoryBars
-from ttkit.words import counted
+from ttkit.visualize.chart import INK, Chart, entitle
+from ttkit.visualize.charts import COLOURS
+from ttkit.visualize.drawing import BAD
+from ttkit.words import counted, short
+
+HATCHES = ("", "//", "..")  # so that the parts of a bar are told without colour
 
 
-def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> MemoryBars:
+# ---------------------------------------------------------------- a model on several chips
+@dataclass(frozen=True, repr=False)
+class Shares(Chart):
+    """What one chip holds of a model: a bar for each number of chips, beside a chip's memory.
+
+    Args:
+        title: what the chart shows.
+        held: {number of chips: {kind: bytes of one chip}}.
+        room: a chip's memory, in bytes.
+    """
+
+    title: str
+    held: Mapping[int, Mapping[str, float]]
+    room: float
+
+    def verdict(self, chips: int) -> str:
+        """Return how much a chip holds, and whether that fits."""
+        size = sum(self.held[chips].values())
+        return f"{short(size, 'B')}, {'fits' if size <= self.room else 'does not fit'}"
+
+    def __repr__(self) -> str:
+        lines = [f"{self.title}; a chip has {short(self.room, 'B')}"]
+        for chips, kinds in self.held.items():
+            parts = ", ".join(f"{kind} {short(size, 'B')}" for kind, size in kinds.items())
+            lines.append(f"  {counted(chips, 'chip')}: {self.verdict(chips)}: {parts}")
+        return "\n".join(lines)
+
+    @property
+    def height(self) -> float:
+        """Of the figure, in inches."""
+        return 1.1 + 0.3 * len(self.held)
+
+    def draw(self, ax: Any) -> None:
+        """Draw the kinds side by side in each bar, and its verdict right of it and of the line."""
+        from matplotlib.ticker import EngFormatter
+
+        names = [counted(chips, "chip") for chips in self.held]
+        left = np.zeros(len(names))
+        for i, kind in enumerate(next(iter(self.held.values()))):
+            sizes = np.array([kinds[kind] for kinds in self.held.values()])
+            look = {"facecolor": COLOURS[i], "edgecolor": INK, "hatch": HATCHES[i % len(HATCHES)]}
+            ax.barh(names, sizes, 0.7, left, label=kind, linewidth=0.6, **look)
+            left += sizes
+        for row, chips in enumerate(self.held):
+            at, shift = (max(left[row], self.room), row), {"textcoords": "offset points"}
+            ax.annotate(self.verdict(chips), at, (4, 0), va="center", **shift)
+        ax.axvline(self.room, color=BAD, label=f"a chip has {short(self.room, 'B')}")
+        ax.set_xlim(0, 1.25 * max([*left, self.room]))
+        ax.invert_yaxis()
+        ax.xaxis.set_major_formatter(EngFormatter("B"))
+        entitle(ax, self.title)
+
+
+def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Shares:
     """Return the picture of a model's training state, cut evenly over so many chips.
 
     Activations, which depend on the batch, are left out.
@@ -23,16 +82,14 @@ def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> MemoryBa
     Example:
         >>> from ttkit.train import Settings, training_plan
         >>> shares(training_plan(Settings(), "n150"), chips=(1, 2))
-        11 million weights in training, cut evenly: what one chip holds (computed)
-          1 chip: 188 MB: weights 46.9 MB, gradients 46.9 MB, optimizer 93.8 MB
-          2 chips: 93.8 MB: weights 23.4 MB, gradients 23.4 MB, optimizer 46.9 MB
-          room: 12 GB
+        11 million weights in training: what one chip holds (computed); a chip has 12 GB
+          1 chip: 188 MB, fits: weights 46.9 MB, gradients 46.9 MB, optimizer 93.8 MB
+          2 chips: 93.8 MB, fits: weights 23.4 MB, gradients 23.4 MB, optimizer 46.9 MB
     """
     state = {kind: plan.memory[kind] for kind in ("weights", "gradients", "optimizer")}
-    title = f"{plan.parameters / 1e6:,.0f} million weights in training, cut evenly"
-    held = {counted(n, "chip"): {kind: size / n for kind, size in state.items()} for n in chips}
-    room = plan.system.chip.dram_bytes
-    return MemoryBars(f"{title}: what one chip holds (computed)", held, room)
+    title = f"{plan.parameters / 1e6:,.0f} million weights in training: what one chip holds"
+    held = {n: {kind: size / n for kind, size in state.items()} for n in chips}
+    return Shares(f"{title} (computed)", held, plan.system.chip.dram_bytes)
 
 
 # ---------------------------------------------------------------- exercises
