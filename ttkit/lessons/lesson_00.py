@@ -2,76 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, Run, asks, numbers, whole_number
-from ttkit.visualize.chart import INK, Chart, entitle
-from ttkit.visualize.charts import COLOURS
-from ttkit.visualize.drawing import BAD
+from ttkit.visualize.drawing import BAD, INK, Drawing, Figure, tone, width_of
 from ttkit.words import counted, short
 
-HATCHES = ("", "//", "..")  # so that the parts of a bar are told without colour
-
-
 # ---------------------------------------------------------------- a model on several chips
-@dataclass(frozen=True, repr=False)
-class Shares(Chart):
-    """What one chip holds of a model: a bar for each number of chips, beside a chip's memory.
-
-    Args:
-        title: what the chart shows.
-        held: {number of chips: {kind: bytes of one chip}}.
-        room: a chip's memory, in bytes.
-    """
-
-    title: str
-    held: Mapping[int, Mapping[str, float]]
-    room: float
-
-    def verdict(self, chips: int) -> str:
-        """Return how much a chip holds, and whether that fits."""
-        size = sum(self.held[chips].values())
-        return f"{short(size, 'B')}, {'fits' if size <= self.room else 'does not fit'}"
-
-    def __repr__(self) -> str:
-        lines = [f"{self.title}; a chip has {short(self.room, 'B')}"]
-        for chips, kinds in self.held.items():
-            parts = ", ".join(f"{kind} {short(size, 'B')}" for kind, size in kinds.items())
-            lines.append(f"  {counted(chips, 'chip')}: {self.verdict(chips)}: {parts}")
-        return "\n".join(lines)
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 1.1 + 0.3 * len(self.held)
-
-    def draw(self, ax: Any) -> None:
-        """Draw the kinds side by side in each bar, and its verdict right of it and of the line."""
-        from matplotlib.ticker import EngFormatter
-
-        names = [counted(chips, "chip") for chips in self.held]
-        left = np.zeros(len(names))
-        for i, kind in enumerate(next(iter(self.held.values()))):
-            sizes = np.array([kinds[kind] for kinds in self.held.values()])
-            look = {"facecolor": COLOURS[i], "edgecolor": INK, "hatch": HATCHES[i % len(HATCHES)]}
-            ax.barh(names, sizes, 0.7, left, label=kind, linewidth=0.6, **look)
-            left += sizes
-        for row, chips in enumerate(self.held):
-            at, shift = (max(left[row], self.room), row), {"textcoords": "offset points"}
-            ax.annotate(self.verdict(chips), at, (4, 0), va="center", **shift)
-        ax.axvline(self.room, color=BAD, label=f"a chip has {short(self.room, 'B')}")
-        ax.set_xlim(0, 1.25 * max([*left, self.room]))
-        ax.invert_yaxis()
-        ax.xaxis.set_major_formatter(EngFormatter("B"))
-        entitle(ax, self.title)
+STATE = {"weights": "", "gradients": "1.2 7", "optimizer": "1.2 3"}  # kind: stripes over its bar
+LABELS, BARS, WORDS = 64, 204, 152  # widths of the names, the longest bar and the words after it
+STEP, BAR, SIZE = 27, 19, 12.5  # from bar to bar, height of a bar, size of the words
 
 
-def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Shares:
+def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Figure:
     """Return the picture of a model's training state, cut evenly over so many chips.
 
     Activations, which depend on the batch, are left out.
@@ -86,10 +32,56 @@ def shares(plan: Any, chips: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> Shares:
           1 chip: 188 MB, fits: weights 46.9 MB, gradients 46.9 MB, optimizer 93.8 MB
           2 chips: 93.8 MB, fits: weights 23.4 MB, gradients 23.4 MB, optimizer 46.9 MB
     """
-    state = {kind: plan.memory[kind] for kind in ("weights", "gradients", "optimizer")}
+    held = {n: {kind: plan.memory[kind] / n for kind in STATE} for n in chips}
     title = f"{plan.parameters / 1e6:,.0f} million weights in training: what one chip holds"
-    held = {n: {kind: size / n for kind, size in state.items()} for n in chips}
-    return Shares(f"{title} (computed)", held, plan.system.chip.dram_bytes)
+    return draw_shares(f"{title} (computed)", held, plan.system.chip.dram_bytes)
+
+
+def draw_shares(title: str, held: dict[int, dict[str, float]], room: float) -> Figure:
+    """Draw a bar for each number of chips, beside a chip's memory.
+
+    Args:
+        held: {number of chips: {kind: bytes of one chip}}.
+        room: a chip's memory, in bytes.
+    """
+    drawing = Drawing(LABELS + BARS + WORDS, 44 + STEP * len(held), title)
+    most = max(room, *(sum(kinds.values()) for kinds in held.values()))
+    line, x = LABELS + BARS * room / most, LABELS + 8.0
+    for i, kind in enumerate(STATE):
+        _bar(drawing, (x, 4, 22, 13), i, "")
+        drawing.words(x + 28, 15, kind, size=SIZE, anchor="start")
+        x += 44 + width_of(kind, SIZE)
+    lines = [f"{title}; a chip has {short(room, 'B')}"]
+    for row, (chips, kinds) in enumerate(held.items()):
+        size, left, y = sum(kinds.values()), float(LABELS), 34 + STEP * row
+        said = f"{short(size, 'B')}, {'fits' if size <= room else 'does not fit'}"
+        name, parts = (
+            counted(chips, "chip"),
+            [f"{kind} {short(kinds[kind], 'B')}" for kind in STATE],
+        )
+        drawing.words(LABELS - 7, y + 14, name, size=SIZE, anchor="end")
+        for i, kind in enumerate(STATE):
+            width = BARS * kinds[kind] / most
+            _bar(drawing, (left, y, width, BAR), i, f"{name}: {parts[i]}")
+            left += width
+        drawing.words(max(left, line) + 7, y + 14, said, size=SIZE, anchor="start")
+        lines.append(f"  {name}: {said}: {', '.join(parts)}")
+    drawing.line((line, 26), (line, drawing.height - 4), colour=BAD, width=2.5)
+    note = f"Red line: a chip's memory, {short(room, 'B')}."
+    return Figure(title, [drawing], [note], "\n".join(lines))
+
+
+def _bar(drawing: Drawing, at: tuple[float, float, float, float], i: int, hover: str) -> None:
+    """Draw a part of a bar, with the stripes of its kind, so that colour is not needed."""
+    (x, y, width, height), dash = at, list(STATE.values())[i]
+    look = {"fill": tone(i), "stroke": INK, "stroke_width": 0.8}
+    if dash:
+        middle = y + height / 2
+        stripes = {"colour": INK, "width": height - 1, "dash": dash}
+        drawing.add("rect", x=x, y=y, width=width, height=height, **look)
+        drawing.line((x + 1, middle), (x + width, middle), **stripes)
+        look = {"fill": "transparent"}
+    drawing.add("rect", hover=hover, x=x, y=y, width=width, height=height, **look)
 
 
 # ---------------------------------------------------------------- exercises

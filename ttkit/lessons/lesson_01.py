@@ -17,6 +17,8 @@ from ttkit.lessons.predicting import as_number
 from ttkit.visualize.drawing import INK, Figure, tone
 from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
 
+SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
+
 
 # ---------------------------------------------------------------- what opens
 def explore(
@@ -72,7 +74,7 @@ def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> li
 
 def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
     """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
-    drawing = MeshDrawing(picture, 68, 40, "", gap=(22, 28))
+    drawing = MeshDrawing(picture, 74, 42, "", gap=(20, 28))
     w, h = drawing.w, drawing.h
     for device, label, (x, y) in zip(picture.devices, picture.labels, drawing.corners):
         where = at.get(device)
@@ -94,8 +96,10 @@ def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
             stroke="var(--edge)",
             **look,
         )
-        drawing.words(x + w / 2, y + 17, f"device {device}", size=11, colour=ink, bold=bool(words))
-        drawing.words(x + w / 2, y + 32, words, size=11, colour=ink)
+        drawing.words(
+            x + w / 2, y + 18, f"device {device}", size=SIZE, colour=ink, bold=bool(words)
+        )
+        drawing.words(x + w / 2, y + 34, words, size=SIZE, colour=ink)
     return drawing
 
 
