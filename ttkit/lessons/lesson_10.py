@@ -1,4 +1,4 @@
-"""Lesson 10, hierarchical training. The answers are roles and bytes."""
+"""Lesson 10, hierarchical training: the picture of its roles, and exercises on roles and bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,74 @@ from typing import Any
 from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import asks
 from ttkit.lessons.predicting import as_number
+from ttkit.visualize.drawing import INK, Drawing, Figure, Point, tone
+from ttkit.words import counted
+
+ROLE = {"worker": tone(1), "aggregator": tone(2), "optimizer": tone(3)}
+ROLE |= {"aggregator_optimizer": tone(5)}
 
 
-@exercise("10.roles")
+# ---------------------------------------------------------------- the picture
+def roles_picture(workers: int, tiers: int) -> Figure:
+    """Return the picture of who sends what in a step, in sizes of the model.
+
+    Args:
+        workers: how many.
+        tiers: 3, or 2 with aggregator and optimizer in one.
+
+    Example:
+        >>> roles_picture(2, 3)
+        2 workers, 3 tiers: 4 ranks; 6 models are sent in a step
+          each worker: sends 1, gets 1
+          aggregator: sends 3, gets 3
+          optimizer: sends 1, gets 1
+    """
+    top = ["aggregator", "optimizer"] if tiers == 3 else ["aggregator_optimizer"]
+    height = max(50 * workers, 90)
+    drawing = Drawing(660, height + 30, "")
+    middle = height / 2 + 20
+    for rank in range(workers):
+        y = 20 + (rank + 0.5) * height / workers
+        _rank(drawing, 0, y, rank, "worker")
+        _both(drawing, (150, y), (260, middle + (y - middle) * 0.25), rank == 0)
+    for i, role in enumerate(top):
+        _rank(drawing, 260 + 250 * i, middle, workers + i, role)
+    if tiers == 3:
+        _both(drawing, (410, middle), (510, middle), True)
+    through, sent = workers + (tiers == 3), 2 * (workers + (tiers == 3))
+    rows = ["each worker: sends 1, gets 1", f"{top[0]}: sends {through}, gets {through}"]
+    rows += ["optimizer: sends 1, gets 1"] * (tiers == 3)
+    title = f"{counted(workers, 'worker')}, {tiers} tiers: {counted(workers + tiers - 1, 'rank')}"
+    title += f"; {sent} models are sent in a step"
+    drawing.title = "; ".join([title, *rows])
+    return Figure(title, [drawing], [". ".join(rows) + "."], "\n  ".join([title, *rows]))
+
+
+def _rank(drawing: Drawing, x: float, y: float, rank: int, role: str) -> None:
+    drawing.box(x, y - 20, 150, 40, fill=ROLE[role], edge=INK)
+    drawing.words(x + 75, y - 3, f"rank {rank}", size=13, colour=INK, bold=True)
+    drawing.words(x + 75, y + 13, role.replace("_", " + "), size=13, colour=INK)
+
+
+def _both(drawing: Drawing, a: Point, b: Point, named: bool) -> None:
+    """Draw gradients from `a` to `b`, and weights back."""
+    (x1, y1), (x2, y2) = a, b
+    drawing.arrow((x1 + 3, y1 - 6), (x2 - 3, y2 - 6), colour="var(--link)")
+    drawing.arrow((x2 - 3, y2 + 6), (x1 + 3, y1 + 6), colour="var(--curve)")
+    if named:
+        middle, y = (x1 + x2) / 2, min(y1, y2)
+        drawing.words(middle, y - 14, "gradients →", size=13, halo=True)
+        drawing.words(middle, max(y1, y2) + 24, "← weights", size=13, halo=True)
+
+
+# ---------------------------------------------------------------- exercises
+@exercise(
+    "10.roles",
+    "Which ranks come first? How many ranks are left when the workers have theirs?",
+    "world - num_workers is 1 in two tiers and 2 in three.",
+    "rank < num_workers is a worker. Else: with one rank left it is 'aggregator_optimizer'; with "
+    "two, the first is the 'aggregator', the second the 'optimizer'.",
+)
 @asks("role(rank, world, num_workers)")
 def _roles(answer: Any) -> str:
     tiers = {2: ["aggregator_optimizer"], 3: ["aggregator", "optimizer"]}
@@ -24,7 +89,12 @@ def _roles(answer: Any) -> str:
     return "every rank has its role, in two tiers and in three"
 
 
-@exercise("10.bytes")
+@exercise(
+    "10.bytes",
+    "Draw the arrows that point at the aggregator. Which carry gradients, which weights?",
+    "In: gradients of each worker, and what does the optimizer send? Out: the reverse.",
+    "in is num_workers * gradients + weights. Out is the other way round.",
+)
 @asks("aggregator_bytes(num_workers, gradients, weights)")
 def _bytes(answer: Any) -> str:
     for n, gradients, weights in ((2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)):
