@@ -145,12 +145,12 @@ def _grade(answer: Any, stages: int, micro_batches: int, memory: Any, bubble: fl
 )
 def _budget(answer: Any, mesh: Any) -> str:
     whole = answer(STAGES, MICRO_BATCHES) if callable(answer) else answer
+    rows = whole if isinstance(whole, (list, tuple)) else []
     if isinstance(whole, Schedule):
         one = "each stage has one chunk of the model here, and the schedule has"
         require(whole.chunks == 1, f"{one} {whole.chunks}")
-        whole = [" ".join(map(str, row)) for row in whole.actions]
+        rows = whole.actions
     split = "a backward is whole here: write B0, not I0 and W0"
-    rows = whole if isinstance(whole, (list, tuple)) else []
     require(not any(kind in str(row) for row in rows for kind in "IW"), split)
     _grade(whole, STAGES, MICRO_BATCHES, ROOM, BUBBLE)
     return f"room for {ROOM} on every stage was enough"
