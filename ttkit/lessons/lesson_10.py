@@ -15,17 +15,18 @@ ROLE |= {"aggregator_optimizer": tone(5)}
 
 
 # ---------------------------------------------------------------- the picture
-def roles_picture(workers: int, tiers: int) -> Figure:
+def roles_picture(workers: int, tiers: int, counts: bool = True) -> Figure:
     """Return the picture of who sends what in a step, in sizes of the model.
 
     Args:
         workers: how many.
         tiers: 3, or 2 with aggregator and optimizer in one.
+        counts: say how much, too.
 
     Example:
         >>> roles_picture(2, 3)
-        2 workers, 3 tiers: 4 ranks; 6 models are sent in a step
-          each worker: sends 1, gets 1
+        2 workers, 3 tiers: 4 ranks; 6 models are sent in a step, round a ring of workers 2
+          each worker: sends 1, gets 1; in a ring it sends 1
           aggregator: sends 3, gets 3
           optimizer: sends 1, gets 1
     """
@@ -41,13 +42,17 @@ def roles_picture(workers: int, tiers: int) -> Figure:
         _rank(drawing, 260 + 250 * i, middle, workers + i, role)
     if tiers == 3:
         _both(drawing, (410, middle), (510, middle), True)
-    through, sent = workers + (tiers == 3), 2 * (workers + (tiers == 3))
-    rows = ["each worker: sends 1, gets 1", f"{top[0]}: sends {through}, gets {through}"]
-    rows += ["optimizer: sends 1, gets 1"] * (tiers == 3)
+    through, ring = workers + (tiers == 3), 2 * (workers - 1)
     title = f"{counted(workers, 'worker')}, {tiers} tiers: {counted(workers + tiers - 1, 'rank')}"
-    title += f"; {sent} models are sent in a step"
+    rows = [f"{role} is rank {workers + i}" for i, role in enumerate(top)]
+    if counts:
+        title += f"; {2 * through} models are sent in a step, round a ring of workers {ring}"
+        rows = [f"each worker: sends 1, gets 1; in a ring it sends {ring / workers:.3g}"]
+        rows += [f"{top[0]}: sends {through}, gets {through}"]
+        rows += ["optimizer: sends 1, gets 1"] * (tiers == 3)
     drawing.title = "; ".join([title, *rows])
-    return Figure(title, [drawing], [". ".join(rows) + "."], "\n  ".join([title, *rows]))
+    notes = [f"{row[0].upper()}{row[1:]}." for row in rows]
+    return Figure(title, [drawing], notes, "\n  ".join([title, *rows]))
 
 
 def _rank(drawing: Drawing, x: float, y: float, rank: int, role: str) -> None:
