@@ -32,23 +32,24 @@ def roles_picture(workers: int, tiers: int, counts: bool = True) -> Figure:
     """
     top = ["aggregator", "optimizer"] if tiers == 3 else ["aggregator_optimizer"]
     height = max(50 * workers, 90)
-    drawing = Drawing(660, height + 30, "")
+    drawing = Drawing(712, height + 40, "")
     middle = height / 2 + 20
     for rank in range(workers):
         y = 20 + (rank + 0.5) * height / workers
         _rank(drawing, 0, y, rank, "worker")
-        _both(drawing, (150, y), (260, middle + (y - middle) * 0.25), rank == 0)
+        ends = (rank == 0, rank == workers - 1)
+        _both(drawing, (170, y), (270, middle + (y - middle) * 0.25), *ends)
     for i, role in enumerate(top):
-        _rank(drawing, 260 + 250 * i, middle, workers + i, role)
+        _rank(drawing, 270 + 270 * i, middle, workers + i, role)
     if tiers == 3:
-        _both(drawing, (410, middle), (510, middle), True)
+        _both(drawing, (440, middle), (540, middle), True, True)
     through, ring = workers + (tiers == 3), 2 * (workers - 1)
     title = f"{counted(workers, 'worker')}, {tiers} tiers: {counted(workers + tiers - 1, 'rank')}"
     rows = [f"{role} is rank {workers + i}" for i, role in enumerate(top)]
     if counts:
         title += f"; {2 * through} models are sent in a step, round a ring of workers {ring}"
         rows = [f"each worker: sends 1, gets 1; in a ring it sends {ring / workers:.3g}"]
-        rows += [f"{top[0]}: sends {through}, gets {through}"]
+        rows += [f"{top[0].replace('_', ' + ')}: sends {through}, gets {through}"]
         rows += ["optimizer: sends 1, gets 1"] * (tiers == 3)
     drawing.title = "; ".join([title, *rows])
     notes = [f"{row[0].upper()}{row[1:]}." for row in rows]
@@ -56,19 +57,20 @@ def roles_picture(workers: int, tiers: int, counts: bool = True) -> Figure:
 
 
 def _rank(drawing: Drawing, x: float, y: float, rank: int, role: str) -> None:
-    drawing.box(x, y - 20, 150, 40, fill=ROLE[role], edge=INK)
-    drawing.words(x + 75, y - 3, f"rank {rank}", size=13, colour=INK, bold=True)
-    drawing.words(x + 75, y + 13, role.replace("_", " + "), size=13, colour=INK)
+    drawing.box(x + 1, y - 20, 168, 40, fill=ROLE[role], edge=INK)
+    drawing.words(x + 85, y - 3, f"rank {rank}", size=13, colour=INK, bold=True)
+    drawing.words(x + 85, y + 13, role.replace("_", " + "), size=13, colour=INK)
 
 
-def _both(drawing: Drawing, a: Point, b: Point, named: bool) -> None:
+def _both(drawing: Drawing, a: Point, b: Point, above: bool, below: bool) -> None:
     """Draw gradients from `a` to `b`, and weights back."""
     (x1, y1), (x2, y2) = a, b
     drawing.arrow((x1 + 3, y1 - 6), (x2 - 3, y2 - 6), colour="var(--link)")
     drawing.arrow((x2 - 3, y2 + 6), (x1 + 3, y1 + 6), colour="var(--curve)")
-    if named:
-        middle, y = (x1 + x2) / 2, min(y1, y2)
-        drawing.words(middle, y - 14, "gradients →", size=13, halo=True)
+    middle = (x1 + x2) / 2
+    if above:
+        drawing.words(middle, min(y1, y2) - 14, "gradients →", size=13, halo=True)
+    if below:
         drawing.words(middle, max(y1, y2) + 24, "← weights", size=13, halo=True)
 
 
