@@ -26,7 +26,7 @@ class ScheduleEditor:
     """
 
     def __init__(self, schedule: Schedule, room: int = 0):
-        self.schedule, self.room, self.said = schedule, room, ""
+        self.schedule, self.room, self.message = schedule, room, ""
 
     def move(self, stage: int, action: Action | str, place: int) -> ScheduleEditor:
         """Put an action of a stage in another place of its list, from 0; return the editor.
@@ -49,8 +49,8 @@ class ScheduleEditor:
         rows[stage] = tuple(row)
         of = self.schedule
         self.schedule = Schedule(of.name, of.stages, of.micro_batches, tuple(rows), of.chunks)
-        self.said = f"{moved} of stage {stage} moved from place {old} to {place}: "
-        self.said += f"{_state(before)} before, {_state(self.bubble)} now."
+        self.message = f"{moved} of stage {stage} moved from place {old} to {place}: "
+        self.message += f"{_state(before)} before, {_state(self.bubble)} now."
         return self
 
     @property
@@ -72,7 +72,7 @@ class ScheduleEditor:
     def figure(self) -> Figure:
         """Return its picture; each box can be dragged where the page is `touchable`."""
         found = schedule_picture(self.schedule).figure(self._touch)
-        notes = [note for note in (self.said, KEYS) if note]
+        notes = [note for note in (self.message, KEYS) if note]
         return Figure(found.title, found.drawings, notes, repr(self), self.problem)
 
     def _touch(self, stage: int, action: Action) -> dict[str, str]:
@@ -82,7 +82,7 @@ class ScheduleEditor:
         return parts | {"aria_label": about, "style": "cursor:grab"}
 
     def act(self, text: str) -> str:
-        """Do what a reader did, as `touchable` tells it; return the page.
+        """Do what a reader did, as `touchable` reports it; return the page.
 
         Args:
             text: "0 B1>0 F3" of a drag, "0 B1 left" or "0 B1 right" of a key.
@@ -96,7 +96,7 @@ class ScheduleEditor:
         else:
             place = row.index(name) + (1 if way == ["right"] else -1)
         if place is None:
-            self.said = f"{name} stays on stage {stage}: drag it onto a box of its own stage."
+            self.message = f"{name} stays on stage {stage}: drag it onto a box of its own stage."
         elif place in range(len(row)):
             self.move(int(stage), name, place)
         return self.figure()._repr_html_()

@@ -71,7 +71,7 @@ def stage_lanes(
                  fill=_hex(slot.action, chunks), letters=lettered, more=more)  # fmt: skip
         for i, action in enumerate(waiting[lane] if waiting else ()):
             place = (LEFT + WIDTH - left_out + 30 * i + 1, top + 2, 28, BOX)
-            says = "waits for ever" if i == 0 else "never starts"
+            says = "never starts: waits here" if i == 0 else "never starts"
             more = dict(touch(lane, action) if touch else {})
             more |= {"stroke_dasharray": "4 3", "stroke": BAD if i == 0 else "var(--edge)"}
             _box(drawing, place, action, f"{_named(action, name)}: {says}", more=more)
@@ -120,7 +120,7 @@ def _box(
 
 
 def _hatch(drawing: Drawing, boxes: Sequence[Rectangle], kind: str) -> None:
-    """Draw what tells a kind without its colour: B rises, I lies, W stands; F is plain."""
+    """Hatch boxes by kind: B rises, I lies, W stands, F is plain; no kind needs its colour."""
     path = ""
     for x, y, w, h in boxes:
         if kind == "B":
