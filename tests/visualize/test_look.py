@@ -29,7 +29,7 @@ from ttkit.visualize.drawing import (
 )
 from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
 from ttkit.visualize.plan import StepDrawing, draw_plan
-from ttkit.visualize.schedule import FILL, shade
+from ttkit.visualize.stages import FILL, shade
 from ttkit.visualize.steps import step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
