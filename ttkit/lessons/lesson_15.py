@@ -20,6 +20,13 @@ from ttkit.lessons.answers import Answer, asks, is_a, numbers
 from ttkit.lessons.calls import bytes_by_collective, recorded
 from ttkit.lessons.predicting import as_number
 from ttkit.profiler import profile
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 from ttkit.train.parallel import MeshLayout
 from ttkit.visualize.charts import MemoryBars as MemoryBars
 from ttkit.visualize.charts import memory
@@ -27,6 +34,33 @@ from ttkit.words import counted
 
 
 # ---------------------------------------------------------------- what a chip holds
+def settings(zero: int = 0, micro_batches: int = 1) -> Settings:
+    """Return the lesson's run: a small GPT on eight chips, data parallel, in float32 with AdamW.
+
+    Args:
+        zero: the stage.
+        micro_batches: parts of the batch.
+    """
+    model = TransformerConfig(
+        num_heads=4,
+        embedding_dim=256,
+        num_blocks=1,
+        vocab_size=256,
+        max_sequence_length=64,
+        dropout_prob=0,
+        bias=False,
+    )
+    training = TrainingConfig(
+        batch_size=32,
+        gradient_accumulation_steps=micro_batches,
+        tokenizer_type="byte",
+        checkpoint_dir="",
+        eval_every=0,
+    )
+    device, layout = DeviceConfig((1, 8), enable_ddp=True), LayoutConfig(zero=zero)
+    return Settings(device, training, transformer_config=model, layout=layout)
+
+
 def held(trainer: Any) -> dict[str, dict[str, int]]:
     """Return what a step keeps on each chip, counted: {chip: {kind: bytes}}; train one step.
 
