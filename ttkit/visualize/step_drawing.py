@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from ttkit.visualize.drawing import (
     ALARM,
@@ -110,7 +111,7 @@ class StepDrawing(MeshDrawing):
         return self.step.name(chip) if chip in self.step.names else f"device {chip} {label}"
 
     @staticmethod
-    def _frame(box: Rectangle) -> dict[str, float]:
+    def _frame(box: Rectangle) -> dict[str, Any]:
         return dict(zip(("x", "y", "width", "height"), box))
 
     # ------------------------------------------------------------ boxes
@@ -176,7 +177,9 @@ class StepDrawing(MeshDrawing):
                 off = self.pad - rim / 2
                 rims.append((x - off, y - off, w + 2 * off, h + 2 * off))
         for fill, drawn in fills.items():
-            self.blocks(drawn, fill=fill, edge=INK, width=min(0.6, self.box_w / 15))
+            self.blocks(drawn, fill=fill)
+        outlines = [self.spots[key] for key in boxes]
+        self.blocks(outlines, edge=INK, width=min(0.6, self.box_w / 15))
         self.blocks(rims, edge="var(--ink)", width=rim)
         for x, y, w, h in () if self.numbers else begun:
             self.line((x, y + h), (x + w, y), colour=INK, width=1)
@@ -231,7 +234,7 @@ class StepDrawing(MeshDrawing):
         upright = abs(x2 - x1) <= abs(y2 - y1)
         y += (-9 if self.step.forward(arrow) else 9) * upright  # side by side they are too wide
         chunks = ranges(arrow.chunks)
-        short = chunks if len(chunks) <= 4 else f"{len(arrow.chunks)} x"
+        short = chunks if len(chunks) <= 5 else f"{len(arrow.chunks)} x"
         text = "+" * arrow.reduce + short
         tones = list(dict.fromkeys(tone(c) for c in arrow.chunks))[:4]
         wide = max(13, width_of(text, NUMBER, bold=True) + 4)
