@@ -22,7 +22,6 @@ from ttkit.plans import (
     topology,
 )
 
-
 ROW = topology("t3000", (1, 4))
 STOLEN = reduce_scatter(ROW, 64, axis=1)
 STOLEN_STEPS = reduce_scatter(ROW, 768, axis=1).steps

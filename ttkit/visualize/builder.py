@@ -9,12 +9,11 @@ from ttkit import plans
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Plan, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.step_drawing import StepDrawing
-from ttkit.visualize.steps import Arrow, StepPicture, problem_of, step_pictures
+from ttkit.visualize.step_drawing import ClickableStep
+from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
 from ttkit.words import counted, in_notebook
 
 UNFINISHED = "after the last step"  # how a plan says that nothing is wrong so far
-HIT = 26  # pixels around an arrow that can be clicked
 
 
 class PlanBuilder:
@@ -181,7 +180,7 @@ class PlanBuilder:
         """Return the picture: the chips after the step, and an arrow for each way of a cable."""
         collective = self._empty.collective
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = _Board(self._picture, glides=self._new)
+        drawing = ClickableStep(self._picture, self._new)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
@@ -194,7 +193,7 @@ class PlanBuilder:
             for act, text in (("next", "Next step"), ("undo", "Undo"), ("anew", "Start anew"))
         )
         kind = "ttkit-alarm" if wrong else "ttkit-title"
-        said = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
+        words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
         cell = '<td style="padding:2px 14px 2px 0;text-align:left">'
         head = ("", "your plan", f"best known ({self.best.algorithm})")
         rows = "".join(
@@ -205,7 +204,7 @@ class PlanBuilder:
             f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
         )
         send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
-        return self.figure()._repr_html_() + on_page(said + send + table)
+        return self.figure()._repr_html_() + on_page(words + send + table)
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""
@@ -237,34 +236,3 @@ def _button(act: str, text: str, pressed: bool = False) -> str:
     look += f"color:var(--ink);background:var(--{'frame' if pressed else 'chip'})"
     state = f'role="button" tabindex="0" aria-pressed="{str(pressed).lower()}"'
     return f'<span {state} data-act="{act}" style="{look}">{escape(text)}</span>'
-
-
-class _Board(StepDrawing):
-    """A step whose arrows can be clicked: one for each way of each cable."""
-
-    def __init__(self, step: StepPicture, glides: set[tuple[int, int]]):
-        super().__init__(step, glides=glides)
-        used = {(arrow.source, arrow.destination) for arrow in step.arrows}
-        for source, destination in sorted(step.plan.topology.pairs):
-            course = self.way(source, destination)
-            (x1, y1), (x2, y2), (right, up) = course
-            if (source, destination) not in used:
-                self.arrow(*course, colour="var(--edge)", width=1.2, head=7)
-            x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
-            upright = abs(x2 - x1) <= abs(y2 - y1)
-            w, h = (HIT, abs(y2 - y1)) if upright else (abs(x2 - x1), HIT)
-            out = HIT / 2 - 10  # the two ways of a cable do not share a pixel
-            out = -out if step.forward(Arrow(source, destination, ())) else out
-            x, y = (x + out, y) if upright else (x, y + out)
-            name = f"send from {step.name(source)} to {step.name(destination)}"
-            self.add(
-                "rect",
-                hover=name,
-                fill="transparent",
-                style="cursor:pointer",
-                role="button",
-                tabindex=0,
-                aria_label=name,
-                data_act=f"send {source} {destination}",
-                **self._frame((x - w / 2, y - h / 2, w, h)),
-            )

@@ -31,6 +31,7 @@ COPY, SUM, LINK = "var(--link)", "var(--curve)", "var(--frame)"
 EMPTY = "var(--empty)"  # a box for a chunk that has not come
 PAPER = "#dde2ea"  # the part of a box that is still to be filled, in both themes
 BADGE = 7  # half the height of the badge on an arrow
+HIT = 26  # pixels across an arrow that can be clicked
 # A chunk that is new glides from where it was sent; one that is added glides and disappears.
 MOTION = (
     ".ttkit-merge{opacity:0}@media(prefers-reduced-motion:no-preference){"
@@ -268,3 +269,37 @@ class StepDrawing(MeshDrawing):
         x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
         self.box(x - wide / 2, y - 8, wide, 16, fill=ALARM, edge=BAD, round=3)
         self.words(x, y + 4, arrow.wrong, size=NUMBER, colour=INK, bold=True)
+
+
+class ClickableStep(StepDrawing):
+    """A step whose arrows can be clicked: one for each way of each cable.
+
+    A click does "send SOURCE DESTINATION".
+    """
+
+    def __init__(self, step: StepPicture, glides: set[tuple[int, int]]):
+        super().__init__(step, glides=glides)
+        used = {(arrow.source, arrow.destination) for arrow in step.arrows}
+        for source, destination in sorted(step.plan.topology.pairs):
+            course = self.way(source, destination)
+            (x1, y1), (x2, y2), (right, up) = course
+            if (source, destination) not in used:
+                self.arrow(*course, colour="var(--edge)", width=1.2, head=7)
+            x, y = (x1 + x2) / 2 + 0.75 * right, (y1 + y2) / 2 + 0.75 * up
+            upright = abs(x2 - x1) <= abs(y2 - y1)
+            w, h = (HIT, abs(y2 - y1)) if upright else (abs(x2 - x1), HIT)
+            out = HIT / 2 - 10  # the two ways of a cable do not share a pixel
+            out = -out if step.forward(Arrow(source, destination, ())) else out
+            x, y = (x + out, y) if upright else (x, y + out)
+            name = f"send from {step.name(source)} to {step.name(destination)}"
+            self.add(
+                "rect",
+                hover=name,
+                fill="transparent",
+                style="cursor:pointer",
+                role="button",
+                tabindex=0,
+                aria_label=name,
+                data_act=f"send {source} {destination}",
+                **self._frame((x - w / 2, y - h / 2, w, h)),
+            )
