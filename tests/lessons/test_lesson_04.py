@@ -1,10 +1,11 @@
-"""The exercises of lesson 04, whose answers are plans and a number, with right answers and with
-wrong ones.
+"""The exercises of lessons 04 and 04b, whose answers are plans and numbers, with right answers and
+with wrong ones.
 """
 
 import dataclasses
 
 import numpy as np
+import pytest
 from answers import right, wrong
 
 from ttkit import lessons
@@ -14,10 +15,17 @@ from ttkit.plans import (
     all_gather,
     all_reduce,
     broadcast,
+    collectives,
+    cost,
     crossover,
     reduce_scatter,
     topology,
 )
+
+ROW = topology("t3000", (1, 4))
+STOLEN = reduce_scatter(ROW, 64, axis=1)
+STOLEN_STEPS = reduce_scatter(ROW, 768, axis=1).steps
+SPREAD = broadcast(ROW, 768, 1, axis=1)
 
 
 def scattering(*steps, adds=True, **options):
@@ -52,6 +60,78 @@ def with_device_ids(row, shard_bytes):
     return Plan("broadcast", row, steps, shard_bytes, axis=1, root=1)
 
 
+def own_backwards(row, shard_bytes):
+    """The learner's own all-gather, of the lesson's first section, turned around by a program."""
+    chip = dict(zip((4, 0, 2, 6), row.chips))
+    steps = [
+        [Transfer(chip[t.destination], chip[t.source], t.chunk, reduce=True) for t in step]
+        for step in reversed(BY_HAND.steps)
+    ]
+    return Plan("reduce_scatter", row, steps, shard_bytes, axis=1)
+
+
+def scatter_by(steps):
+    """An answer that takes its steps from a function of row and bytes."""
+    return lambda row, n: Plan("reduce_scatter", row, steps(row, n), n, axis=1)
+
+
+def relabelled(plan, row):
+    chip = dict(zip(plan.topology.chips, row.chips))
+    return [
+        [Transfer(chip[t.source], chip[t.destination], t.chunk, reduce=True) for t in step]
+        for step in plan.steps
+    ]
+
+
+def from_a_variable(row, shard_bytes):
+    return Plan("reduce_scatter", row, relabelled(STOLEN, row), shard_bytes, axis=1)
+
+
+def from_its_steps(row, shard_bytes):
+    chip = dict(zip((4, 0, 2, 6), row.chips))
+    steps = [
+        [dataclasses.replace(t, source=chip[t.source], destination=chip[t.destination]) for t in s]
+        for s in STOLEN_STEPS
+    ]
+    return Plan("reduce_scatter", row, steps, shard_bytes, axis=1)
+
+
+def with_a_default(row, shard_bytes, plan=STOLEN):
+    return Plan("reduce_scatter", row, relabelled(plan, row), shard_bytes, axis=1)
+
+
+def spread_by_variable(row, shard_bytes):
+    return Plan("broadcast", row, SPREAD.steps, SPREAD.shard_bytes, axis=1, root=1)
+
+
+def price(largest=max, links=True, latency=1.0, once=False):
+    """An answer to 04.price, with its usual mistakes."""
+
+    def my_price(plan, latency_s, bytes_per_s):
+        seconds = latency_s if once else 0
+        for step in plan.steps:
+            size = largest(t.bytes for t in step) / (plan.links if links else 1)
+            seconds += (0 if once else latency * latency_s) + size / bytes_per_s
+        return seconds
+
+    return my_price
+
+
+def price_by_pairs(plan, latency_s, bytes_per_s):
+    seconds = 0
+    for step in plan.steps:
+        load = {}
+        for t in step:
+            load[t.source, t.destination] = load.get((t.source, t.destination), 0) + t.bytes
+        seconds += latency_s + max(load.values()) / (plan.links * bytes_per_s)
+    return np.float64(seconds)
+
+
+def price_of_the_busiest(plan, latency_s, bytes_per_s):
+    most = max(plan.bytes_per_link.values())
+    return latency_s * len(plan.steps) + most / plan.links / bytes_per_s
+
+
 def backwards(row, shard_bytes):
     """The film of the all-gather, turned around by a program."""
     gather = all_gather(row, shard_bytes, axis=1)
@@ -71,6 +151,22 @@ CROSS = crossover(
     lambda n: all_reduce(T3000, n, 1, algorithm="tree"),
     lambda n: all_reduce(T3000, n, 1, algorithm="line"),
 )
+A, B, C, D = ROW.chips
+BY_HAND = Plan(
+    "all_gather",
+    ROW,
+    [
+        [Transfer(*t) for t in step]
+        for step in (
+            [(A, B, 0), (B, A, 1), (B, C, 1), (C, B, 2), (C, D, 2), (D, C, 3)],
+            [(B, C, 0), (C, D, 1), (B, A, 2), (C, B, 3)],
+            [(C, D, 0), (B, A, 3)],
+        )
+    ],
+    64,
+    axis=1,
+)
+IN = dict(zip(ROW.chips, "abcd"))
 GOOD = scattering("dc0 ab3", "cb0 dc1 ab2 bc3", "ba0 ab1 cb1 bc2 dc2 cd3")
 
 RIGHT = [
@@ -82,7 +178,19 @@ RIGHT = [
     ("04.crossover", np.int64(1.09 * CROSS)),
     ("04.crossover", float(int(0.91 * CROSS))),
     ("04.reduce_scatter", GOOD),
-    ("04.reduce_scatter", backwards),
+    ("04.reduce_scatter", own_backwards),
+    # the library's very order, but by hand
+    (
+        "04.reduce_scatter",
+        scattering(
+            *(
+                " ".join(f"{IN[t.source]}{IN[t.destination]}{t.chunk}" for t in step)
+                for step in STOLEN.steps
+            )
+        ),
+    ),
+    ("04.price", price()),
+    ("04.price", price_by_pairs),
     # a message over each of two cables
     ("04.reduce_scatter", scattering("dc0 dc1 ab3 ab2", "cb0 cb1 bc3 bc2", "ba0 ab1 dc2 cd3")),
     (
@@ -125,7 +233,17 @@ WRONG = [
         "chip 0 sends 1,536 bytes to chip 2; the budget is 768",
     ),
     ("04.broadcast", with_device_ids, "there is no chip"),
-    ("04.broadcast", lambda row, n: broadcast(row, n, 1, 1), "made by ttkit.plans.broadcast"),
+    (
+        "04.broadcast",
+        lambda row, n: broadcast(row, n, 1, 1),
+        "the library made a plan for broadcast",
+    ),
+    (
+        "04.broadcast",
+        lambda row, n: Plan("broadcast", row, broadcast(row, n, 1, 1).steps, n, 1, root=1),
+        "the library made a plan for broadcast: write the steps yourself",
+    ),
+    ("04.broadcast", spread_by_variable, "uses a plan of the library"),
     (
         "04.broadcast",
         lambda row, n: Plan("broadcast", row, [], n, axis=0, root=0),
@@ -208,8 +326,38 @@ WRONG = [
     (
         "04.reduce_scatter",
         lambda row, n: reduce_scatter(row, n, 1),
-        "made by ttkit.plans.reduce_scatter",
+        "the library made a plan for reduce_scatter",
     ),
+    (
+        "04.reduce_scatter",
+        scatter_by(lambda row, n: reduce_scatter(row, n, 1).steps),
+        "while my_reduce_scatter ran, the library made a plan for reduce_scatter",
+    ),
+    (
+        "04.reduce_scatter",
+        lambda row, n: dataclasses.replace(reduce_scatter(row, n, 1), algorithm="by hand"),
+        "the library made a plan",
+    ),
+    ("04.reduce_scatter", backwards, "the library made a plan for all_gather"),
+    (
+        "04.reduce_scatter",
+        scatter_by(lambda row, n: relabelled(STOLEN, row)),
+        "uses a plan of the library, Plan.reduce_scatter",
+    ),
+    ("04.reduce_scatter", from_a_variable, "uses a plan of the library"),
+    ("04.reduce_scatter", from_its_steps, "uses the steps of a plan of the library"),
+    ("04.reduce_scatter", with_a_default, "uses a plan of the library"),
+    ("04.price", price(links=False), "A transfer uses plan.links links at once"),
+    ("04.price", price(largest=sum), "Transfers of a step happen at the same time"),
+    ("04.price", price(once=True), "The latency is paid in each step"),
+    ("04.price", price(latency=0), "The latency is missing"),
+    ("04.price", price_of_the_busiest, "the whole plan may be idle in a step"),
+    ("04.price", lambda plan, s, r: price()(plan, r, s), "swapped"),
+    ("04.price", lambda plan, s, r: cost(plan).time_s, "us by the model"),
+    ("04.price", lambda plan, s, r: price()(plan, s, r) * 1e6, "us by the model"),
+    ("04.price", lambda plan, s, r: 158e-6, "us by the model"),
+    ("04.price", lambda plan, s, r: "long", "should give a number of seconds, gave a str"),
+    ("04.price", lambda plan, s, r: None, "gave nothing back"),
     (
         "04.reduce_scatter",
         lambda row, n: dataclasses.replace(GOOD(row, n), collective="all_reduce"),
@@ -228,6 +376,19 @@ test_a_right_answer_passes = right(RIGHT)
 test_a_wrong_answer_is_told_where = wrong(WRONG)
 
 
-def test_every_exercise_has_two_wrong_answers():
+def test_a_stub_stays_to_do():
+    for name in ("04.broadcast", "04.reduce_scatter", "04.price"):
+        with pytest.raises(lessons.NotDone, match=name.replace(".", r"\.")):
+            lessons.check(name, lambda *args: lessons.todo())
+
+
+def test_the_check_leaves_the_library_as_it_was():
+    before = Plan.__post_init__, collectives._finished
+    with pytest.raises(lessons.CheckFailed):
+        lessons.check("04.broadcast", lambda row, n: broadcast(row, n, 1, 1))
+    assert before == (Plan.__post_init__, collectives._finished)
+
+
+def test_every_exercise_has_four_wrong_answers():
     for name in (name for name in lessons.exercises() if name.startswith("04.")):
-        assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 2, name
+        assert name in dict(RIGHT) and sum(w[0] == name for w in WRONG) >= 4, name

@@ -80,7 +80,8 @@ def test_a_card_names_its_inputs_and_says_modelled():
         "published",
         "4096-byte packets",
         "line",
-        "over 2 cables",
+        "busiest pair             3,145,728 bytes, chip 0 to chip 4, ",
+        ", 1,572,864 over each of 2 links\n",
     ):
         assert phrase in text
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from visualize.test_look import contrast
 
 import ttkit
-from ttkit.plans import all_gather, all_reduce, broadcast, point_to_point, topology
+from ttkit.plans import all_gather, all_reduce, broadcast, cost, point_to_point, topology
 from ttkit.visualize.charts import (
     COLOURS,
     LINES,
@@ -194,6 +194,19 @@ def test_bars_are_the_bytes_of_the_busiest_ways(plan):
     assert [text.get_text() for text in ax.texts] == [bar[2] for bar in chart.bars]
     assert ax.get_title() == chart.title and ax.get_xlabel() == "\n".join(chart.foot)
     assert ax.yaxis_inverted()  # the busiest on top
+
+
+def test_bars_are_of_pairs_not_of_links():
+    """A pair has two links: of 4 MiB over the busiest pair each carries 2."""
+    plan = all_gather(topology("t3000"), 1 << 20)
+    said = repr(link_chart(plan))
+    assert "bytes of each pair of chips, one way, over 2 links together" in said
+    assert max(size for _, size, _ in link_chart(plan).bars) == 4 << 20
+    card = str(cost(plan))
+    assert "busiest pair" in card and "2,097,152 over each of 2 links" in card
+    alone = all_gather(topology("t3000"), 1 << 20, links=1)
+    assert "over 1 link together" in repr(link_chart(alone))
+    assert "over each of" not in str(cost(alone))
 
 
 def test_the_other_ways_are_counted():

@@ -28,8 +28,9 @@ from ttkit.visualize.drawing import (
     width_of,
 )
 from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
-from ttkit.visualize.plan import StepDrawing, draw_plan
+from ttkit.visualize.plan import draw_plan
 from ttkit.visualize.stages import FILL, shade
+from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
@@ -86,6 +87,8 @@ def boxes(root):
 
 def check_layout(drawing):
     root = ET.fromstring(drawing.svg())
+    for ghost in root.findall(f"{SVG}g[@class='ttkit-merge']"):
+        root.remove(ghost)  # it is seen while it glides only
     for left, right, y, size, text in words(root):
         assert (
             -1 <= left and right <= drawing.width + 1 and size <= y + 1 and y <= drawing.height
@@ -169,6 +172,13 @@ def test_plans(plan):
             assert len(chips) == len(plan.topology.chips)
     html = draw_plan(plan)._repr_html_()
     assert html.count('class="ttkit-panel"') == html.count("<svg")
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 4), (2, 4), (1, 8)])
+def test_steps_that_can_be_clicked(shape):
+    plan = all_gather(topology("t3000", shape), 4096)
+    for picture in step_pictures(plan, "abcdefgh"):
+        check_layout(ClickableStep(picture, set()))
 
 
 def test_chips_without_a_shard_and_tensors_on_the_host(mesh):

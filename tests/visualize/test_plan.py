@@ -28,7 +28,9 @@ from ttkit.plans import (
     topology,
 )
 from ttkit.visualize.charts import link_chart
-from ttkit.visualize.plan import StepDrawing, chosen, draw_plan, draw_step, stepper
+from ttkit.visualize.drawing import INK
+from ttkit.visualize.plan import chosen, draw_moment, draw_plan, draw_step, stepper
+from ttkit.visualize.step_drawing import StepDrawing
 from ttkit.visualize.steps import problem_of, step_pictures, whole_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -194,13 +196,76 @@ def test_sums_fill_up_and_keep_their_colour():
 def test_a_rim_stands_off_its_box(small):
     picture = step_pictures(all_gather(topology("n300"), 64))[1]
     drawing = StepDrawing(picture, small)
-    ((outside, line),) = re.findall(
+    drawn = re.findall(
         r'h([\d.]+)v[^v]*fill="none" stroke="var\(--ink\)" stroke-width="([\d.]+)"', drawing.svg()
     )
-    box = max(
-        {float(width) for width in re.findall(r"h([\d.]+)v", drawing.svg())} - {float(outside)}
-    )
-    assert 0.5 < (float(outside) - float(line) - box) / 2 < 2
+    assert drawn and len(set(drawn)) == 1
+    outside, line = map(float, drawn[0])
+    assert 0.5 < (outside - line - drawing.spots[0, 0][2]) / 2 < 2
+
+
+def test_what_is_new_glides_from_where_it_was_sent():
+    """A copy glides as a part of its own; what is added glides over the sum, and disappears."""
+    gather, scatter = all_gather(T3000, 64, axis=1), reduce_scatter(T3000, 64, axis=1)
+    for plan, kind in ((gather, "glide"), (scatter, "merge")):
+        for picture in step_pictures(plan):
+            drawing = StepDrawing(picture)
+            moved = re.findall(
+                rf'class="ttkit-{kind}" style="--dx:([-\d.]+)px;--dy:([-\d.]+)px"', drawing.svg()
+            )
+            way = [
+                [a - b for a, b in zip(drawing.spots[t.source, c], drawing.spots[t.destination, c])]
+                for arrow in picture.arrows
+                for t in arrow.transfers
+                for c in t.chunks
+            ]
+            assert [tuple(map(float, move)) for move in moved] == [
+                pytest.approx(move[:2], abs=0.01) for move in way
+            ]
+            assert ("prefers-reduced-motion:no-preference" in drawing.svg()) == bool(way)
+            assert "ttkit-glide" not in StepDrawing(picture, small=True).svg()
+
+
+def test_boxes_and_arrows_say_what_they_are():
+    names = "abcd"
+    row = topology("t3000", (1, 4))
+    svg = StepDrawing(step_pictures(all_gather(row, 4096, axis=1), names)[1]).svg()
+    for hover in (
+        "chunk 0, the shard of a (device 4)<",
+        "chunk 0, the shard of a (device 4); in this step from a (device 4)<",
+        "chunk 3: not on a (device 4) yet<",
+        "a (device 4) to b (device 0): chunk 0, 4 KiB<",
+    ):
+        assert hover in svg
+    svg = StepDrawing(step_pictures(reduce_scatter(row, 4096, axis=1), names)[2]).svg()
+    assert "chunk 1: the parts of 2 of 4 chips; in this step from d (device 6)<" in svg
+    assert "c (device 2) to b (device 0), which adds it: chunk 0, 1 KiB<" in svg
+    many = StepDrawing(step_pictures(all_reduce(TORUS, 4096))[1], small=True).svg()
+    assert "holds chunks 0-31; finished sums: none<" in many
+
+
+def test_chips_go_by_their_names():
+    plan = all_gather(topology("t3000", (1, 4)), 4096, axis=1)
+    figure = draw_step(plan, 1, "abcd")
+    assert ">a (device 4)<" in figure.drawings[0].svg()
+    assert "a -> b: 4 KiB, chunk 0" in repr(figure) and "a (device 4) holds 0, 1" in repr(figure)
+    assert ">a<" in draw_plan(plan, "abcd").drawings[0].svg()
+
+
+@pytest.mark.parametrize("plan", [all_reduce(T3000, 64, axis=1), all_gather(T3000, 64)], ids=repr)
+def test_chunks_of_up_to_eight_chips_are_told_by_numbers_on_a_page_of_all_steps(plan):
+    for drawing in draw_plan(plan).drawings:
+        numbers = set(re.findall(r">(\d)</text>", drawing.svg()))
+        assert {str(c) for c in range(len(plan.sizes))} <= numbers
+
+
+def test_sums_of_many_chips_that_are_not_finished_have_a_slanted_line():
+    pictures = step_pictures(reduce_scatter(TORUS, 32 * 512))
+    for number in (0, len(pictures) - 1):
+        svg = StepDrawing(pictures[number], small=True).svg()
+        held = [one for all in pictures[number].held.values() for one in all]
+        begun = sum(one.parts < 32 for one in held)
+        assert svg.count(f'stroke="{INK}" stroke-width="1"') == begun
 
 
 def test_many_steps_are_a_choice_that_says_what_is_left_out():
@@ -230,7 +295,7 @@ def test_on_a_terminal_there_are_words(capsys):
     first, second = capsys.readouterr().out.split("all_reduce along axis 1 on t3000 2x4")[1:]
     assert first.strip() == second.strip() and first.count("\n") == 9
     ttkit.visualize_plan(plan, step=1)
-    assert "4 +> 0: 1 KiB, chunks 3\n" in capsys.readouterr().out
+    assert "4 +> 0: 1 KiB, chunk 3\n" in capsys.readouterr().out
     with pytest.raises(TypeError, match=r"visualize_plan\(int\)"):
         ttkit.visualize_plan(7)
 
@@ -265,6 +330,25 @@ def test_the_stepper_goes_back_and_on():
     assert label.value == "16 KiB in this step, 96 KiB of 96 KiB so far"
     slider.value = 2
     assert figure.value == draw_step(plan, 2)._repr_html_()
+
+
+def test_plans_side_by_side_share_one_slider():
+    pytest.importorskip("ipywidgets")
+    plans = all_gather(T3000, 1 << 20), all_gather(topology("t3000", (1, 8)), 1 << 20, axis=1)
+    tree = all_reduce(T3000, 1 << 20, algorithm="tree")
+    strips = [step_pictures(plan) for plan in (*plans, tree)]
+    controls, figure = stepper(*plans, tree).children
+    slider, label = controls.children[1:]
+    assert slider.max == len(tree.steps) == 6
+    slider.value = 5
+    assert figure.value == draw_moment(strips, 5)._repr_html_()
+    assert label.value == "sent so far: line 56 MiB, ring 56 MiB, tree 10 MiB"
+    titles = [drawing.title for drawing in draw_moment(strips, 5).drawings]
+    assert titles[:2] == ["line: finished after step 4", "ring: finished after step 4"]
+    assert titles[2].startswith("tree: step 5: ")
+    ended = draw_moment(strips, 5).drawings[0].svg()
+    assert "<polygon" not in ended and "ttkit-glide" not in ended
+    assert "ttkit-glide" in draw_moment(strips, 4).drawings[0].svg()
 
 
 @pytest.mark.parametrize("shape, fold", [((1, 8), 4), ((32, 1), 4), ((1, 6), 0)])

@@ -1,10 +1,13 @@
-"""Lesson 04, collectives. The answers are plans and a number."""
+"""Lessons 04 and 04b, collectives and what they cost. The answers are plans and numbers."""
 
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, difference, exercise, require
 from ttkit.lessons.answers import Answer, asks, numbers, whole_number
+from ttkit.lessons.predicting import as_number
+from ttkit.plans import collectives
 from ttkit.words import counted
 
 BAND = 0.1  # how far from the cross-over an answer may be, as a part of it
@@ -31,9 +36,113 @@ SHARD = (8, 24)  # float32, on every chip
 SHARD_BYTES = 4 * 8 * 24
 
 
+# ---------------------------------------------------------------- whose plan is it?
+@contextmanager
+def _library_plans() -> Iterator[list[plans.Plan]]:
+    """Record the plans that the library makes inside the block, whoever asks for them."""
+    made: list[plans.Plan] = []
+    finish = collectives._finished
+
+    def recorded(*args: Any) -> plans.Plan:
+        made.append(finish(*args))
+        return made[-1]
+
+    collectives._finished = recorded
+    try:
+        yield made
+    finally:
+        collectives._finished = finish
+
+
+def _shape(steps: Any) -> list[list[tuple[int, int, tuple[int, ...]]]]:
+    """Return steps with the chips numbered as they appear, so that relabelled copies are alike."""
+    number: dict[int, int] = {}
+    return [
+        [
+            (*(number.setdefault(c, len(number)) for c in (t.source, t.destination)), t.chunks)
+            for t in s
+        ]
+        for s in steps
+    ]
+
+
+def _globals_of(code: CodeType) -> Iterator[str]:
+    """Yield the names of the global variables that code reads."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield step.argval
+        if isinstance(step.argval, CodeType):
+            yield from _globals_of(step.argval)
+
+
+def _used(value: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield what a function uses from outside: in variables, defaults, helpers and containers."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    yield value
+    inner: list[Any] = []
+    if isinstance(value, FunctionType) and not value.__module__.startswith("ttkit."):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        named = [value.__globals__.get(name) for name in _globals_of(value.__code__)]
+        inner = [
+            *cells,
+            *named,
+            *(value.__defaults__ or ()),
+            *(value.__kwdefaults__ or {}).values(),
+        ]
+    elif isinstance(value, functools.partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, (list, tuple, set)):
+        inner = list(value)
+    elif isinstance(value, dict):
+        inner = list(value.values())
+    for one in inner:
+        yield from _used(one, seen)
+
+
+def _copied(steps: Any) -> bool:
+    """Return whether these are steps of a library's plan: its transfers, in its order.
+
+    Written by hand, a transfer has no bytes before it is in a plan.
+    """
+    if not isinstance(steps, (tuple, list)) or not steps:
+        return False
+    rows = [list(s) if isinstance(s, (plans.Step, tuple, list)) else [] for s in steps]
+    planned = [isinstance(t, plans.Transfer) and t.bytes is not None for row in rows for t in row]
+    return all(rows) and all(planned) and _shape(rows) in _library_shapes()
+
+
+def _own(answer: Answer, given: list[Any], made: list[plans.Plan]) -> None:
+    """Refuse a plan whose steps the library made, while the answer ran or before."""
+    own = "write the steps yourself, as lists of Transfer"
+    if made:
+        raise CheckFailed(
+            f"while {answer.name} ran, the library made a plan for {made[0].collective}: {own}"
+        )
+    for used in _used(answer.function, set()):
+        if isinstance(used, plans.Plan) and used.algorithm != "by hand":
+            raise CheckFailed(f"{answer.name} uses a plan of the library, {used!r}: {own}")
+        require(not _copied(used), f"{answer.name} uses the steps of a plan of the library: {own}")
+    copied = any(map(_copied, given))
+    require(not copied, f"the steps were copied from a plan of the library: {own}")
+
+
+@functools.cache
+def _library_shapes() -> list[Any]:
+    """Return the steps that the library has for a row of four, forwards and backwards."""
+    row, found = ROWS[0], []
+    made = [plans.all_gather(row, 64, 1), plans.reduce_scatter(row, 64, 1)]
+    made += [plans.broadcast(row, 64, root, 1) for root in range(4)]
+    for plan in made:
+        found += [_shape(plan.steps), _shape(plan.steps[::-1])]
+    return found
+
+
 def _written(answer: Answer, row: plans.Topology, collective: str, root: int | None) -> plans.Plan:
     """Return the plan that an answer gives; it must be for the row, its steps written by hand."""
-    plan = answer(row, SHARD_BYTES)
+    with _library_plans() as made, _as_given() as given:
+        plan = answer(row, SHARD_BYTES)
     answer.must_give("a Plan", isinstance(plan, plans.Plan), plan)
     goal = f"the plan should be for {collective!r}, is for {plan.collective!r}"
     require(plan.collective == collective, goal)
@@ -54,9 +163,25 @@ def _written(answer: Answer, row: plans.Topology, collective: str, root: int | N
         )
     roots = f"the plan's root is {plan.root}; the second chip sends: root={root}"
     require(root is None or plan.root == root, roots)
-    made = f"this plan was made by ttkit.plans.{collective}: write its steps yourself"
-    require(plan.algorithm == "by hand", made)
+    _own(answer, given, made)
     return plan
+
+
+@contextmanager
+def _as_given() -> Iterator[list[Any]]:
+    """Note the steps that plans are made of inside the block, as they were written."""
+    given: list[Any] = []
+    prepare = plans.Plan.__post_init__
+
+    def noted(plan: plans.Plan) -> None:
+        given.append(plan.steps)
+        prepare(plan)
+
+    plans.Plan.__post_init__ = noted  # type: ignore[method-assign]
+    try:
+        yield given
+    finally:
+        plans.Plan.__post_init__ = prepare  # type: ignore[method-assign]
 
 
 def _graded(plan: plans.Plan, best: plans.Plan) -> str:
@@ -99,21 +224,36 @@ def _on_rows(
     return praise
 
 
-@exercise("04.broadcast")
+@exercise(
+    "04.broadcast",
+    "Which chips can b reach in one step? Which is left?",
+    "Step 1: b sends chunk 1 to both its neighbours. Who can reach d in step 2?",
+    "a, b, c, d = row.chips; steps = [[Transfer(b, a, chunk=1), ...], [Transfer(...)]]",
+)
 @asks("my_broadcast(row, shard_bytes)")
 def _broadcast(my_broadcast: Answer) -> str:
     best_of = functools.partial(plans.broadcast, shard_bytes=SHARD_BYTES, root=1, axis=1)
     return _on_rows(my_broadcast, best_of, lambda shards: [shards[1]] * len(shards), root=1)
 
 
-@exercise("04.reduce_scatter")
+@exercise(
+    "04.reduce_scatter",
+    "Look at the all-gather of the section By hand first. What does it look like backwards?",
+    "Read step_3, step_2, step_1, in this order, each arrow turned around.",
+    "The first step: [Transfer(d, c, chunk=0, reduce=True), Transfer(a, b, chunk=3, reduce=True)]",
+)
 @asks("my_reduce_scatter(row, shard_bytes)")
 def _reduce_scatter(my_reduce_scatter: Answer) -> str:
     best_of = functools.partial(plans.reduce_scatter, shard_bytes=SHARD_BYTES, axis=1)
     return _on_rows(my_reduce_scatter, best_of, lambda shards: np.split(np.sum(shards, axis=0), 4))
 
 
-@exercise("04.crossover")
+@exercise(
+    "04.crossover",
+    "Which way is faster for 64 bytes, which for a million?",
+    "Print both times for 1024 << i, i from 0 to 9. Between which two does the winner change?",
+    "ttkit.plans.crossover(small, large) finds it: two functions that build a plan for n bytes.",
+)
 def _crossover(answer: Any, mesh: Any) -> str:
     have = whole_number(answer, "the number of bytes")
     require(have > 0, f"a shard has at least 1 byte, not {have:,}")
@@ -132,10 +272,67 @@ def _crossover(answer: Any, mesh: Any) -> str:
     def near(size: int) -> bool:
         return abs(size - want) <= BAND * want
 
-    hint = ""
-    for size, unit in ((4, "float32"), (2, "bfloat16")):
+    unit = ""
+    for size, name in ((4, "float32"), (2, "bfloat16")):
         if near(size * have):
-            hint = f" (that would be right in {unit} elements; bytes are asked for)"
+            unit = f" (that would be right in {name} elements; bytes are asked for)"
     side = "higher" if have < want else "lower"
-    require(near(have), f"{times}: the cross-over is {side}{hint}")
+    require(near(have), f"{times}: the cross-over is {side}{unit}")
     return f"{times}; the cross-over is within a tenth of this"
+
+
+# ---------------------------------------------------------------- the price of a plan
+LATENCY_S, BYTES_PER_S = 2e-6, 4e9  # none of a real link
+
+
+def _price(plan: plans.Plan, latency_s: float, bytes_per_s: float) -> float:
+    largest = [max(t.bytes or 0 for t in step) / plan.links for step in plan.steps]
+    return sum(latency_s + size / bytes_per_s for size in largest)
+
+
+def _slips(plan: plans.Plan) -> Iterator[tuple[float, str]]:
+    """Yield what a usual mistake gives, and what to say about it."""
+    right, steps = _price(plan, LATENCY_S, BYTES_PER_S), len(plan.steps)
+    sums, rate = plan.bytes_per_step, BYTES_PER_S * plan.links
+    most = max(plan.bytes_per_link.values())
+    yield right - LATENCY_S * (steps - 1), "the latency is paid in each step"
+    yield right - LATENCY_S * steps, "the latency is missing"
+    yield _price(plan, LATENCY_S, rate / plan.links**2), "a transfer uses plan.links links at once"
+    yield LATENCY_S * steps + sum(sums) / rate, "transfers of a step happen at the same time"
+    yield LATENCY_S * steps + sum(sums) / BYTES_PER_S, "transfers of a step happen at the same time"
+    whole = "the busiest pair of the whole plan may be idle in a step: each step has its own"
+    yield LATENCY_S * steps + most / rate, whole
+    yield _price(plan, BYTES_PER_S, LATENCY_S), "latency_s and bytes_per_s are swapped"
+
+
+@exercise(
+    "04.price",
+    "What takes longest in a step? Do its other transfers make it longer?",
+    "For each step: the largest t.bytes, divided by plan.links and by bytes_per_s. And latency?",
+    "for step in plan.steps: seconds += latency_s + max(...) / plan.links / bytes_per_s",
+)
+@asks("my_price(plan, latency_s, bytes_per_s)")
+def _my_price(my_price: Answer) -> str:
+    t3000, row = plans.topology("t3000"), ROWS[1]
+    rim = plans.topology("t3000", (1, 8))
+    size = 240_000
+    for plan in (
+        plans.all_gather(t3000, size),
+        plans.all_gather(rim, size, 1, links=1),
+        plans.all_reduce(row, size, 1, algorithm="tree"),
+        plans.reduce_scatter(t3000, size),
+    ):
+        have = my_price(plan, LATENCY_S, BYTES_PER_S)
+        number = as_number(have)
+        my_price.must_give("a number of seconds", number is not None, have)
+        want = _price(plan, LATENCY_S, BYTES_PER_S)
+        if np.isclose(number, want, rtol=1e-6, atol=0):
+            continue
+        slips = (about for slip, about in _slips(plan) if np.isclose(number, slip, 1e-6, 0))
+        found = next(slips, "one step alone: latency + largest transfer / links / rate")
+        raise CheckFailed(
+            f"{plan!r}, {plan.links} links a transfer, latency {1e6 * LATENCY_S:g} us, "
+            f"{BYTES_PER_S / 1e9:g} GB/s: {1e6 * number:,.2f} us from you, "
+            f"{1e6 * want:,.2f} us by the model. {found[0].upper()}{found[1:]}"
+        )
+    return "four plans, each the sum of its steps, each step as slow as its slowest pair"

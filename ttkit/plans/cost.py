@@ -3,8 +3,8 @@ beside it.
 
 The model is alpha-beta, link by link. The first packet of a message needs a hop's latency, which
 grows with the packet as measured; the rest streams behind it at the link's measured rate. Messages
-that share a link share its rate. A step lasts as long as its slowest link, and the steps follow
-each other. What it leaves out: the chips' own work (additions, copies), and that links were
+that share a link share its rate. A step lasts as long as its slowest pair of chips, and the steps
+follow each other. What it leaves out: the chips' own work (additions, copies), and that links were
 measured slower where every chip forwards for others at once; `traffic="ring"` shows that."""
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class Cost:
         plan, links = self.plan, self.plan.bytes_per_link
         (a, b), most = max(links.items(), key=lambda item: item[1], default=(("-", "-"), 0))
         on = f"{len(plan.topology.chips)} chips of {plan.topology.name}"
-        over = counted(plan.links, "cable")
+        each = f", {most // plan.links:,} over each of {plan.links} links" if plan.links > 1 else ""
         rows = [
             ("collective", f"{plan.collective} by {plan.algorithm}, {on}"),
             ("steps", f"{len(plan.steps)}"),
-            ("busiest link", f"{most:,} bytes, chip {a} to chip {b}, over {over}"),
+            ("busiest pair", f"{most:,} bytes, chip {a} to chip {b}{each}"),
             ("sent by a chip", f"at most {max(plan.bytes_sent.values()):,} bytes"),
             ("extra memory", f"at most {plan.peak_extra_bytes:,} bytes on a chip"),
             ("time, modelled", f"{self.time_s * 1e6:,.1f} us"),
@@ -153,7 +153,7 @@ def cost(plan: Plan, traffic: str = "line") -> Cost:
     times = tuple(_step_time(plan, step, traffic) for step in plan.steps)
     rate, latency = rate_gb_per_s(link, traffic, plan.links), _latency(link, traffic)
     inputs = (
-        f"{rate:.2f} GB/s each of {counted(plan.links, 'cable')}, {traffic}, {PACKET}-byte packets",
+        f"{rate:.2f} GB/s each of {counted(plan.links, 'link')}, {traffic}, {PACKET}-byte packets",
         f"{latency.smallest_ns:g} ns a hop for {SMALLEST} bytes, "
         f"{latency.packet_ns:g} ns for {PACKET}",
         f"both published: {link.source}",  # a line of its own, so that none wraps on a page

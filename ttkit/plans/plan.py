@@ -284,7 +284,10 @@ class Plan:
 
     @functools.cached_property
     def bytes_per_link(self) -> dict[tuple[int, int], int]:
-        """Bytes over the cables of each pair, one way: {(source, destination): bytes}."""
+        """Bytes of each pair of chips, one way, over its links together.
+
+        {(source, destination): bytes}. Each link that a transfer uses carries an equal part of it.
+        """
         counted: Counter[tuple[int, int]] = Counter()
         for _, t in self.transfers:
             counted[t.source, t.destination] += t.bytes or 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ttkit import backend
@@ -128,7 +128,7 @@ def visualize_memory(mesh: Any, ax: Any = None) -> Any:
     return _show(report) if ax is None else report.plot(ax)
 
 
-def visualize_plan(plan: Any, step: int | None = None) -> None:
+def visualize_plan(plan: Any, step: int | None = None, names: Sequence[str] = ()) -> None:
     """Show all steps of a plan, or what one sends and what the chips hold after it.
 
     On a terminal it is in words. The picture of a plan that does not work shows where it goes
@@ -137,6 +137,7 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
     Args:
         plan: from `ttkit.plans`.
         step: its number; 0 is the moment before the first.
+        names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
 
     Raises:
         TTKitError: no such step.
@@ -144,19 +145,28 @@ def visualize_plan(plan: Any, step: int | None = None) -> None:
     from ttkit.visualize.plan import draw_plan, draw_step
 
     _check(plan, "states", "visualize_plan", "a plan of ttkit.plans")
-    _show(draw_plan(plan) if step is None else draw_step(plan, step))
+    _show(draw_plan(plan, names) if step is None else draw_step(plan, step, names))
 
 
-def step_through(plan: Any) -> None:
-    """Walk through a plan with a widget; where nothing moves, show all its steps."""
+def step_through(plan: Any, *others: Any, names: Sequence[str] = ()) -> None:
+    """Walk through a plan with a widget; where nothing moves, show all its steps.
+
+    Args:
+        others: more plans, shown beside it: one slider moves all of them.
+        names: of the chips, in the order of the mesh, such as "abcd"; by default their ids.
+    """
     from ttkit.visualize.live import live
     from ttkit.visualize.plan import draw_plan, stepper
 
-    _check(plan, "states", "step_through", "a plan of ttkit.plans")
+    plans = (plan, *others)
+    for one in plans:
+        _check(one, "states", "step_through", "a plan of ttkit.plans")
     if in_notebook():
-        live(stepper(plan), "Run this cell to step through the plan.", draw_plan(plan))
+        words = f"Run this cell to step through the plan{'s' * bool(others)}."
+        live(stepper(*plans, names=names), words, [draw_plan(one, names) for one in plans])
     else:
-        visualize_plan(plan)
+        for one in plans:
+            visualize_plan(one, names=names)
 
 
 def visualize_schedule(schedule: Any, measured: Any = None, ax: Any = None) -> Any:

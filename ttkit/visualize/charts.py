@@ -216,12 +216,15 @@ class LinkChart(Chart):
 
 
 def link_chart(plan: Any) -> LinkChart:
-    """Chart what a plan of `ttkit.plans` sends from chip to chip, and in how many steps.
+    """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
+
+    A pair is two linked chips. Of its bytes each link that a transfer uses carries an equal part.
 
     Example:
         >>> from ttkit.plans import broadcast, topology
         >>> link_chart(broadcast(topology("n300"), 4096))
-        broadcast on n300 1x2, both ways · bytes from chip to chip
+        broadcast on n300 1x2, both ways
+        bytes of each pair of chips, one way, over 2 links together
         0 → 1: 4 KiB, busy in 1 of 1 steps
         Without bytes: 1 way.
     """
@@ -243,7 +246,8 @@ def link_chart(plan: Any) -> LinkChart:
         foot.append(f"{len(ways) - MOST} more carry at most {most} each.")
     if idle := len(pairs) - len(ways):
         foot.append(f"Without bytes: {counted(idle, 'way')}.")
-    return LinkChart(f"{title_of(plan)} · bytes from chip to chip", tuple(bars), tuple(foot))
+    over = f"bytes of each pair of chips, one way, over {counted(plan.links, 'link')} together"
+    return LinkChart(f"{title_of(plan)}\n{over}", tuple(bars), tuple(foot))
 
 
 @dataclass(frozen=True, repr=False)

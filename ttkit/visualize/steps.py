@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ttkit.errors import TTKitError
 from ttkit.plans import Plan, Transfer
@@ -32,7 +32,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Arrow:
-    """The messages of a step from one chip to another.
+    """The transfers of a step from one chip to another.
 
     Args:
         wrong: the reason why they cannot be sent, or "".
@@ -50,18 +50,23 @@ class Arrow:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """The chunks of all messages."""
+        """The chunks of all transfers."""
         return tuple(c for t in self.transfers for c in t.chunks)
 
     @property
+    def brings(self) -> str:
+        """The chunks in words."""
+        return f"chunk{'s' * (len(self.chunks) > 1)} {ranges(self.chunks)}"
+
+    @property
     def bytes(self) -> int:
-        """The size of all messages."""
+        """The size of all transfers."""
         return sum(t.bytes or 0 for t in self.transfers)
 
 
 @dataclass(frozen=True)
 class StepPicture:
-    """What a picture of a step shows: the chips after it, and its messages.
+    """What a picture of a step shows: the chips after it, and its transfers.
 
     Args:
         number: of the step; 0 is the moment before the first.
@@ -69,6 +74,7 @@ class StepPicture:
         held: for each chip what it holds.
         problem: the error of `plan.validate()`, "" for a valid plan.
         wrong: whether the error names this step.
+        names: of the chips, such as {4: "a"}; a chip without a name goes by its device id.
     """
 
     plan: Plan
@@ -79,6 +85,11 @@ class StepPicture:
     arrows: tuple[Arrow, ...]
     problem: str = ""
     wrong: bool = False
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def name(self, chip: int) -> str:
+        """Return what a chip is called: its name and its device id, as far as there are any."""
+        return f"{self.names[chip]} (device {chip})" if chip in self.names else f"device {chip}"
 
     def forward(self, arrow: Arrow) -> bool:
         """Return whether an arrow is drawn downwards, or to the right."""
@@ -86,13 +97,13 @@ class StepPicture:
         return self.mesh.spot(at[arrow.source]) < self.mesh.spot(at[arrow.destination])
 
     @property
-    def messages(self) -> int:
-        """How many messages the step sends."""
+    def sent(self) -> int:
+        """How many transfers the step has."""
         return sum(len(arrow.transfers) for arrow in self.arrows)
 
     @property
     def size(self) -> str:
-        """The bytes of all messages, in words."""
+        """The bytes of all transfers, in words."""
         return size_text(sum(arrow.bytes for arrow in self.arrows))
 
     @property
@@ -102,30 +113,29 @@ class StepPicture:
         Example:
             >>> from ttkit.plans import all_gather, topology
             >>> [picture.caption for picture in step_pictures(all_gather(topology("n300"), 4096))]
-            ['start', 'step 1: 8 KiB in 2 messages']
+            ['start', 'step 1: 8 KiB in 2 transfers']
         """
         if not self.number:
             return "start"
-        return f"step {self.number}: {self.size} in {counted(self.messages, 'message')}"
+        return f"step {self.number}: {self.size} in {counted(self.sent, 'transfer')}"
 
     @property
     def text(self) -> str:
-        """The step for pages without pictures: its messages, and what each chip holds."""
+        """The step for pages without pictures: its transfers, and what each chip holds."""
         lines = [f"{title_of(self.plan)} · {self.caption}"]
         for arrow in self.arrows:
             sign = "+>" if arrow.reduce else "->"
             wrong = f" ({arrow.wrong})" if arrow.wrong else ""
-            lines.append(
-                f"{arrow.source} {sign} {arrow.destination}: {size_text(arrow.bytes)}, "
-                f"chunks {ranges(arrow.chunks)}{wrong}"
-            )
+            ends = (self.names.get(chip, chip) for chip in (arrow.source, arrow.destination))
+            way = f" {sign} ".join(map(str, ends))
+            lines.append(f"{way}: {size_text(arrow.bytes)}, {arrow.brings}{wrong}")
         whole = whole_of(self.plan)
         for chip, held in self.held.items():
             texts = []
             for parts in sorted({one.parts for one in held}):
                 share = f" ({parts} of {whole} parts)" if whole > 1 else ""
                 texts.append(ranges(one.chunk for one in held if one.parts == parts) + share)
-            lines.append(f"device {chip} holds {'; '.join(texts) or 'nothing'}")
+            lines.append(f"{self.name(chip)} holds {'; '.join(texts) or 'nothing'}")
         return "\n".join([*lines, *([self.problem] if self.problem else [])])
 
 
@@ -148,16 +158,16 @@ def summary_of(plan: Plan) -> str:
 
 
 def plan_text(pictures: list[StepPicture]) -> str:
-    """Return a line for each step: messages, bytes, and how much the chips hold after it."""
+    """Return a line for each step: transfers, bytes, and how much the chips hold after it."""
     plan, problem = pictures[0].plan, pictures[0].problem
-    head = f"{'step':>6} {'messages':>9} {'bytes':>10}  chunks held"
+    head = f"{'step':>6} {'transfers':>9} {'bytes':>10}  chunks held"
     lines = [summary_of(plan), head + ", finished sums" * plan.adds]
     for picture in pictures:
         held = [one for chip in picture.held.values() for one in chip]
         done = sum(one.parts == whole_of(plan) for one in held)
         about = f"{len(held)}, {done}" if plan.adds else f"{len(held)}"
         number = picture.number or "start"
-        lines.append(f"{number:>6} {picture.messages:>9} {picture.size:>10}  {about}")
+        lines.append(f"{number:>6} {picture.sent:>9} {picture.size:>10}  {about}")
     return "\n".join([*lines, *([problem] if problem else [])])
 
 
@@ -172,10 +182,14 @@ def problem_of(plan: Plan) -> tuple[str, int]:
     return "", 0
 
 
-def step_pictures(plan: Plan) -> list[StepPicture]:
+def step_pictures(plan: Plan, names: Sequence[str] = ()) -> list[StepPicture]:
     """Return the pictures of all moments, before the first step and after each; of bad plans too.
 
-    A chip has a place for all chunks that it holds at some time or should hold at the end."""
+    A chip has a place for all chunks that it holds at some time or should hold at the end.
+
+    Args:
+        names: of the chips, in the order of the mesh, such as "abcd".
+    """
     states = list(_states(plan))
     slots = {}
     for chip in plan.topology.chips:  # nothing that is held is ever dropped
@@ -186,6 +200,7 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
     mesh = MeshPicture("", topology.shape, topology.chips, tuple(pairs), topology.links)
     mesh = mesh.folded(LONGEST)
     problem, where = problem_of(plan)
+    known = dict(zip(topology.chips, names))
     pictures = []
     for number, state in enumerate(states):
         before = states[max(number - 1, 0)]
@@ -197,7 +212,8 @@ def step_pictures(plan: Plan) -> list[StepPicture]:
             )
         arrows = tuple(_arrows(plan, number, before)) if number else ()
         wrong = bool(problem) and number == where
-        pictures.append(StepPicture(plan, number, mesh, slots, held, arrows, problem, wrong))
+        now = StepPicture(plan, number, mesh, slots, held, arrows, problem, wrong, known)
+        pictures.append(now)
     return pictures
 
 

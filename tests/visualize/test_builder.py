@@ -1,0 +1,177 @@
+"""Plans built by clicks: a click is a call, the plan is a real one, and what it cannot have it
+says in its own words.
+"""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+import ttkit.visualize.builder
+from ttkit.errors import TTKitError
+from ttkit.plans import Plan, Transfer, topology
+from ttkit.visualize.builder import PlanBuilder
+
+SQUARE, ROW = topology("t3000", (2, 2)), topology("t3000", (1, 4))
+
+
+def square():
+    return PlanBuilder("all_gather", SQUARE, 4096, names="abcd")
+
+
+def build(builder, *steps):
+    """Each step as 'ab ba': from a to b, then from b to a."""
+    chip = dict(zip("abcdefgh", builder.best.topology.chips))
+    for i, step in enumerate(steps):
+        if i:
+            builder.next_step()
+        for source, destination in step.split():
+            builder.add(chip[source], chip[destination])
+    return builder
+
+
+ALL = "ab ba cd dc ac ca bd db"
+
+
+def test_clicks_build_the_best_known_plan():
+    builder = build(square(), ALL, "ab ba cd dc")
+    assert builder.complete and isinstance(builder.plan.validate(), Plan)
+    assert "Complete: all_gather in 2 steps. As good as the best known." in builder.says
+    assert builder.score == [
+        ("steps", "2", "2"),
+        ("over the busiest pair, one way", "8 KiB", "8 KiB"),
+        ("extra memory on a chip", "12 KiB", "12 KiB"),
+    ]
+
+
+def test_a_worse_plan_is_complete_too_and_the_table_says_so():
+    builder = build(square(), "ab ba", "ac ca", "cd dc", "bd db", "ab ba", "cd dc")
+    while not builder.complete:
+        builder.next_step()
+        build(builder, "ac bd")
+        builder.next_step()
+        build(builder, "ca db")
+    assert "The best known is in the table." in builder.says
+    assert int(builder.score[0][1]) > int(builder.score[0][2])
+
+
+@pytest.mark.parametrize(
+    "builder, steps",
+    [
+        (PlanBuilder("all_gather", ROW, 4096, 1), ("ab ba bc cb cd dc", "bc cd ba cb", "cd ba")),
+        (PlanBuilder("broadcast", ROW, 4096, 1, root=1), ("ba bc", "cd")),
+        (
+            PlanBuilder("reduce_scatter", ROW, 4096, 1),
+            ("dc ab", "cb dc ab bc", "ba ab cb bc dc cd"),
+        ),
+    ],
+    ids=lambda value: value.best.collective if isinstance(value, PlanBuilder) else "",
+)
+def test_the_obvious_chunk_is_the_one_that_is_meant(builder, steps):
+    build(builder, *steps)
+    assert builder.complete and [mine for _, mine, _ in builder.score] == [
+        best for _, _, best in builder.score
+    ]
+
+
+def test_what_is_wrong_is_told_in_the_plans_words_and_nothing_is_added():
+    builder = build(square(), "ab")
+    a, b, _, d = SQUARE.chips
+    for call, words in (
+        (lambda: builder.add(a, d), "but no cable joins them"),
+        (lambda: builder.add(b, a, chunk=3), "sends chunk 3 to chip 4, but does not hold it yet"),
+        (lambda: builder.add(b, d, chunk=0), "but does not hold it yet"),  # it came in this step
+        (lambda: builder.add(a, 99), "there is no chip 99"),
+        (lambda: builder.add(a, b, chunk=7), "chunks have the numbers 0 to 3"),
+    ):
+        with pytest.raises(TTKitError, match=words):
+            call()
+    assert builder.plan.steps == Plan("all_gather", SQUARE, [[Transfer(a, b, 0)]], 4096).steps
+    page = builder.act(f"send {a} {d}")
+    assert "ttkit-alarm" in page.split("</style>")[-1] and "no cable joins them" in page
+
+
+def test_too_many_transfers_for_the_links_of_a_pair():
+    builder = build(square(), ALL, "ab ab")
+    a, b, *_ = SQUARE.chips
+    with pytest.raises(TTKitError, match="2 links carry 2 at a time"):
+        builder.add(a, b, chunk=0)
+
+
+def test_undo_goes_back_over_steps_and_start_anew_takes_all():
+    builder = build(square(), "ab", "ac")
+    builder.undo()
+    builder.undo()
+    assert len(builder.plan.steps) == 1
+    builder.undo()
+    builder.undo()
+    assert builder.plan.steps == () and not builder.complete
+    builder = build(square(), "ab ba", "ac")
+    builder.start_anew()
+    assert builder.plan.steps == () and builder.score[0][1] == "0"
+
+
+def test_a_step_without_transfers_is_not_begun_twice():
+    builder = square()
+    builder.next_step()
+    build(builder, "ab")
+    builder.next_step()
+    builder.next_step()
+    assert builder.says.startswith("Step 2:") and len(builder.plan.steps) == 1
+
+
+def test_every_way_of_every_cable_is_a_button_with_a_name():
+    root = ET.fromstring(square().figure().drawings[0].svg())
+    buttons = [part for part in root.iter() if part.get("data-act")]
+    assert {tuple(map(int, b.get("data-act").split()[1:])) for b in buttons} == SQUARE.pairs
+    for button in buttons:
+        assert button.get("tabindex") == "0" and button.get("role") == "button"
+        assert re.fullmatch(
+            r"send from [a-d] \(device \d\) to [a-d] \(device \d\)", button.get("aria-label")
+        )
+        assert min(float(button.get("width")), float(button.get("height"))) >= 24
+    spots = [[float(b.get(k)) for k in ("x", "y", "width", "height")] for b in buttons]
+    for i, (x, y, w, h) in enumerate(spots):
+        for X, Y, W, H in spots[i + 1 :]:
+            overlap = min(x + w, X + W) - max(x, X), min(y + h, Y + H) - max(y, Y)
+            assert min(overlap) <= 8, "two ways of a cable share most of their place"
+
+
+def test_only_what_was_added_last_glides():
+    builder = build(square(), "ab ba")
+    svg = builder.figure().drawings[0].svg()
+    assert svg.count('class="ttkit-glide"') == 1
+    builder.next_step()
+    assert "ttkit-glide" not in builder.figure().drawings[0].svg()
+
+
+def test_the_page_does_what_its_buttons_say():
+    builder = square()
+    a, b, *_ = SQUARE.chips
+    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()
+    page = builder.act("chunk 0")
+    assert 'aria-pressed="true" data-act="chunk 0"' in page
+    assert "a (device 4) sends chunk 0 to b" in builder.act(f"send {a} {b}")
+    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()  # for one transfer
+    assert "Step 2" in builder.act("next")
+    assert "Taken back" in builder.act("undo")
+    assert "Step 1" in builder.act("anew") and builder.plan.steps == ()
+
+
+def test_what_it_cannot_build():
+    with pytest.raises(TTKitError, match="it can build all_gather, broadcast, reduce_scatter"):
+        PlanBuilder("shift", ROW, 64)
+
+
+def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatch):
+    square().show()
+    assert "steps: 0; best known 2" in capsys.readouterr().out
+    display = pytest.importorskip("IPython.display")
+    pytest.importorskip("anywidget")
+    shown = []
+    monkeypatch.setattr(ttkit.visualize.builder, "in_notebook", lambda: True)
+    monkeypatch.setattr(display, "display", lambda thing, **_: shown.append(thing))
+    square().show()
+    widget, still = shown
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert "<svg" in still["text/html"] and "best known 2" in still["text/plain"]

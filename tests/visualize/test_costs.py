@@ -1,0 +1,56 @@
+"""The chart of what algorithms take over the size: its points are the model's, and the cross-over
+is where the fastest changes.
+"""
+
+import pytest
+from matplotlib.figure import Figure
+
+from ttkit.errors import TTKitError
+from ttkit.plans import all_reduce, cost, crossover, topology
+from ttkit.visualize.costs import SIZES, cost_curves
+
+RIM, GRID = topology("t3000", (1, 8)), topology("t3000")
+ALL = {
+    "line": lambda n: all_reduce(RIM, n, 1, algorithm="line"),
+    "ring": lambda n: all_reduce(RIM, n, 1),
+    "tree": lambda n: all_reduce(GRID, n, algorithm="tree"),
+}
+
+
+def test_points_and_times_are_the_models():
+    chart = cost_curves("all_reduce", ALL, 5000)
+    for name, build in ALL.items():
+        assert chart.curves[name] == tuple((n, cost(build(n)).time_s) for n in SIZES)
+        assert chart.at[name] == cost(build(5000)).time_s
+
+
+def test_the_cross_over_is_where_the_fastest_changes():
+    ((size, below, above),) = cost_curves("all_reduce", ALL).crossings
+    assert (below, above) == ("tree", "ring")
+    assert size == crossover(ALL["tree"], ALL["ring"])
+    times = {n: cost(ALL[n](size)).time_s for n in ALL}
+    assert times["ring"] <= times["tree"] and times["ring"] <= times["line"]
+    assert not cost_curves("one", {"ring": ALL["ring"]}).crossings
+
+
+def test_what_is_drawn():
+    chart = cost_curves("all_reduce", ALL, 65536)
+    ax = chart.plot(Figure().subplots())
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    named = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [name.split(":")[0] for name in named] == list(ALL)
+    assert f"{1e6 * chart.at['tree']:,.4g} us" in named[2]
+    drawn = [line for line in ax.lines if len(line.get_xdata()) == len(SIZES)]
+    looks = {(line.get_linestyle(), line.get_marker()) for line in drawn}
+    assert len(looks) == len(ALL)  # told apart without colours
+    crosses = [line for line in ax.lines if line.get_marker() == "x"]
+    assert [line.get_xdata()[0] for line in crosses] == [chart.crossings[0][0]]
+    assert "64 KiB" in ax.get_title(loc="left") and "<svg" in chart._repr_html_()
+    assert "cross-over at" in repr(chart) and "tree below, ring from there on" in repr(chart)
+
+
+def test_what_it_refuses():
+    with pytest.raises(TTKitError, match="nothing to draw"):
+        cost_curves("none", {})
+    with pytest.raises(TTKitError, match="size=0"):
+        cost_curves("none", ALL, 0)
