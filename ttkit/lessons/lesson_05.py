@@ -48,7 +48,6 @@ def _shift(shift: Any, cluster: Any) -> str:
     "numbers, r from n - 1 to 2n - 3, and replace the chunk instead of adding.",
 )
 def _all_reduce(all_reduce: Any, cluster: Any) -> str:
-    budget = 0
     for n in _rings(cluster):
         values = list(numbers(n, 8 * n))
         budget = 2 * (n - 1) * values[0].nbytes // n
@@ -69,13 +68,15 @@ def _all_reduce(all_reduce: Any, cluster: Any) -> str:
             # each rank within the budget: then all need all of it
             other = "send by the `comm` that the function is given"
             require(sent == budget, f"{who} sent {sent} bytes by it, not {budget}: {other}")
+    n = ranks_of(cluster)
+    budget = 2 * (n - 1) * numbers(n, 8 * n)[0].nbytes // n
     return f"the same sum on every rank, {budget} bytes sent by each"
 
 
 def _rings(cluster: Any) -> list[int]:
-    """Return how many ranks the answers are tried on: fewer, too, then all of the cluster."""
+    """Return how many ranks an answer is tried on: all of the cluster, then one fewer."""
     n = ranks_of(cluster)
-    return [n - 1, n] if n > 2 else [n]
+    return [n, n - 1] if n > 2 else [n]
 
 
 def _name(rank: int, n: int, cluster: Any) -> str:

@@ -113,7 +113,7 @@ class Exchange:
         lines = [self.title]
         for step in range(1, self.steps + 1):
             arrows = (
-                f"{m.sender} > {m.receiver} {m.text or f'{m.nbytes} B'}"
+                f"{m.sender} > {m.receiver} {m.text or f'{m.nbytes:,} B'}"
                 for m in self.messages
                 if m.step == step
             )
@@ -211,13 +211,14 @@ ORDERS = {
 
 
 def ring_exchange(
-    ranks: int = 4, order: str = "Sendrecv", buffered: bool = False, nbytes: int = 8
+    ranks: int = 4, order: str = "Sendrecv", buffered: bool = False, nbytes: int = 0
 ) -> Exchange:
     """Return how a number goes round a ring of ranks, until each rank has seen all.
 
     Args:
         order: one of `ORDERS`: which call each rank makes first, in each round.
         buffered: see `exchange`.
+        nbytes: of a message; by default 8 where it is buffered, else 1 MiB.
 
     Raises:
         TTKitError: fewer than two ranks, or no such order.
@@ -233,7 +234,7 @@ def ring_exchange(
         fail(asked, "a ring has two ranks or more", "ring_exchange(4)")
     if order not in ORDERS:
         fail(asked, f"the orders are {', '.join(ORDERS)}", 'order="Sendrecv"')
-    programs = []
+    programs, nbytes = [], nbytes or (8 if buffered else 2**20)
     for rank in range(ranks):
         right, left = (rank + 1) % ranks, (rank - 1) % ranks
         name = "Isend" if order.startswith("Isend") else "Send"

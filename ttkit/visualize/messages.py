@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, Figure, size_text, tone
+from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, Figure, Point, size_text, tone
 
 WIDTH = 740  # of a drawing, at most
 LEFT, TOP, ROW = 64, 34, 44
@@ -64,7 +64,7 @@ def _space_time(run: Any) -> Drawing:
     return draw
 
 
-def _message(draw: Drawing, message: Any, start: Any, stop: Any, labelled: bool) -> None:
+def _message(draw: Drawing, message: Any, start: Point, stop: Point, labelled: bool) -> None:
     size = size_text(message.nbytes)
     carries = f"{message.text}, {size}" if message.text else size
     hover = f"step {message.step}: rank {message.sender} to rank {message.receiver}, {carries}"
@@ -74,8 +74,12 @@ def _message(draw: Drawing, message: Any, start: Any, stop: Any, labelled: bool)
     if labelled:
         x, y = (a + (b - a) * 0.34 for a, b in zip(start, stop))
         draw.words(x + 4, y + 1, message.text or size, size=11, halo=True, anchor="start")
-    # what the mouse meets: wider than the arrow
-    x1, y1, x2, y2 = *start, *stop
+    _under_the_mouse(draw, start, stop, hover)
+
+
+def _under_the_mouse(draw: Drawing, start: Point, stop: Point, hover: str) -> None:
+    """Lay an unseen line over an arrow, wider than it."""
+    (x1, y1), (x2, y2) = start, stop
     look: dict[str, Any] = {"stroke": "transparent", "stroke_width": 12}
     draw.add("line", hover=hover, x1=x1, y1=y1, x2=x2, y2=y2, **look)
 
@@ -103,20 +107,13 @@ def draw_waits(run: Any) -> Figure:
     centres = []
     for rank in range(run.ranks):
         angle = 2 * math.pi * rank / run.ranks - math.pi / 2
-        x, y = (
-            width / 2 + radius * 1.5 * math.cos(angle),
-            height / 2 + radius * 0.62 * math.sin(angle),
-        )
-        centres.append((x, y))
+        dx, dy = radius * 1.5 * math.cos(angle), radius * 0.62 * math.sin(angle)
+        centres.append((width / 2 + dx, height / 2 + dy))
     for rank, wait in waits.items():
-        start, stop = (
-            _rim(centres[rank], centres[wait.peer]),
-            _rim(centres[wait.peer], centres[rank]),
-        )
+        here, there = centres[rank], centres[wait.peer]
+        start, stop = _rim(here, there), _rim(there, here)
         draw.arrow(start, stop, colour=BAD, width=2.4, head=11)
-        (x1, y1), (x2, y2) = start, stop
-        look: dict[str, Any] = {"stroke": "transparent", "stroke_width": 14}
-        draw.add("line", hover=_sentence(wait), x1=x1, y1=y1, x2=x2, y2=y2, **look)
+        _under_the_mouse(draw, start, stop, _sentence(wait))
     for rank, (x, y) in enumerate(centres):
         wait = waits.get(rank)
         look: dict[str, Any] = {"fill": ALARM, "edge": BAD} if wait else {"fill": "var(--chip)"}
@@ -134,7 +131,7 @@ def _title(run: Any) -> str:
     return "Who waits for whom"
 
 
-def _rim(inside: tuple[float, float], towards: tuple[float, float]) -> tuple[float, float]:
+def _rim(inside: Point, towards: Point) -> Point:
     """Return where the way from a box's centre to another point leaves the box."""
     (x, y), dx, dy = inside, towards[0] - inside[0], towards[1] - inside[1]
     part = min((BOX_W / 2 + 4) / (abs(dx) or 1e-9), (BOX_H / 2 + 4) / (abs(dy) or 1e-9))

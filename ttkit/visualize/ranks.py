@@ -124,13 +124,13 @@ def _rank(draw: Drawing, box: RankBox, x: float, top: float) -> None:
         draw.words(middle, y + 35, f"{chips} chips", size=11, colour="var(--soft)")
         return
     columns = _columns(box)
-    for number, chips in box.cards.items():
-        rows = math.ceil(len(chips) / columns)
+    for number, held in box.cards.items():
+        rows = math.ceil(len(held) / columns)
         height = CARD_HEAD + rows * (CHIP_H + 4) + CARD_PAD
         draw.box(x, y, RANK_W, height, fill="var(--chip)")
         draw.words(x + 8, y + 14, f"card {number}", size=11, anchor="start")
         left = middle - (columns * (CHIP_W + 6) - 6) / 2
-        for i, chip in enumerate(chips):
+        for i, chip in enumerate(held):
             at = left + i % columns * (CHIP_W + 6), y + CARD_HEAD + i // columns * (CHIP_H + 4)
             draw.box(*at, CHIP_W, CHIP_H, fill=fill, edge="#1c2430", round=4)
             draw.words(at[0] + CHIP_W / 2, at[1] + 17, str(chip), size=12, colour=INK)
