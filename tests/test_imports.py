@@ -44,13 +44,15 @@ MAY_IMPORT = {
 # hardware.current (`use_system(descriptor)`, TT_MESH_GRAPH_DESC_PATH), sim.ranks (the same
 # variable), visualize (a picture of a descriptor, or of its file), train.context (the variable).
 #
+# visualize draws the ranks of a configuration that is not a cluster yet.
+#
 # An object that is asked to draw itself, names its picture: ttkit.lazy.drawn_by imports it then.
 MAY_IMPORT_LATE = {
     "hardware": {"descriptors"},
     "sim": {"descriptors"},
     "train": {"visualize", "descriptors", "layouts"},
     "layouts": {"visualize"},
-    "visualize": {"sim", "descriptors"},
+    "visualize": {"sim", "descriptors", "cluster"},
     "cluster": {"backend", "train"},
 }
 ON_TOP = {"ttkit", "lessons", "cli", "program", "ttml", "__main__"}  # may import anything

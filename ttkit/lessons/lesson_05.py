@@ -1,170 +1,84 @@
-"""Lesson 05, engines and ranks; and how an answer runs on the ranks of the learner's cluster."""
+"""Lesson 05, engines and ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ttkit import lessons
-from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed, NotDone, difference, exercise, require
+from ttkit.lessons import CheckFailed, difference, exercise, require
 from ttkit.lessons.answers import numbers
-
-TIME_S = 15.0  # how long a rank may wait
-MESSAGES = ("Send", "Isend", "Ssend", "Recv", "Irecv", "Sendrecv")
-MESSAGES_ARE = "Send, Recv and Sendrecv (capital letters, NumPy arrays) are"
-
-
-# ---------------------------------------------------------------- an answer on ranks
-class Counted:
-    """A communicator with some of MPI's calls; it counts them, and the bytes that it sends."""
-
-    def __init__(self, comm: Any, allowed: tuple[str, ...], those_are: str):
-        self.comm, self._allowed, self._those_are = comm, allowed, those_are
-        self.rank, self.size = comm.rank, comm.size
-        self.sent = self.calls = 0
-
-    def Get_rank(self) -> int:
-        return self.rank
-
-    def Get_size(self) -> int:
-        return self.size
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in self._allowed:
-            raise CheckFailed(f"comm.{name} is not for this exercise: {self._those_are}")
-        call = getattr(self.comm, name)
-
-        def counted(buffer: Any, *arguments: Any, **keywords: Any) -> Any:
-            self.calls += 1
-            self.sent += np.asarray(buffer).nbytes if "send" in name.lower() else 0
-            return call(buffer, *arguments, **keywords)
-
-        return counted
-
-
-def _try(
-    answer: Callable[..., Any], values: list[Any], allowed: tuple[str, ...], those_are: str
-) -> tuple[str, Any]:
-    """Call the answer on a rank with the rank's values.
-
-    Returns:
-        ("done", (result, bytes sent, calls made)), or ("to do" or "wrong", message).
-    """
-    from mpi4py import MPI
-
-    # messages that one answer leaves behind do not reach the next one
-    comm = Counted(MPI.COMM_WORLD.Dup(), allowed, those_are)
-    given = values[comm.rank]
-    several = isinstance(given, list)
-    mine = [array.copy() for array in given] if several else given.copy()
-    for name, value in (("np", np), ("lessons", lessons)):  # which the notebook has
-        getattr(answer, "__globals__", {}).setdefault(name, value)
-    try:
-        result = answer(comm, mine)
-    except NotDone as hint:
-        return "to do", str(hint)
-    except CheckFailed as why:
-        return "wrong", str(why)
-    if result is None:
-        return "wrong", "it gave nothing back: does it end in `return`?"
-    try:
-        arrays = [np.asarray(each, np.float32) for each in (result if several else [result])]
-    except (TypeError, ValueError):
-        wanted = "a list of arrays" if several else "an array"
-        return "wrong", f"it gave a {type(result).__name__}, not {wanted}"
-    return "done", (arrays if several else arrays[0], comm.sent, comm.calls)
-
-
-def ranks_of(cluster: Any) -> int:
-    """Return the number of ranks of the learner's cluster, or raise `CheckFailed`."""
-    missing = "give the cluster, too: lessons.check(name, function, cluster)"
-    require(hasattr(cluster, "run"), missing)
-    return int(cluster.n)
-
-
-def on_ranks(
-    cluster: Any,
-    answer: Callable[..., Any],
-    name: str,
-    values: list[Any],
-    allowed: tuple[str, ...] = MESSAGES,
-    those_are: str = MESSAGES_ARE,
-) -> list[tuple[Any, int, int]]:
-    """Call `answer(comm, values[rank])` on every rank.
-
-    Args:
-        values: an array, or a list of arrays, for each rank.
-        allowed: which calls `comm` has.
-        those_are: the end of the message about another one.
-
-    Returns:
-        For each rank the result in float32, the bytes that it sent, and the calls of `comm` that it
-        made.
-
-    Raises:
-        CheckFailed: naming the rank, and the line where ranks wait for each other.
-        NotDone: the exercise has not been started.
-    """
-    require(callable(answer), f"{name} should be a function, is a {type(answer).__name__}")
-    try:
-        cluster.check(name)
-    except TTKitError as error:  # it is not started, or an engine has died
-        raise CheckFailed(str(error).removeprefix(f"{name}: ")) from None
-    before, cluster.timeout_s = cluster.timeout_s, TIME_S
-    try:
-        outcomes = cluster.run(_try, answer, values, allowed, those_are)
-    except TTKitError as error:
-        message = str(error).partition("\n  try:")[0].partition(": ")[2]
-        cluster.restart()
-        raise CheckFailed(f"{message}\n(the engines were started anew)") from None
-    finally:
-        cluster.timeout_s = before
-    for rank, (state, found) in enumerate(outcomes):
-        if state == "to do":
-            raise NotDone(found)
-        require(state == "done", f"rank {rank}: {found}")
-    return [found for _, found in outcomes]
+from ttkit.lessons.ranks import on_ranks as on_ranks
+from ttkit.lessons.ranks import ranks_of as ranks_of
 
 
 # ---------------------------------------------------------------- the exercises
-@exercise("05.shift")
+@exercise(
+    "05.shift",
+    "Which rank does rank 3 of 4 send to, and which rank does rank 0 receive from?",
+    "The remainder by comm.size (the operator %) closes the ring: (comm.rank + 1) % comm.size.",
+    "Make an empty array like x, then one call: "
+    "comm.Sendrecv(x, dest=..., recvbuf=..., source=...).",
+)
 def _shift(shift: Any, cluster: Any) -> str:
-    n = ranks_of(cluster)
-    values = list(numbers(n, 3, 5))
-    for rank, (result, sent, _) in enumerate(on_ranks(cluster, shift, "shift", values)):
-        left, right = (rank - 1) % n, (rank + 1) % n
-        wrong = difference(values[left], result)
-        if wrong and not difference(values[right], result):
-            wrong_way = "it should be sent the other way, to rank + 1"
-            raise CheckFailed(f"rank {rank} has what rank {right} had: {wrong_way}")
-        own = wrong and not difference(values[rank], result)
-        require(not own, f"rank {rank} has its own values still")
-        require(not wrong, f"rank {rank} should have what rank {left} had: {wrong}")
-        size = values[rank].nbytes
-        require(sent == size, f"rank {rank} sent {sent} bytes; one array of {size} is enough")
-    return f"each rank has what its left neighbour had, {values[0].nbytes} bytes sent by each"
+    size = 0
+    for n in _rings(cluster):
+        values = list(numbers(n, 3, 5))
+        for rank, (result, sent, _) in enumerate(on_ranks(cluster, shift, "shift", values)):
+            who, size = _name(rank, n, cluster), values[rank].nbytes
+            left, right = (rank - 1) % n, (rank + 1) % n
+            wrong = difference(values[left], result)
+            if wrong and n > 2 and not difference(values[right], result):
+                wrong_way = "it should be sent the other way, to rank + 1"
+                raise CheckFailed(f"{who} has what rank {right} had: {wrong_way}")
+            own = wrong and not difference(values[rank], result)
+            require(not own, f"{who} still has its own values")
+            require(not wrong, f"{who} should have what rank {left} had: {wrong}")
+            require(sent > 0, f"{who} sent nothing by the `comm` that it was given")
+            require(sent == size, f"{who} sent {sent} bytes; one array of {size} is enough")
+    return f"each rank has what its left neighbour had, {size} bytes sent by each"
 
 
-@exercise("05.all_reduce")
+@exercise(
+    "05.all_reduce",
+    "After n - 1 rounds each rank should have the finished sum of one chunk. Which chunk must "
+    "rank k send first, so that the next rank adds its own to it?",
+    "In round r rank k sends chunk (k - r) % n and adds what arrives to chunk (k - r - 1) % n.",
+    "After these rounds rank k has the sum of chunk (k + 1) % n. Go round once more with the same "
+    "numbers, r from n - 1 to 2n - 3, and replace the chunk instead of adding.",
+)
 def _all_reduce(all_reduce: Any, cluster: Any) -> str:
+    for n in _rings(cluster):
+        values = list(numbers(n, 8 * n))
+        budget = 2 * (n - 1) * values[0].nbytes // n
+        total = np.sum(values, axis=0)
+        ranks = on_ranks(cluster, all_reduce, "all_reduce", values)
+        for rank, (result, sent, _) in enumerate(ranks):
+            who, shape = _name(rank, n, cluster), np.shape(result)
+            require(shape == total.shape, f"{who} should give back {total.shape}, gave {shape}")
+            pairs = enumerate(zip(np.split(total, n), np.split(result, n), strict=True))
+            chunks = [str(i) for i, (want, have) in pairs if difference(want, have, 1e-5, 1e-5)]
+            where = f"{'chunk' if len(chunks) == 1 else 'chunks'} {', '.join(chunks)} of {n}"
+            require(not chunks, f"{who} has a wrong sum in {where}")
+            require(
+                sent <= budget,
+                f"the sum is right, but {who} sent {sent} bytes; the budget is {budget}: "
+                f"2 x {n - 1} chunks of 1/{n} of the array",
+            )
+            # each rank within the budget: then all need all of it
+            other = "send by the `comm` that the function is given"
+            require(sent == budget, f"{who} sent {sent} bytes by it, not {budget}: {other}")
     n = ranks_of(cluster)
-    values = list(numbers(n, 8 * n))
-    budget = 2 * (n - 1) * values[0].nbytes // n
-    total = np.sum(values, axis=0)
-    for rank, (result, sent, _) in enumerate(on_ranks(cluster, all_reduce, "all_reduce", values)):
-        shape = np.shape(result)
-        wrong_shape = f"rank {rank} should give back {total.shape}, gave {shape}"
-        require(shape == total.shape, wrong_shape)
-        pairs = enumerate(zip(np.split(total, n), np.split(result, n), strict=True))
-        chunks = [str(i) for i, (want, have) in pairs if difference(want, have, 1e-5, 1e-5)]
-        where = f"{'chunk' if len(chunks) == 1 else 'chunks'} {', '.join(chunks)} of {n}"
-        require(not chunks, f"rank {rank} has a wrong sum in {where}")
-        require(
-            sent <= budget,
-            f"it is right, but rank {rank} sent {sent} bytes; the budget is {budget}: "
-            f"2 x {n - 1} chunks of 1/{n} of the array",
-        )
+    budget = 2 * (n - 1) * numbers(n, 8 * n)[0].nbytes // n
     return f"the same sum on every rank, {budget} bytes sent by each"
+
+
+def _rings(cluster: Any) -> list[int]:
+    """Return how many ranks an answer is tried on: all of the cluster, then one fewer."""
+    n = ranks_of(cluster)
+    return [n, n - 1] if n > 2 else [n]
+
+
+def _name(rank: int, n: int, cluster: Any) -> str:
+    """Return a rank in words; where it is one of fewer than there are, this is said."""
+    return f"rank {rank}" if n == cluster.n else f"on {n} ranks, rank {rank}"

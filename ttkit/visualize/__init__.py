@@ -21,6 +21,7 @@ __all__ = [
     "visualize_memory",
     "visualize_mesh_device",
     "visualize_plan",
+    "visualize_ranks",
     "visualize_schedule",
     "visualize_system_mesh",
     "visualize_tensor",
@@ -120,6 +121,33 @@ def visualize_descriptor(descriptor: Any) -> None:
         descriptor = read_descriptor(descriptor)
     _check(descriptor, "connections", "visualize_descriptor", "a mesh graph descriptor")
     _show(descriptor, described(descriptor))
+
+
+def visualize_ranks(cluster: Any) -> None:
+    """Show which process of a cluster owns which cards, on which host; nothing is started.
+
+    Args:
+        cluster: a `ttkit.Cluster`, or what one is made of: a number of ranks, or the folder of a
+            configuration.
+
+    Example:
+        >>> visualize_ranks(4)
+        4 ranks: each is a process with its own memory and its own cards
+          rank 0: card 0 (2 chips: 0, 4)
+          rank 1: card 1 (2 chips: 1, 5)
+          rank 2: card 2 (2 chips: 2, 6)
+          rank 3: card 3 (2 chips: 3, 7)
+    """
+    from ttkit.hardware import current_system
+    from ttkit.visualize.ranks import boxes_of, draw_ranks
+
+    if isinstance(cluster, (int, str, os.PathLike)):
+        from ttkit.cluster.engines.cluster import Cluster
+
+        cluster = Cluster(cluster)
+    _check(cluster, "bindings", "visualize_ranks", "a cluster")
+    system = current_system()
+    _show(draw_ranks(boxes_of(cluster, system), system.name))
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:

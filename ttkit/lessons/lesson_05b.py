@@ -1,4 +1,4 @@
-"""Lesson 11, several hosts.
+"""Lesson 05b, several hosts.
 
 The answers are files and places in files; nothing is started and no other host is asked.
 """
@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ttkit
 from ttkit.cluster.files.bindings import read_bindings
 from ttkit.cluster.files.hosts import read_hosts
 from ttkit.cluster.files.lint import lint_path
 from ttkit.cluster.files.lint_bindings import UNDER_TT_RUN
 from ttkit.cluster.launch.command import rank_environment
+from ttkit.cluster.launch.doctor import Examined
 from ttkit.lessons import CheckFailed, exercise, require
 
 BINDINGS = "rank_bindings.yaml"
 
-# ---- 11.bindings: three hosts with four cards each
+# ---- 05b.bindings: three hosts with four cards each
 
 HOSTS = "node-1 slots=2\nnode-2 slots=1\nnode-3 slots=1\n"
 ALL = "0,1,2,3"
@@ -32,7 +35,7 @@ WANTED = {
     "node-3": {("2", "1", ALL)},
 }
 
-# ---- 11.mistakes: four ranks on one host
+# ---- 05b.mistakes: four ranks on one host
 
 MISTAKES = {  # name -> (file, good line, bad line)
     "duplicate rank": (BINDINGS, "  - rank: 2", "  - rank: 1"),
@@ -77,7 +80,7 @@ def _chain(kinds: str, *names: str) -> str:
 
 
 def machine(folder: str | os.PathLike[str]) -> Path:
-    """Write hosts.txt and mgd.textproto of exercise 11.bindings; return the folder.
+    """Write hosts.txt and mgd.textproto of exercise 05b.bindings; return the folder.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +88,7 @@ def machine(folder: str | os.PathLike[str]) -> Path:
         ['hosts.txt', 'mgd.textproto']
     """
     path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
     (path / "hosts.txt").write_text(HOSTS)
     kinds = KIND.format("small", [2, 2], [1, 1]) + KIND.format("wide", [2, 8], [1, 2])
     (path / "mgd.textproto").write_text(_chain(kinds, "small", "small", "wide"))
@@ -92,7 +96,7 @@ def machine(folder: str | os.PathLike[str]) -> Path:
 
 
 def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
-    """Write the files of exercise 11.mistakes with these mistakes, or with all; return the folder.
+    """Write the files of exercise 05b.mistakes with these mistakes, or with all; return the folder.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -100,11 +104,42 @@ def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
         localhost slots=3
     """
     path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
     for name, text in _spoiled(mistakes or MISTAKES).items():
         (path / name).write_text(text)
     kinds = KIND.format("pair", [1, 2], [1, 1])
     (path / "mgd.textproto").write_text(_chain(kinds, *["pair"] * 4))
     return path
+
+
+def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
+    """Copy a configuration; its bindings then name the descriptor beside them."""
+    copy = Path(shutil.copytree(setup, folder, dirs_exist_ok=True))
+    text = (copy / BINDINGS).read_text().replace(f"configs/{setup.name}/", "")
+    (copy / BINDINGS).write_text(text)
+    return copy
+
+
+def made_up_hosts() -> tuple[dict[str, Examined], dict[str, Any]]:
+    """Return what three hosts answer the doctor, and what this host says of itself.
+
+    node-2 has another train.py, and node-3 lets nobody in.
+    """
+    good: dict[str, Any] = {
+        "folder": True,
+        "python": "3.12.3",
+        "ttkit": {"version": ttkit.__version__},
+        "code": {"model.py": "sum of its bytes", "train.py": "sum of its bytes"},
+        "mpi": {"path": "/project/.venv/bin/mpirun", "version": "mpirun (Open MPI) 5.0.11"},
+        "devices": {"numbers": [0, 1, 2, 3], "ttnn": True},
+    }
+    older = good | {"code": good["code"] | {"train.py": "another sum"}}
+    answers = {
+        "node-1": Examined(True, good),
+        "node-2": Examined(False, older),
+        "node-3": Examined(False, output="me@node-3: Permission denied (publickey)."),
+    }
+    return answers, good
 
 
 def _spoiled(mistakes: Iterable[str]) -> dict[str, str]:
@@ -134,7 +169,14 @@ def _places(mistake: str) -> list[str]:
     ]
 
 
-@exercise("11.bindings")
+@exercise(
+    "05b.bindings",
+    "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",
+    "Which host has two ranks? Only those need TT_VISIBLE_DEVICES. Which mesh has two hosts? Only "
+    "its ranks need mesh_host_rank.",
+    'A rank of node-1 is written so: {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '
+    '"2,3"}}. A rank of mesh 2: {rank: 2, mesh_id: 2, mesh_host_rank: 0}.',
+)
 def _bindings(answer: Any, _: Any) -> str:
     kind = f"the text of a {BINDINGS} is asked for, this is a {type(answer).__name__}"
     require(isinstance(answer, str), kind)
@@ -181,7 +223,13 @@ def _bindings(answer: Any, _: Any) -> str:
     )
 
 
-@exercise("11.mistakes")
+@exercise(
+    "05b.mistakes",
+    "Compare the four ranks line by line. They should differ in their numbers only.",
+    "lint_path(broken) gives findings, each with path, line and message. Some mistakes hide "
+    "others: correct what it finds in the files, then ask again.",
+    "The linter first finds line 9 (no quotes) and line 12 (misspelt key).",
+)
 def _mistakes(answer: Any, _: Any) -> str:
     asked = f'a dictionary is asked for: {{"no quotes": "{BINDINGS}:7", ...}}'
     require(isinstance(answer, Mapping), f"{asked}; this is a {type(answer).__name__}")

@@ -1,0 +1,249 @@
+"""Messages between ranks: what each rank calls, when each message arrives, who waits for whom."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ttkit.errors import fail
+from ttkit.lazy import drawn_by
+
+AT_ONCE = {"Isend", "Irecv"}  # they return before the message has arrived
+
+
+class Call(NamedTuple):
+    """One call of a rank: it sends to rank `to`, receives from rank `source`, or both.
+
+    Attributes:
+        nbytes: what it sends.
+        text: the value that it sends, where that is short.
+        line: where the call stands, such as "line 3 of shift: comm.Send(x, right)".
+    """
+
+    name: str
+    to: int | None = None
+    source: int | None = None
+    nbytes: int = 0
+    text: str = ""
+    line: str = ""
+
+
+class Message(NamedTuple):
+    """One message: the step in which it arrives, and the moment (0 is the start) of its sending."""
+
+    sender: int
+    receiver: int
+    nbytes: int
+    step: int
+    sent: int
+    text: str = ""
+
+
+class Wait(NamedTuple):
+    """A rank that waits forever: the call, and the rank that does not receive or send."""
+
+    rank: int
+    peer: int
+    call: str
+    receives: bool  # it waits for a message; else for somebody who takes its own
+    since: int = 0  # the step after which it waits
+    line: str = ""
+
+    def __str__(self) -> str:
+        verb = "send" if self.receives else "receive"
+        return f"rank {self.rank} waits in {self.call} for rank {self.peer} to {verb}"
+
+
+@dataclass(frozen=True, repr=False)
+class Exchange:
+    """What ranks sent one another, step by step, and who waits in the end.
+
+    A step is not a time: it is one message further on each rank. As an output in a notebook it is a
+    picture: ranks as rows, steps to the right, an arrow for each message.
+
+    Args:
+        ranks: how many.
+        messages: in the order in which they arrived.
+        waits: of the ranks that wait forever; () where all are done.
+        results: what the ranks returned, in rank order, where functions ran.
+    """
+
+    ranks: int
+    messages: tuple[Message, ...]
+    waits: tuple[Wait, ...] = ()
+    results: tuple[Any, ...] = field(default=(), compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Steps until the last message has arrived."""
+        return max((message.step for message in self.messages), default=0)
+
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """Ranks that wait for each other in a ring, the lowest first; () where there is none."""
+        peers = {wait.rank: wait.peer for wait in self.waits}
+        for rank in sorted(peers):
+            way = [rank]
+            while (peer := peers.get(way[-1])) is not None and peer not in way:
+                way.append(peer)
+            if peer == rank:
+                return tuple(way)
+        return ()
+
+    @property
+    def title(self) -> str:
+        """The run in one line."""
+        sent = f"{len(self.messages)} message{'s' * (len(self.messages) != 1)}"
+        if not self.waits:
+            return f"{self.ranks} ranks: {sent} in {self.steps} step{'s' * (self.steps != 1)}"
+        if self.cycle:
+            ring = (*self.cycle, self.cycle[0])
+            pairs = [
+                f"{a} waits for {b}" if not i else f"{a} for {b}"
+                for i, (a, b) in enumerate(itertools.pairwise(ring))
+            ]
+            return f"{self.ranks} ranks, {sent}, then a deadlock: rank {', '.join(pairs)}"
+        waiting = ", ".join(str(wait.rank) for wait in self.waits)
+        return f"{self.ranks} ranks, {sent}, then rank {waiting} waits forever"
+
+    def __repr__(self) -> str:
+        lines = [self.title]
+        for step in range(1, self.steps + 1):
+            arrows = (
+                f"{m.sender} > {m.receiver} {m.text or f'{m.nbytes:,} B'}"
+                for m in self.messages
+                if m.step == step
+            )
+            lines.append(f"step {step}: {', '.join(arrows)}")
+        return "\n  ".join([*lines, *self.waiting])
+
+    @property
+    def waiting(self) -> list[str]:
+        """Who waits for whom and where, in lines; a line of code that all wait at comes last."""
+        places = {wait.line for wait in self.waits}
+        if len(places) > 1:
+            return [f"{wait}" + f", at {wait.line}" * bool(wait.line) for wait in self.waits]
+        where = [f"each at {place}" for place in places if place]
+        return [*map(str, self.waits), *where]
+
+    _repr_html_ = drawn_by("messages.draw_exchange")
+
+
+def exchange(programs: Sequence[Sequence[Call]], buffered: bool = False) -> Exchange:
+    """Follow the calls of all ranks until all are done, or nothing moves any more.
+
+    Messages between two ranks arrive in the order of their sending; tags are not looked at.
+
+    Args:
+        programs: the calls of each rank.
+        buffered: `Send` returns at once, as MPI does with small messages, which it keeps. Without
+            it a send waits until the other rank receives, as with large ones.
+
+    Example:
+        >>> exchange([[Call("Send", to=1, nbytes=8)], [Call("Recv", source=0)]])
+        2 ranks: 1 message in 1 step
+          step 1: 0 > 1 8 B
+        >>> exchange([[Call("Recv", source=1)], [Call("Recv", source=0)]])
+        2 ranks, 0 messages, then a deadlock: rank 0 waits for 1, 1 for 0
+          rank 0 waits in Recv for rank 1 to send
+          rank 1 waits in Recv for rank 0 to send
+    """
+    ends: Any = defaultdict(deque)  # (sender, receiver, receives) -> what is not matched yet
+    begun, clocks = [0] * len(programs), [0] * len(programs)
+    holds: list[list[Any]] = [[] for _ in programs]  # what each rank's call still waits for
+
+    def go_on(rank: int) -> None:
+        """Make the rank's calls up to the first that waits."""
+        while begun[rank] < len(programs[rank]) and not holds[rank]:
+            call = programs[rank][begun[rank]]
+            begun[rank] += 1
+            for peer, receives in ((call.to, False), (call.source, True)):
+                if peer is None:
+                    continue
+                way = (peer, rank, True) if receives else (rank, peer, False)
+                kept = buffered and call.name == "Send"
+                part = (rank, peer, call, receives, clocks[rank])
+                ends[way].append(part)
+                if call.name not in AT_ONCE and not kept:
+                    holds[rank].append(part)
+
+    for rank in range(len(programs)):
+        go_on(rank)
+    messages: list[Message] = []
+    step = 0
+    while pairs := [
+        (ends[a, b, False].popleft(), ends[a, b, True].popleft())
+        for a, b, receives in sorted(ends)
+        if not receives and ends[a, b, False] and ends.get((a, b, True))
+    ]:
+        step += 1
+        for sent, received in pairs:
+            a, b, call, _, clock = sent
+            # one that waits hands over in this step; one that does not has sent before
+            moment = step - 1 if sent in holds[a] else clock
+            messages.append(Message(a, b, call.nbytes, step, moment, call.text))
+            for rank, part in ((a, sent), (b, received)):
+                if part in holds[rank]:
+                    holds[rank].remove(part)
+        for rank in {rank for pair in pairs for rank in (pair[0][0], pair[1][0])}:
+            if not holds[rank]:
+                clocks[rank] = step
+                go_on(rank)
+    waits = [
+        Wait(rank, peer, call.name, receives, clock, call.line)
+        for rank, held in enumerate(holds)
+        for _, peer, call, receives, clock in held[:1]
+    ]
+    return Exchange(len(programs), tuple(messages), tuple(waits))
+
+
+ORDERS = {
+    "Sendrecv": "all ranks send and receive in one call",
+    "Send, then Recv": "all ranks send first",
+    "Recv, then Send": "all ranks receive first",
+    "Isend, then Recv": "all ranks send first, without waiting",
+    "even ranks send first": "ranks 0, 2, 4 ... send first, the others receive first",
+    "rank 0 receives first": "rank 0 receives first, the others send first",
+}
+
+
+def ring_exchange(
+    ranks: int = 4, order: str = "Sendrecv", buffered: bool = False, nbytes: int = 0
+) -> Exchange:
+    """Return how a number goes round a ring of ranks, until each rank has seen all.
+
+    Args:
+        order: one of `ORDERS`: which call each rank makes first, in each round.
+        buffered: see `exchange`.
+        nbytes: of a message; by default 8 where it is buffered, else 1 MiB.
+
+    Raises:
+        TTKitError: fewer than two ranks, or no such order.
+
+    Example:
+        >>> [ring_exchange(4, order).steps for order in ("Sendrecv", "even ranks send first")]
+        [3, 6]
+        >>> ring_exchange(4, "Send, then Recv").cycle
+        (0, 1, 2, 3)
+    """
+    asked = f"ring_exchange({ranks}, {order!r})"
+    if ranks < 2:
+        fail(asked, "a ring has two ranks or more", "ring_exchange(4)")
+    if order not in ORDERS:
+        fail(asked, f"the orders are {', '.join(ORDERS)}", 'order="Sendrecv"')
+    programs, nbytes = [], nbytes or (8 if buffered else 2**20)
+    for rank in range(ranks):
+        right, left = (rank + 1) % ranks, (rank - 1) % ranks
+        name = "Isend" if order.startswith("Isend") else "Send"
+        send, receive = Call(name, to=right, nbytes=nbytes), Call("Recv", source=left)
+        calls = {
+            "Sendrecv": [Call("Sendrecv", right, left, nbytes)],
+            "Recv, then Send": [receive, send],
+            "even ranks send first": [receive, send] if rank % 2 else [send, receive],
+            "rank 0 receives first": [send, receive] if rank else [receive, send],
+        }.get(order, [send, receive])
+        programs.append(calls * (ranks - 1))
+    return exchange(programs, buffered)
