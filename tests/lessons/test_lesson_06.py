@@ -189,11 +189,12 @@ def test_the_drift_says_what_each_replica_loses():
     ]
     page = drift._repr_html_()
     for words in (
-        "with: printed, 1 at the end",
-        "without: each replica on all samples, 2 to 2.5",
+        "with: printed, ends at 1",
+        "without: replicas on all samples, 2 to 2.5",
         "loss (logarithmic)",
     ):
         assert words in page
+    assert "mathdefault" not in page  # numbers on the axis, not markup
 
 
 class Step:

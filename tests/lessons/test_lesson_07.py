@@ -248,6 +248,8 @@ def test_a_pass_says_where_the_sum_is_made(way, f, g, says):
     picture = passes(way, 4, f, g)
     assert says in repr(picture)
     assert bool(picture.alarm) == ("partial" in says)
+    end, kind = ("y", "dx")[way == "backwards"], "partial" if picture.alarm else "whole"
+    assert repr(picture).endswith(f"{end} ({kind})")
     page = picture._repr_html_()
     assert ("no f" in page) == (not f) and ("no g" in page) == (not g)
     assert page.count("chip 3: ") == 5 and "1/4 of the features" in page

@@ -62,18 +62,20 @@ class Drift(Chart):
         for run, what, losses in self.lines():
             steps, colour = range(1, len(losses) + 1), COLOURS[runs.index(run)]
             if what == "printed":
-                label = f"{run}: printed, {losses[-1]:.2g} at the end"
-                ax.plot(steps, losses, color=colour, linewidth=2.2, label=label)
+                name = f"{run}: printed, ends at {losses[-1]:.2g}"
+                ax.plot(steps, losses, color=colour, linewidth=2.2, label=name)
                 continue
             replica = int(what.split()[1])
             ends = [each[-1] for each in self.replicas[run]]
             span = " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(ends), max(ends))))
-            label = f"{run}: each replica on all samples, {span}" if replica == 0 else None
+            label = None if replica else f"{run}: replicas on all samples, {span}"
             look = {"linestyle": "none", "marker": MARKS[replica % 4], "markevery": (replica, 4)}
             ax.plot(
                 steps, losses, color=colour, markersize=5, fillstyle="none", label=label, **look
             )
         ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.yaxis.set_minor_formatter(lambda value, _: "")
         ax.set(xlabel="step", ylabel="loss (logarithmic)")
         ax.grid(axis="y")
         rows = len(runs) * (1 + bool(self.replicas)) / 2

@@ -194,7 +194,7 @@ class _Losses(Curves):
     def __init__(self, without: str, losses: Sequence[float]):
         last = np.mean(losses[-5:])
         title = (
-            f"without {without}: the loss falls, to {last:.1f} at the end. Alone it says nothing"
+            f"{without} left out: the loss falls, to {last:.1f} at the end. Alone it says nothing"
         )
         super().__init__(title, {"printed loss": [*enumerate(losses, 1)]}, digits=2)
 

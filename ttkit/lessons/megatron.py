@@ -5,10 +5,10 @@ from __future__ import annotations
 from ttkit.errors import fail
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
 
-LANE, BOX, HIGH = 38, 92, 28  # from chip to chip, and a box: its width and height
-LEFT, GAP, SIGN = 60, 16, 48  # room for the chip's name, between boxes, and for f or g
+LANE, BOX, HIGH = 38, 82, 28  # from chip to chip, and a box: its width and height
+LEFT, GAP, SIGN = 58, 12, 46  # room for the chip's name, between boxes, and for f or g
 WHOLE = "#e6e9ed"
-STRIPES = "rgba(28,36,48,.28)"
+STRIPES = "rgba(255,255,255,.55)"
 Column = tuple[str, str]  # the words in the boxes, and what they are: whole, own, or a sum's part
 
 
@@ -23,6 +23,8 @@ def passes(way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True
     Example:
         >>> passes("backwards", f=False)
         backwards, 4 chips: dx is a partial sum on each chip. Nothing is sent.
+          on each chip: dy (whole), g sends nothing, dy @ downᵀ (own), gelu' (own),
+          ... @ upᵀ (partial), f is left out, dx (partial)
     """
     if way not in ("forwards", "backwards"):
         fail(f"passes({way!r})", "a pass goes forwards or backwards", 'passes("forwards")')
@@ -43,9 +45,15 @@ def passes(way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True
     ]
     alarm = ""
     if not sums:
-        alarm = f"Without {sign} each chip goes on with another {end}, and none of them is right."
+        alarm = f"Without {sign} each chip has a different {end} from here on, and none is right."
     drawing = _lanes(title, columns, chips, way, (f, g))
-    return Figure(title, [drawing], notes, alarm=alarm)
+    first, here = ("f", f) if way == "backwards" else ("g", g)
+    other, there_too = ("g", g) if way == "backwards" else ("f", f)
+    has_it = [f"{words} ({kind})" for words, kind in columns]
+    has_it.insert(1, f"{other} {'sends nothing' if there_too else 'is left out'}")
+    has_it.insert(5, f"{first} {'is an all-reduce' if here else 'is left out'}")
+    rows = f"  on each chip: {', '.join(has_it[:4])},\n  {', '.join(has_it[4:])}"
+    return Figure(title, [drawing], notes, f"{title}\n{rows}", alarm)
 
 
 def _lanes(
@@ -54,7 +62,7 @@ def _lanes(
     """Draw a lane for each chip, the columns from left to right, and f and g across all lanes."""
     signs = {1: "f", 4: "g"} if way == "forwards" else {1: "g", 4: "f"}  # before these columns
     width = LEFT + 5 * BOX + 2 * SIGN + 6 * GAP
-    drawing = Drawing(width, 34 + chips * LANE, title)
+    drawing = Drawing(width + 2, 34 + chips * LANE, title)
     middle = 26 + (chips * LANE - (LANE - HIGH)) / 2
     x = float(LEFT)
     for i, (words, kind) in enumerate(columns):
@@ -73,8 +81,7 @@ def _lanes(
             )  # fmt: skip
             if kind == "partial":
                 ends = (x + 3, y + HIGH / 2), (x + BOX - 3, y + HIGH / 2)
-                drawing.line(*ends, colour=STRIPES, width=HIGH - 4, dash="3 7")
-                drawing.box(x + 5, y + 6, BOX - 10, HIGH - 12, fill=fill, edge="none", round=2)
+                drawing.line(*ends, colour=STRIPES, width=HIGH - 2, dash="5 7")
             drawing.words(x + BOX / 2, y + 18, words, size=12, colour=INK)
             if i < 4 and i + 1 not in signs:
                 drawing.arrow((x + BOX + 2, y + 14), (x + BOX + GAP - 1, y + 14), width=1.4, head=6)
@@ -96,7 +103,7 @@ def _sign(
 ) -> None:
     """Draw f or g across the lanes: filled where it sends, empty where it does nothing."""
     tall = chips * LANE - (LANE - HIGH)
-    says = "all-reduce" if sends else "does nothing" if here else "left out"
+    says = "all-reduce" if sends else "sends nothing" if here else "left out"
     fill, colour = ("var(--link)", "var(--page)") if sends else ("none", "var(--ink)")
     look = {"stroke": "var(--link)", "stroke_dasharray": "" if sends else "4 3"}
     drawing.add(
@@ -104,7 +111,7 @@ def _sign(
     )
     drawing.words(x + SIGN / 2, middle + 6, name if here else f"no {name}", size=16,
                   colour=colour, bold=True)  # fmt: skip
-    drawing.words(x + SIGN / 2, 15, says, size=11, colour="var(--soft)")
+    drawing.words(x + SIGN / 2, 15, says.removeprefix("sends "), size=11, colour="var(--soft)")
 
 
 def heads(heads: int = 8, chips: int = 4) -> Figure:
