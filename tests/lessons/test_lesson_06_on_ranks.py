@@ -35,7 +35,7 @@ def then(change):
 
 
 WRONG = [
-    (one_by_one, "called Allreduce 3 times; the budget is 1"),
+    (one_by_one, "called Allreduce 2 times; the budget is 1"),
     (
         then(lambda comm, means: [mean * comm.size for mean in means]),
         "rank 0, gradient 0 is 2 times too large",
@@ -43,9 +43,10 @@ WRONG = [
     (lambda comm, gradients: gradients, "gradient 0 is its own still"),
     (
         then(lambda comm, means: [mean.ravel() for mean in means]),
-        r"the shape should be \[3, 5\], is \[15\]",
+        r"the shape should be \[7, 2\], is \[14\]",
     ),
-    (then(lambda comm, means: means[:2]), "gave 2 arrays back; there are 3"),
+    (then(lambda comm, means: means[:1]), "gave 1 arrays back; there are 2"),
+    (then(lambda comm, means: [mean / comm.size for mean in means]), "2 times too small"),
     (then(lambda comm, means: means[::-1]), "gradient 0: the shape should be"),
     (
         lambda comm, gradients: [comm.allreduce(g) for g in gradients],

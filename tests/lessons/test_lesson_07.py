@@ -6,7 +6,10 @@ from answers import right, wrong
 from machine import strict_with_fabric
 
 import ttkit
-from ttkit import ttnn
+from ttkit import lessons, ttnn
+from ttkit.errors import TTKitError
+from ttkit.lessons.lesson_07 import CHECKS, find, left_out, train_gpt, wrong_gradients
+from ttkit.lessons.megatron import heads, passes
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +81,87 @@ def on_the_host(mesh, dy, w):
     )
 
 
+def replicated(mesh, array):
+    return place(mesh, np.asarray(array, np.float32))
+
+
+def silu(t):
+    return t / (1 + np.exp(-t))
+
+
+def swiglu_on_the_host(mesh, x, gate, up, down):
+    return replicated(mesh, (silu(x @ gate) * (x @ up)) @ down)
+
+
+def hidden_on_the_host(mesh, x, gate, up, down):
+    """The hidden features come from NumPy; only the last product is the mesh's."""
+    hidden = place(mesh, np.asarray(silu(x @ gate) * (x @ up), np.float32), 1)
+    return ttnn.all_reduce(ttnn.matmul(hidden, place(mesh, down, 0)), cluster_axis=1)
+
+
+def swiglu_summed_on_the_host(*given):
+    shards = ttnn.get_device_tensors(parts(*given))
+    return replicated(given[0], np.sum([ttkit.to_numpy(t) for t in shards], axis=0))
+
+
+def reduced_before_silu(mesh, x, gate, up, down):
+    """Right, with a second collective that nobody needs."""
+    ttnn.all_reduce(ttnn.matmul(place(mesh, x), place(mesh, gate, 1)), cluster_axis=1)
+    return swiglu(mesh, x, gate, up, down)
+
+
+def gathered_and_added(mesh, dy, w):
+    n = mesh.shape[1]
+    every = ttnn.all_gather(local(mesh, dy, w), dim=0, cluster_axis=1)
+    total = ttnn.slice(every, [0, 0], [64, 96])
+    for i in range(1, n):
+        total = ttnn.add(total, ttnn.slice(every, [64 * i, 0], [64 * (i + 1), 96]))
+    return total
+
+
+def summed_and_summed(*given):
+    return ttnn.all_reduce(backward(*given), cluster_axis=1)
+
+
+def half_of_two(*given):
+    return ttnn.multiply(ttnn.add(backward(*given), backward(*given)), 0.5)
+
+
+def for_four_chips(*given):
+    """The sum of a mean, hard-coded for the first mesh of the check."""
+    return ttnn.multiply(backward(*given), 4 / given[0].shape[1])
+
+
 RIGHT = [("07.swiglu", swiglu), ("07.backward", backward), ("07.backward", in_two_halves)]
 WRONG = [
     ("07.swiglu", parts, "partial sum only"),
     ("07.swiglu", gathered_between, "down is .* you cut nothing"),
     ("07.swiglu", summed_twice, "you called all_reduce, all_reduce; one all_reduce is enough"),
     ("07.swiglu", everything_everywhere, "gate is .* you cut nothing"),
-    ("07.swiglu", silu_on_the_other, r"device 4 at \(0, 0\): element"),
+    ("07.swiglu", silu_on_the_other, "the silu is on x @ up; it belongs on x @ gate"),
+    ("07.swiglu", swiglu_on_the_host, "not done on the devices.*NumPy did it on the host"),
+    ("07.swiglu", hidden_on_the_host, "3 products on the mesh should lead to your tensor, 1 did"),
+    ("07.swiglu", swiglu_summed_on_the_host, "your sum over the devices was made on the host"),
+    ("07.swiglu", reduced_before_silu, "you called all_reduce, all_reduce; one all_reduce"),
+    (
+        "07.swiglu",
+        lambda *given: ttnn.all_reduce(swiglu(*given), cluster_axis=1),
+        "4 times too large: the sum was made twice",
+    ),
+    (
+        "07.backward",
+        lambda mesh, dy, w: replicated(mesh, dy @ w.T),
+        "not done on the devices.*NumPy did it on the host",
+    ),
+    ("07.backward", gathered_and_added, "you called all_gather; one all_reduce is enough"),
+    ("07.backward", summed_and_summed, "4 times too large: the sum was made twice"),
+    ("07.backward", half_of_two, "you called all_reduce, all_reduce; one all_reduce is enough"),
+    (
+        "07.backward",
+        lambda *given: ttnn.multiply(backward(*given), 1 / given[0].shape[1]),
+        "4 times too small: a sum is asked for",
+    ),
+    ("07.backward", for_four_chips, r"on MeshDevice\(1x3 .* element"),
     ("07.backward", local, "partial sum only"),
     ("07.backward", on_the_host, "made on the host"),
     (
@@ -102,3 +179,89 @@ WRONG = [
 
 test_a_right_answer_passes = right(RIGHT)
 test_a_wrong_answer_is_told_why = wrong(WRONG)
+
+
+# ---------------------------------------------------------------- the silent bug
+@pytest.fixture(scope="module")
+def runs():
+    ttkit.strict()
+    lessons.tidy()
+    found = {"one chip": train_gpt(chips=1, steps=8)}
+    for without in ("nothing", "every f", "the MLP's f"):
+        found[without] = train_gpt(chips=4, without=without, steps=8)
+    ttkit.strict(False)
+    return found
+
+
+def test_with_every_f_four_chips_train_as_one(runs):
+    np.testing.assert_allclose(runs["nothing"].losses, runs["one chip"].losses, rtol=1e-3)
+    assert max(runs["nothing"].apart.values()) == 0
+    assert max(wrong_gradients(runs["one chip"], runs["nothing"]).values()) < 1e-2
+
+
+@pytest.mark.parametrize("without", ["every f", "the MLP's f"])
+def test_without_f_copies_differ_and_the_first_gradient_is_wrong(runs, without):
+    assert runs[without].losses[-1] < runs[without].losses[0]  # the loss falls
+    assert max(runs[without].apart.values()) > 0.01
+    wrong = wrong_gradients(runs["one chip"], runs[without])
+    assert wrong["table of tokens"] > 0.5
+    assert (wrong["MLP, columns"] > 0.01) == (without == "every f")
+    assert wrong["logits"] < 0.01
+
+
+def test_the_checks_say_what_they_find(runs):
+    titles = {(without, c): find(runs, without, c).title for without in runs for c in CHECKS}
+    for without in ("every f", "the MLP's f"):
+        assert "the loss falls, to" in titles[without, CHECKS[0]]
+        for check in CHECKS[1:]:
+            assert f"{without} left out: this check finds the fault" in titles[without, check]
+    for check in CHECKS[1:]:
+        assert "all layers are right" in titles["nothing", check]
+    page = find(runs, "the MLP's f", CHECKS[2])
+    assert "MLP, rows: 0.0" in repr(page) and "0: right" in page._repr_html_()
+
+
+def test_f_is_there_again_after_the_block():
+    from ttkit.train import modules
+
+    before = modules.enter
+    with left_out("the MLP's f"):
+        assert modules.enter is not before
+    assert modules.enter is before
+    with pytest.raises(TTKitError, match="one of nothing, every f, the MLP's f"):
+        with left_out("g"):
+            pass
+
+
+# ---------------------------------------------------------------- the pictures
+@pytest.mark.parametrize(
+    ("way", "f", "g", "says"),
+    [
+        ("forwards", True, True, "y is the whole sum on every chip. g is an all-reduce."),
+        ("forwards", False, True, "y is the whole sum on every chip. g is an all-reduce."),
+        ("forwards", True, False, "y is a partial sum on each chip. Nothing is sent."),
+        ("backwards", True, True, "dx is the whole sum on every chip. f is an all-reduce."),
+        ("backwards", False, True, "dx is a partial sum on each chip. Nothing is sent."),
+    ],
+)
+def test_a_pass_says_where_the_sum_is_made(way, f, g, says):
+    picture = passes(way, 4, f, g)
+    assert says in repr(picture)
+    assert bool(picture.alarm) == ("partial" in says)
+    end, kind = ("y", "dx")[way == "backwards"], "partial" if picture.alarm else "whole"
+    assert repr(picture).endswith(f"{end} ({kind})")
+    page = picture._repr_html_()
+    assert ("no f" in page) == (not f) and ("no g" in page) == (not g)
+    assert page.count("chip 3: ") == 5 and "1/4 of the features" in page
+
+
+def test_a_pass_goes_one_of_two_ways():
+    with pytest.raises(TTKitError, match="forwards or backwards"):
+        passes("sideways")
+
+
+def test_heads_are_shared_out_whole():
+    assert "chip 1: heads 4, 5, 6, 7" in repr(heads(8, 2))
+    assert "head 3: its columns of query" in heads(4, 4)._repr_html_()
+    with pytest.raises(TTKitError, match="num_heads must be divisible"):
+        heads(6, 4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.visualize.tables import colour
-from ttkit.visualize.tensor import covered, draw_tensor, placed, slice_text
+from ttkit.visualize.tensor import MAP, covered, draw_tensor, mapped, placed, slice_text
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +217,36 @@ def test_a_closed_mesh_still_has_a_picture():
     mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
     mesh.close()
     assert "device 4" in mesh._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "shown"),
+    [
+        ((4, 1, 32, 64), 0, (0, 3)),
+        ((1, 4, 32, 64), 1, (1, 3)),
+        ((1, 1, 32, 64), 2, (2, 3)),
+        ((4, 64), 0, (0, 1)),
+        ((64,), 0, (0,)),
+    ],
+)
+def test_the_map_shows_the_dimension_that_is_cut(shape, dim, shown):
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 4)) as mesh:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)
+        whole = np.zeros(shape, np.float32)
+        tensor = ttkit.from_numpy(whole, device=mesh, mesh_mapper=mapper)
+        figure, picture = draw_tensor(tensor), placed(tensor)
+    assert mapped(picture) == shown
+    full = f'width="{MAP}" height="{MAP}" rx="0" fill="#3d4a5c"'
+    assert full not in figure._repr_html_()  # no chip looks as if it held all
+    said = f"The small maps show dimension {shown[0]} downwards" in "".join(figure.notes)
+    assert said == (shown[0] < len(shape) - 2)
+
+
+def test_the_map_shows_the_last_dimensions_where_nothing_is_cut():
+    with ttnn.open_mesh_device(ttnn.MeshShape(1, 2)) as mesh:
+        whole, everywhere = np.zeros((2, 1, 32, 64), np.float32), ttnn.ReplicateTensorToMesh(mesh)
+        tensor = ttkit.from_numpy(whole, device=mesh, mesh_mapper=everywhere)
+        figure = draw_tensor(tensor)
+    assert mapped(placed(tensor)) == (2, 3)
+    full = f'width="{MAP}" height="{MAP}" rx="0" fill="#3d4a5c"'
+    assert figure._repr_html_().count(full) == 2

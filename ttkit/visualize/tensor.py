@@ -16,7 +16,7 @@ from ttkit.visualize.drawing import INK, Figure, tone, width_of
 from ttkit.visualize.mesh import Coordinate, MeshDrawing, chips_of, ids_at, picture_of
 
 Ranges = tuple[tuple[int, int], ...]  # (start, end) in each dimension of the whole tensor
-# side of the small map of the last two dimensions, and the least that is seen of a slice
+# side of the small map of two dimensions, and the least that is seen of a slice
 MAP, SLIVER = 44, 2.5
 STRIPES = "rgba(255,255,255,.45)"
 NAME, SIZE, STEP = 11, 10.5, 13  # sizes of the words in a chip, and from line to line
@@ -198,14 +198,30 @@ def draw_tensor(tensor: Any) -> Figure:
         drawing.words(left, top, name, size=NAME, bold=not empty, **look)
         drawing.words(left, top + STEP, lines, size=SIZE, step=STEP, **look)
         if cell.ranges is not None:
-            _map(drawing, picture.whole, cell.ranges, map_x, map_y)
+            _map(drawing, picture, cell.ranges, map_x, map_y)
     return Figure(title, [drawing], _notes(tensor, picture))
 
 
-def _map(drawing: MeshDrawing, whole: Coordinate, ranges: Ranges, x: float, y: float) -> None:
-    """Draw the last two dimensions of the whole as a square, and in it what a chip holds."""
+def mapped(picture: Placed) -> tuple[int, ...]:
+    """Return the two dimensions that the small maps show: those that are cut, else the last ones.
+
+    Example:
+        >>> held = [((i, i + 1), (0, 1), (0, 32), (0, 64)) for i in range(4)]
+        >>> cells = tuple(Cell((0, i), i, ranges, i) for i, ranges in enumerate(held))
+        >>> mapped(Placed((1, 4), (4, 1, 32, 64), cells))
+        (0, 3)
+    """
+    dims, held = range(len(picture.whole)), [cell.ranges for cell in picture.cells if cell.ranges]
+    cut = [d for d in dims if any(ranges[d] != (0, picture.whole[d]) for ranges in held)]
+    others = [d for d in reversed(dims) if d not in cut]
+    return tuple(sorted([*cut, *others][:2]))
+
+
+def _map(drawing: MeshDrawing, picture: Placed, ranges: Ranges, x: float, y: float) -> None:
+    """Draw two dimensions of the whole as a square, and in it what a chip holds."""
     drawing.box(x, y, MAP, MAP, fill="#ffffff", edge=INK, round=0)
-    spans = [((0, 1), 1)] * (2 - len(whole)) + list(zip(ranges, whole))[-2:]
+    spans = [(ranges[d], picture.whole[d]) for d in mapped(picture)]
+    spans = [((0, 1), 1)] * (2 - len(spans)) + spans
     (top, bottom), (left, right) = ((MAP * a / (n or 1), MAP * b / (n or 1)) for (a, b), n in spans)
     w, h = max(right - left, SLIVER), max(bottom - top, SLIVER)
     at = (x + min(left, MAP - w), y + min(top, MAP - h))
@@ -226,6 +242,11 @@ def _notes(tensor: Any, picture: Placed) -> list[str]:
     else:
         how = f"{'x'.join(map(str, over))} in row order: {', '.join(kinds)}"
     notes = [f"Placement, as ttnn records it: {how}. One colour: the same slice."]
+    shown, last = mapped(picture), len(picture.whole) - 2
+    if any(d < last for d in shown):
+        notes.append(
+            f"The small maps show dimension {shown[0]} downwards, {shown[1]} to the right."
+        )
     if picture.unequal:
         notes.append(
             "Striped: recorded as replicas of one slice, but the values differ from chip to chip, "
