@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import os
 import re
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 from ttkit.cluster.engines.engine import MARK, REPORT_EVERY_S, Report, report_file
 from ttkit.cluster.launch.output import TAG
-from ttkit.words import in_notebook, short
+from ttkit.words import in_notebook, short, shows_progress
 
 SHOW_AFTER_S = 2.0  # a wait
 BEAT_S = 5.0  # how often a table on a page is renewed though nothing has changed
@@ -273,8 +272,3 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 def shows_waits() -> bool:
     """Whether a long wait is shown: on a notebook's page."""
     return shows_progress() and in_notebook()
-
-
-def shows_progress() -> bool:
-    """Whether progress may be shown: not where outputs are compared."""
-    return os.environ.get("TTKIT_PROGRESS") != "0"
