@@ -49,5 +49,5 @@ def in_notebook() -> bool:
 
 
 def shows_progress() -> bool:
-    """Return whether to show what no two runs have alike; TTKIT_PROGRESS=0: outputs are compared."""
+    """Return whether to show what no two runs have alike; TTKIT_PROGRESS=0 is no."""
     return os.environ.get("TTKIT_PROGRESS") != "0"

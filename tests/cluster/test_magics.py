@@ -196,7 +196,7 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
     assert set(shown) == {"text/html", "text/plain"}
     notebook.run("%px import time; time.sleep(3)")
     notebook.run("cluster.restart()")
-    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; cluster.stop()")
+    notebook.run("cluster.stop(); os.environ['TTKIT_PROGRESS'] = '0'")
     states = [state_in(shown)]
     while states.count("stopped") < 2:  # of the restart, and of the end
         message = page.get_iopub_msg(timeout=120)

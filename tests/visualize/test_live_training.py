@@ -73,7 +73,7 @@ def test_a_bar_on_a_terminal(monkeypatch, capsys):
 
 
 def test_ranks_report_the_figures_of_the_run_that_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr(live_training.time, "monotonic", iter([0.0, 3.0]).__next__)
+    monkeypatch.setattr(live_training.time, "monotonic", iter([0.0, 3.0, 4.0, 5.0]).__next__)
     trainer = run(world=2)
     view = live_training.progress(trainer, 100)
     assert isinstance(view, live_training.Lines) and live_training.Lines.now == ""

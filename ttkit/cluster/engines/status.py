@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ttkit.cluster.engines.engine import MARK, REPORT_EVERY_S, Report, report_file
 from ttkit.cluster.launch.output import TAG
@@ -172,6 +172,16 @@ class Status:
     __repr__ = __str__
 
 
+class Shown(Protocol):
+    """What a page can show of a cluster: a `Status`, or a `Dashboard`."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether the ranks run, so that it may change."""
+
+    def _repr_html_(self) -> str: ...
+
+
 class Live:
     """A status on the notebook's page that a thread refreshes, while the cluster runs.
 
@@ -179,40 +189,45 @@ class Live:
     kernel runs, this shows the last table.
     """
 
-    def __init__(self, ask: Callable[[], Status]):
+    def __init__(self, ask: Callable[[], Shown]):
         self._ask = ask
-        self._last: Status | None = None  # that is shown
+        self._last: Shown | None = None  # that is shown
         self._put_at = 0.0
         self._handle: Any = None  # of what IPython displayed
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def show(self, status: Status) -> None:
-        """Show a status here and refresh it from now on; mark the one before as not live."""
+    def show(self, status: Shown, ask: Callable[[], Shown] | None = None) -> None:
+        """Show a status here and refresh it from now on; mark the one before as not live.
+
+        Args:
+            ask: what gives the next ones; as before if not given.
+        """
         from IPython.display import display
 
         self.pause()
         if self._handle is not None and self._last is not None and shows_progress():
-            self._put(self._last, stale=(0, "a newer table is below"))
+            self._put(self._last, stale=(0, "a newer one is below"))
+        self._ask = ask or self._ask
         self._last, self._put_at = status, time.monotonic()
         self._handle = display(self._data(status), raw=True, display_id=True)
         self.follow()
 
     def refresh(self) -> None:
         """Replace what is shown, where it has changed or some seconds have passed."""
-        if self._handle is None:
+        if self._handle is None or not shows_progress():
             return
         status = self._ask()
         beat = self._thread is not None and time.monotonic() > self._put_at + BEAT_S
         if beat or status != self._last:
             self._put(status)
 
-    def _put(self, status: Status, stale: tuple[int, str] = (STALE_S, GONE)) -> None:
+    def _put(self, status: Shown, stale: tuple[int, str] = (STALE_S, GONE)) -> None:
         self._last, self._put_at = status, time.monotonic()
         with contextlib.suppress(Exception):  # the page or its kernel is going
             self._handle.update(self._data(status, *stale), raw=True)
 
-    def _data(self, status: Status, delay: int = STALE_S, why: str = GONE) -> dict[str, str]:
+    def _data(self, status: Shown, delay: int = STALE_S, why: str = GONE) -> dict[str, str]:
         """Return what is displayed; while it is refreshed, with what appears when that ends."""
         text = status._repr_html_()
         if shows_progress() and status.lives:
@@ -242,21 +257,23 @@ class Live:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[str], None]]:
+def progress(what: str) -> Iterator[Callable[..., None]]:
     """Show the state of a wait of more than two seconds on a notebook's page, until it ends.
 
-    What is yielded takes the state in words. TTKIT_PROGRESS=0 turns it off.
+    What is yielded takes the state in words, and a call that returns lines below it.
+    TTKIT_PROGRESS=0 turns it off.
     """
     from IPython.display import display
 
     begin = shown = time.monotonic()
     handle: Any = None
 
-    def show(state: str) -> None:
+    def show(state: str, below: Callable[[], list[str]] = list) -> None:
         nonlocal shown, handle
         now = time.monotonic()
         if shows_waits() and now - begin >= SHOW_AFTER_S and now - shown >= 0.5:
-            shown, text = now, {"text/plain": f"{what}: {state}, {now - begin:.0f} s"}
+            shown, head = now, f"{what}: {state}, {now - begin:.0f} s"
+            text = {"text/plain": "\n".join([head, *below()])}
             if handle is None:
                 handle = display(text, raw=True, display_id=True)
             else:

@@ -1,0 +1,221 @@
+"""A cluster on a notebook's page: a card for each rank, kept up to date, and two buttons."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ttkit.cluster.engines import results
+from ttkit.cluster.engines.stacks import stacks, users_line
+from ttkit.cluster.engines.status import Live, Row, Status
+from ttkit.hardware import current_machine
+from ttkit.hardware.systems import System
+from ttkit.words import shows_progress
+
+if TYPE_CHECKING:
+    from ttkit.visualize.drawing import Drawing
+
+Cluster = Any  # of engines.cluster, which imports this module
+LOOK_S, LOOK_FAR_S = 2.0, 30.0  # between two looks at the lines of busy ranks, here and by ssh
+BUTTONS = {"interrupt": "Interrupt the ranks", "restart": "Restart the ranks"}
+WORDS = "Run this cell to use the buttons: interrupt and restart the ranks."
+THEN = "as it was when this cell ran; run it again to see the ranks now"
+SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", "failed": "✕"}
+CHIP_W, CHIP_H = 24, 18
+CARD = (
+    "border:{width}px {line} var(--{colour});border-radius:8px;box-sizing:border-box;"
+    "color:var(--ink);display:inline-block;font-size:12px;line-height:17px;margin:4px 8px 4px 0;"
+    "max-width:100%;overflow:hidden;padding:6px 10px;vertical-align:top;width:240px"
+)
+PRINTS = (
+    "background:var(--chip);color:var(--ink);font-family:monospace;font-size:11px;"
+    "line-height:15px;margin:4px 0 0;overflow:hidden;padding:2px 4px;text-overflow:ellipsis;"
+    "white-space:pre"
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One rank.
+
+    Args:
+        row: its line in the table of `cluster.status()`.
+        chips: the ids of those that it owns; none where the numbers of its cards are not known.
+        line: where its program is, while it is busy.
+        doing: how far its training is.
+        prints: the last lines that it printed.
+    """
+
+    row: Row
+    chips: tuple[int, ...] = ()
+    line: str = ""
+    doing: str = ""
+    prints: tuple[str, ...] = ()
+
+    @property
+    def owns(self) -> str:
+        """Cards and chips, in words."""
+        cards, ids = self.row.cards, ", ".join(map(str, self.chips))
+        words = [f"card{'s' * (',' in cards)} {cards}"] if cards else []
+        return ": ".join([*words, f"chips {ids}"] if ids else words) or "all cards"
+
+    def facts(self) -> list[str]:
+        """Return lines below the picture; without what differs between two runs where outputs are
+        compared.
+        """
+        row, live = self.row, shows_progress()
+        mesh = f"mesh {row.mesh}" if row.mesh and live else ""
+        memory = f"{row.host}, process {row.pid}, {row.memory}" if row.pid and live else ""
+        busy = [f"at {self.line}"] if self.line and row.state == "busy" else []
+        error = [row.last_error] if row.last_error else []
+        return [text for text in (self.owns, mesh, memory, self.doing, *busy, *error) if text]
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A cluster at one moment, as cards.
+
+    Example:
+        >>> from ttkit.cluster.engines.engine import Report
+        >>> row = Row.of(0, None, "0,1", None, "busy", "", Report())
+        >>> Dashboard("Cluster(1)", "running", (Card(row, (0, 4, 1, 5)),))
+        Cluster(1): 1 rank, running
+          rank 0: busy, cards 0,1: chips 0, 4, 1, 5
+    """
+
+    name: str
+    state: str
+    cards: tuple[Card, ...]
+    failure: str = ""
+    system: System | None = None
+
+    @property
+    def lives(self) -> bool:
+        """Whether the ranks run, so that it may change."""
+        return self.state == "running"
+
+    def __repr__(self) -> str:
+        count = len(self.cards)
+        lines = [f"{self.name}: {count} rank{'s' * (count != 1)}, {self.state}"]
+        for card in self.cards:
+            lines.append(f"  rank {card.row.rank}: {card.row.state}, {card.owns}")
+        return "\n".join([*lines, *([self.failure] if self.failure else [])])
+
+    def _repr_html_(self) -> str:
+        from ttkit.visualize.drawing import on_page
+
+        head = f"{self.name}: {len(self.cards)} ranks, {self.state}"
+        parts = [f'<div class="ttkit-title">{escape(head)}</div>', *map(self._card, self.cards)]
+        if self.failure:
+            failure = escape(self.failure).replace("\n", "<br>")
+            parts.append(f'<div class="ttkit-alarm" role="alert">{failure}</div>')
+        if self.lives and not shows_progress():
+            parts.append(f'<div class="ttkit-note">{THEN}</div>')
+        return on_page("".join(parts))
+
+    def _card(self, card: Card) -> str:
+        row, bad = card.row, card.row.state == "failed"
+        look = CARD.format(
+            width=2 if row.state == "busy" else 1,
+            line="dashed" if bad else "solid",
+            colour={"busy": "link", "failed": "curve"}.get(row.state, "edge"),
+        )
+        head = f"<b>rank {row.rank}</b> {SHAPES.get(row.state, '')} {row.state}"
+        drawing = machine(self.system, card.chips, row.rank) if self.system and card.chips else None
+        facts = "".join(f"<div>{escape(fact)}</div>" for fact in card.facts())
+        printed = escape("\n".join(card.prints)) if shows_progress() else ""
+        prints = f'<div style="{PRINTS}">{printed}</div>' if printed else ""
+        name = f'role="group" aria-label="rank {row.rank}, {row.state}"'
+        picture = drawing.svg() if drawing else ""
+        return f'<div {name} style="{look}">{head}{picture}{facts}{prints}</div>'
+
+
+def machine(system: System, chips: tuple[int, ...], rank: int) -> Drawing:
+    """Return a small picture of a machine: the chips of a rank are filled and have their ids."""
+    from ttkit.visualize.drawing import INK, Drawing, tone
+
+    rows, columns = system.shape
+    title = f"rank {rank} owns chips {', '.join(map(str, chips))} of {system.num_devices}"
+    drawing = Drawing(columns * CHIP_W + 2, rows * CHIP_H + 6, title)
+    for chip, (r, c) in system.coordinate_of.items():
+        x, y, own = c * CHIP_W + 1, r * CHIP_H + 3, chip in chips
+        fill = tone(rank) if own else "none"
+        drawing.box(x, y, CHIP_W - 3, CHIP_H - 3, fill=fill, round=3, dash="" if own else "2 2")
+        if own:
+            drawing.words(x + (CHIP_W - 3) / 2, y + 12, str(chip), size=11, colour=INK)
+    return drawing
+
+
+def owned(system: System, cards: str) -> tuple[int, ...]:
+    """Return the chips of some cards; () where these numbers are not the machine's.
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> owned(SYSTEMS["t3000"], "0,1"), owned(SYSTEMS["t3000"], "7")
+        ((0, 4, 1, 5), ())
+    """
+    numbers = [int(name) for name in cards.split(",") if name.strip().isdigit()]
+    if any(number >= len(system.cards) for number in numbers):
+        return ()
+    return tuple(chip for number in numbers for chip in system.cards[number])
+
+
+class Board:
+    """What knows the dashboard of a cluster at any moment, and shows it.
+
+    Args:
+        cluster: it need not run.
+    """
+
+    def __init__(self, cluster: Cluster):
+        self.cluster, self.system = cluster, current_machine()
+        self._lines: dict[int, str] = {}  # of the ranks that were busy at the last look
+        self._look = time.monotonic() + LOOK_S
+
+    def now(self) -> Dashboard:
+        """Return the dashboard at this moment."""
+        cluster = self.cluster
+        status: Status = cluster.status()
+        busy = [row.rank for row in status.rows if row.state == "busy"]
+        if not busy:
+            self._lines, self._look = {}, time.monotonic() + LOOK_S
+        elif time.monotonic() > self._look:
+            with contextlib.suppress(OSError):  # the engines are being stopped
+                found = stacks(cluster, busy)
+                self._lines = {rank: users_line(frames) for rank, frames in found.items()}
+            wait = LOOK_FAR_S if any(cluster.hosts) else LOOK_S
+            self._look = time.monotonic() + wait
+        cards = tuple(map(self._card, status.rows))
+        return Dashboard(cluster.name, cluster.state, cards, status.failure, self.system)
+
+    def _card(self, row: Row) -> Card:
+        answer = self.cluster.latest.get(row.rank)
+        prints = tuple(results.prints(answer, results.LAST_LINES)) if answer else ()
+        doing = self.cluster.report(row.rank).doing if row.state == "busy" else ""
+        return Card(
+            row, owned(self.system, row.cards), self._lines.get(row.rank, ""), doing, prints
+        )
+
+    def show(self, live: Live) -> None:
+        """Show the cards, which are kept up to date, and below them the buttons."""
+        from IPython.display import display
+
+        from ttkit.visualize.live import buttons
+
+        live.show(self.now(), self.now)
+        bundle = buttons(BUTTONS, self.act)._repr_mimebundle_()
+        display({**bundle, "text/plain": WORDS}, raw=True)
+
+    def act(self, name: str) -> str:
+        """Do what a button says, after the cell that it interrupted; return a message."""
+        cluster = self.cluster
+        try:
+            if name == "restart":
+                cluster.restart()
+                return f"started anew at {time.strftime('%H:%M:%S')}"
+            return results.interrupt(cluster) if cluster.busy() else ""
+        except RuntimeError as error:
+            return str(error)
