@@ -17,14 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import CONNECTION, MARK, Report, connection
-from ttkit.cluster.engines.status import Live, Reports, Row, Status, progress
+from ttkit.cluster.engines.status import Live, Reports, Status, progress, rows_of
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.output import why_ended
@@ -177,9 +177,9 @@ class Cluster:
     def _ipython_display_(self) -> None:
         """Show a notebook the ranks as they work, with buttons; elsewhere print one line."""
         if in_notebook():
-            from ttkit.cluster.engines.dashboard import Board
+            from ttkit.cluster.engines.dashboard import Watcher
 
-            Board(self).show(self._live)
+            Watcher(self).show(self._live)
         else:
             print(self)
 
@@ -250,27 +250,11 @@ class Cluster:
     def status(self) -> Status:
         """Return a table of the ranks: host, process, cards, mesh, memory, state, last error.
 
-        As the last line of a notebook's cell it is refreshed while the ranks work, until the next
-        such table or the cluster's end. No rank is asked for it: busy or idle is known here, from
-        the answers that have not come; the rest each rank reports by itself.
+        As the last line of a cell it is refreshed until the next such table or the cluster's end.
+        No rank is asked: busy or idle is known here, the rest each rank reports by itself.
         """
-        busy, state, failure = self.busy(), self.state, self.failure
-        rows = []
-        for binding in self.bindings.rank_bindings:
-            rank = binding.rank
-            report = self.report(rank)
-            host = report.host or self.hosts[rank]  # before the first report
-            # where it was; the rest is gone
-            report = replace(report, host=host) if state == "running" else Report(host)
-            pid = self._pids[rank] if rank < len(self._pids) else None
-            now = state if state != "running" else "busy" if rank in busy else "idle"
-            cards = start.visible_devices(self.bindings, binding)
-            error = self.last_error[rank]
-            rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
-        why = self._why(failure) if failure else ""
-        return Status(
-            self.name, tuple(rows), why, lambda shown: self._live.show(shown, self.status)
-        )
+        why = self._why(self.failure) if self.failure else ""
+        return Status(self.name, rows_of(self), why, partial(self._live.show, ask=self.status))
 
     def report(self, rank: int) -> Report:
         """Return what a rank reported last of itself."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ttkit.cluster.engines import results
 from ttkit.cluster.engines.stacks import stacks, users_line
@@ -15,20 +15,16 @@ from ttkit.hardware import current_machine
 from ttkit.hardware.systems import System
 from ttkit.words import shows_progress
 
-if TYPE_CHECKING:
-    from ttkit.visualize.drawing import Drawing
-
 Cluster = Any  # of engines.cluster, which imports this module
 LOOK_S, LOOK_FAR_S = 2.0, 30.0  # between two looks at the lines of busy ranks, here and by ssh
 BUTTONS = {"interrupt": "Interrupt the ranks", "restart": "Restart the ranks"}
 WORDS = "Run this cell to use the buttons: interrupt and restart the ranks."
 THEN = "as it was when this cell ran; run it again to see the ranks now"
 SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", "failed": "✕"}
-CHIP_W, CHIP_H = 24, 18
 CARD = (
     "border:{width}px {line} var(--{colour});border-radius:8px;box-sizing:border-box;"
     "color:var(--ink);display:inline-block;font-size:12px;line-height:17px;margin:4px 8px 4px 0;"
-    "max-width:100%;overflow:hidden;padding:6px 10px;vertical-align:top;width:240px"
+    "max-width:100%;overflow:hidden;padding:6px 10px;vertical-align:top;width:200px"
 )
 PRINTS = (
     "background:var(--chip);color:var(--ink);font-family:monospace;font-size:11px;"
@@ -44,9 +40,8 @@ class Card:
     Args:
         row: its line in the table of `cluster.status()`.
         chips: the ids of those that it owns; none where the numbers of its cards are not known.
-        line: where its program is, while it is busy.
-        doing: how far its training is.
-        prints: the last lines that it printed.
+        line, doing: where its program and its training are.
+        prints: its last lines.
     """
 
     row: Row
@@ -63,9 +58,7 @@ class Card:
         return ": ".join([*words, f"chips {ids}"] if ids else words) or "all cards"
 
     def facts(self) -> list[str]:
-        """Return lines below the picture; without what differs between two runs where outputs are
-        compared.
-        """
+        """Return lines below the picture; only what no run changes where outputs are compared."""
         row, live = self.row, shows_progress()
         mesh = f"mesh {row.mesh}" if row.mesh and live else ""
         memory = f"{row.host}, process {row.pid}, {row.memory}" if row.pid and live else ""
@@ -91,6 +84,7 @@ class Dashboard:
     cards: tuple[Card, ...]
     failure: str = ""
     system: System | None = None
+    at: str = field(default="", compare=False)  # the time of day
 
     @property
     def lives(self) -> bool:
@@ -99,7 +93,8 @@ class Dashboard:
 
     def __repr__(self) -> str:
         count = len(self.cards)
-        lines = [f"{self.name}: {count} rank{'s' * (count != 1)}, {self.state}"]
+        when = f" ({self.at})" if self.at and shows_progress() else ""
+        lines = [f"{self.name}: {count} rank{'s' * (count != 1)}, {self.state}{when}"]
         for card in self.cards:
             lines.append(f"  rank {card.row.rank}: {card.row.state}, {card.owns}")
         return "\n".join([*lines, *([self.failure] if self.failure else [])])
@@ -107,7 +102,7 @@ class Dashboard:
     def _repr_html_(self) -> str:
         from ttkit.visualize.drawing import on_page
 
-        head = f"{self.name}: {len(self.cards)} ranks, {self.state}"
+        head = repr(self).partition("\n")[0]
         parts = [f'<div class="ttkit-title">{escape(head)}</div>', *map(self._card, self.cards)]
         if self.failure:
             failure = escape(self.failure).replace("\n", "<br>")
@@ -123,30 +118,17 @@ class Dashboard:
             line="dashed" if bad else "solid",
             colour={"busy": "link", "failed": "curve"}.get(row.state, "edge"),
         )
+        from ttkit.visualize.mesh import draw_share
+
         head = f"<b>rank {row.rank}</b> {SHAPES.get(row.state, '')} {row.state}"
-        drawing = machine(self.system, card.chips, row.rank) if self.system and card.chips else None
+        picture = ""
+        if self.system and card.chips:
+            picture = draw_share(self.system, card.chips, f"rank {row.rank}", row.rank).svg()
         facts = "".join(f"<div>{escape(fact)}</div>" for fact in card.facts())
         printed = escape("\n".join(card.prints)) if shows_progress() else ""
         prints = f'<div style="{PRINTS}">{printed}</div>' if printed else ""
         name = f'role="group" aria-label="rank {row.rank}, {row.state}"'
-        picture = drawing.svg() if drawing else ""
         return f'<div {name} style="{look}">{head}{picture}{facts}{prints}</div>'
-
-
-def machine(system: System, chips: tuple[int, ...], rank: int) -> Drawing:
-    """Return a small picture of a machine: the chips of a rank are filled and have their ids."""
-    from ttkit.visualize.drawing import INK, Drawing, tone
-
-    rows, columns = system.shape
-    title = f"rank {rank} owns chips {', '.join(map(str, chips))} of {system.num_devices}"
-    drawing = Drawing(columns * CHIP_W + 2, rows * CHIP_H + 6, title)
-    for chip, (r, c) in system.coordinate_of.items():
-        x, y, own = c * CHIP_W + 1, r * CHIP_H + 3, chip in chips
-        fill = tone(rank) if own else "none"
-        drawing.box(x, y, CHIP_W - 3, CHIP_H - 3, fill=fill, round=3, dash="" if own else "2 2")
-        if own:
-            drawing.words(x + (CHIP_W - 3) / 2, y + 12, str(chip), size=11, colour=INK)
-    return drawing
 
 
 def owned(system: System, cards: str) -> tuple[int, ...]:
@@ -163,12 +145,8 @@ def owned(system: System, cards: str) -> tuple[int, ...]:
     return tuple(chip for number in numbers for chip in system.cards[number])
 
 
-class Board:
-    """What knows the dashboard of a cluster at any moment, and shows it.
-
-    Args:
-        cluster: it need not run.
-    """
+class Watcher:
+    """Knows the dashboard of a cluster, running or not, at any moment, and shows it."""
 
     def __init__(self, cluster: Cluster):
         self.cluster, self.system = cluster, current_machine()
@@ -180,16 +158,16 @@ class Board:
         cluster = self.cluster
         status: Status = cluster.status()
         busy = [row.rank for row in status.rows if row.state == "busy"]
-        if not busy:
-            self._lines, self._look = {}, time.monotonic() + LOOK_S
-        elif time.monotonic() > self._look:
+        if busy and time.monotonic() > self._look:
             with contextlib.suppress(OSError):  # the engines are being stopped
                 found = stacks(cluster, busy)
                 self._lines = {rank: users_line(frames) for rank, frames in found.items()}
-            wait = LOOK_FAR_S if any(cluster.hosts) else LOOK_S
-            self._look = time.monotonic() + wait
+            self._look = time.monotonic() + (LOOK_FAR_S if any(cluster.hosts) else LOOK_S)
+        elif not busy:
+            self._lines, self._look = {}, time.monotonic() + LOOK_S
         cards = tuple(map(self._card, status.rows))
-        return Dashboard(cluster.name, cluster.state, cards, status.failure, self.system)
+        at, why = time.strftime("%H:%M:%S"), status.failure
+        return Dashboard(cluster.name, cluster.state, cards, why, self.system, at)
 
     def _card(self, row: Row) -> Card:
         answer = self.cluster.latest.get(row.rank)

@@ -8,14 +8,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ttkit.cluster.engines.engine import MARK, REPORT_EVERY_S, Report, report_file
+from ttkit.cluster.engines.start import visible_devices
 from ttkit.cluster.launch.output import TAG
 from ttkit.words import in_notebook, short, shows_progress
 
+Cluster = Any  # of engines.cluster, which imports this module
 SHOW_AFTER_S = 2.0  # a wait
 BEAT_S = 5.0  # how often a table on a page is renewed though nothing has changed
 STALE_S = 12  # without that, the page itself shows that the table is not live any more
@@ -97,6 +99,23 @@ class Row:
             for number in (report.dram_bytes, report.process_bytes)
         )
         return cls(rank, report.host, pid, cards, mesh, devices, used, memory, state, last_error)
+
+
+def rows_of(cluster: Cluster) -> tuple[Row, ...]:
+    """Return the row of each rank of a cluster at this moment."""
+    busy, state, rows = cluster.busy(), cluster.state, []
+    pids, bindings = cluster._pids, cluster.bindings
+    for binding in bindings.rank_bindings:
+        rank = binding.rank
+        report = cluster.report(rank)
+        host = report.host or cluster.hosts[rank]  # before the first report
+        # where it was; the rest is gone
+        report = replace(report, host=host) if state == "running" else Report(host)
+        pid = pids[rank] if rank < len(pids) else None
+        now = state if state != "running" else "busy" if rank in busy else "idle"
+        cards, error = visible_devices(bindings, binding), cluster.last_error[rank]
+        rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
+    return tuple(rows)
 
 
 @dataclass(frozen=True)
