@@ -53,7 +53,7 @@ MAY_IMPORT_LATE = {
     "train": {"visualize", "descriptors", "layouts"},
     "layouts": {"visualize"},
     "visualize": {"sim", "descriptors", "cluster"},
-    "cluster": {"backend", "train"},
+    "cluster": {"backend", "train", "visualize"},
 }
 ON_TOP = {"ttkit", "lessons", "cli", "program", "ttml", "__main__"}  # may import anything
 HEAVY = ("google.protobuf", "matplotlib", "ipyparallel", "mpi4py", "torch", "ttnn", "ttkit.train")

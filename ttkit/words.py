@@ -1,7 +1,8 @@
-"""Numbers in words, and whether a notebook shows them."""
+"""Numbers in words, and whether a notebook, or anything that varies, is shown."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 PREFIXES = (
@@ -45,3 +46,8 @@ def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
+
+
+def shows_progress() -> bool:
+    """Return whether to show what no two runs have alike; TTKIT_PROGRESS=0 is no."""
+    return os.environ.get("TTKIT_PROGRESS") != "0"

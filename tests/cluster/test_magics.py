@@ -3,6 +3,7 @@ takes its engines along.
 """
 
 import pathlib
+import re
 import sys
 import threading
 import time
@@ -164,6 +165,72 @@ def test_a_long_wait_says_how_it_is_going(notebook):
     notebook.run(before.replace("'1'", "'0'"))
 
 
+def test_prints_are_shown_as_they_come_and_in_rank_order_at_the_end(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'\n"
+    count = """def count(steps):
+    import os, time
+    for step in range(steps):
+        print(f"step {step} of rank {os.environ['OMPI_COMM_WORLD_RANK']}")
+        time.sleep(0.5)
+
+"""
+    cells = {
+        "cluster.run(count)": f"{before}{count}cluster.run(count, 8)",
+        "%%px": "%%px\n" + count + "count(8)",
+    }
+    for asked, cell in cells.items():
+        shown = notebook.updates(cell)
+        live = [text.splitlines() for text in shown if "ranks are done" in text]
+        assert live[0][0].startswith(f"{asked}: 0 of 2 ranks are done, "), shown
+        assert {line for text in live for line in text[1:]} >= {
+            f"[rank {rank}] step 3 of rank {rank}" for rank in range(2)
+        }
+        assert all(len(text) <= 1 + 2 * 3 for text in live)  # the last lines of each
+        assert shown[-1] == ""
+        stdout = notebook.run(cell)[0]
+        assert stdout.splitlines() == [
+            f"[rank {rank}] step {step} of rank {rank}" for rank in range(2) for step in range(8)
+        ]
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
+
+
+TRAINS = """%%px
+from ttkit.train import Trainer, builtin_corpus
+from ttkit.train.config import Distributed, Settings, TrainingConfig, TransformerConfig
+small = TransformerConfig(
+    num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=16, dropout_prob=0
+)
+config = TrainingConfig(
+    batch_size=8, tokenizer_type="byte", checkpoint_dir="", eval_every=0, num_epochs=99
+)
+settings = Settings(training_config=config, transformer_config=small,
+                    distributed=Distributed(enabled=True))
+import time
+with Trainer(settings, text=builtin_corpus()[:6000]) as trainer:
+    trainer.fit(8, on_step=lambda record: time.sleep(0.5));"""
+
+
+def test_training_on_ranks_shows_its_figures(notebook):
+    before = "import os; os.environ['TTKIT_PROGRESS'] = '1'"
+    notebook.run(before)
+    shown = notebook.updates(TRAINS)
+    figures = r"\[rank 0\] step \d of 8 · \d+ s left · [\d,]+ tokens/s · loss \d\.\d{3}"
+    assert any(re.search(figures, text) for text in shown), shown
+    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'")
+
+
+def test_the_display_of_a_cluster_is_a_dashboard(notebook):
+    (cards, buttons) = notebook.run("cluster")[2]
+    assert cards["text/plain"] == (
+        "Cluster(2): 2 ranks, running\n  rank 0: idle, cards 0,1: chips 0, 4, 1, 5\n"
+        "  rank 1: idle, cards 2,3: chips 2, 6, 3, 7"
+    )
+    assert "as it was when this cell ran" in cards["text/html"]
+    assert buttons["text/plain"].startswith("Run this cell to use the buttons")
+    assert "application/vnd.jupyter.widget-view+json" in buttons
+    assert notebook.run("cluster")[2][0] == cards  # the same every time
+
+
 def test_a_longer_wait_says_where_the_ranks_are(notebook):
     before = (
         "import os; os.environ['TTKIT_PROGRESS'] = '1'\nfrom ttkit.cluster.engines import results\n"
@@ -195,8 +262,8 @@ def test_a_status_is_refreshed_while_a_cell_runs(notebook):
     (shown,) = notebook.run(LIVE)[2]
     assert set(shown) == {"text/html", "text/plain"}
     notebook.run("%px import time; time.sleep(3)")
-    notebook.run("cluster.restart()")
-    notebook.run("os.environ['TTKIT_PROGRESS'] = '0'; cluster.stop()")
+    notebook.run("cluster.restart();")  # its display would take the place of the table
+    notebook.run("cluster.stop(); os.environ['TTKIT_PROGRESS'] = '0'")
     states = [state_in(shown)]
     while states.count("stopped") < 2:  # of the restart, and of the end
         message = page.get_iopub_msg(timeout=120)

@@ -107,7 +107,7 @@ def test_a_newer_table_ends_the_one_before(live, monkeypatch):
     live.refresh()
     monkeypatch.setattr("IPython.display.display", lambda *args, **keywords: Page())
     live.show(Status("Cluster(2)", rows()))
-    assert "animation:ttkit-stale 0s 0s" in page.html and "a newer table is below" in page.html
+    assert "animation:ttkit-stale 0s 0s" in page.html and "a newer one is below" in page.html
 
 
 def test_nothing_is_refreshed_where_nothing_is_shown_or_outputs_are_compared(live, monkeypatch):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS
-from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
+from ttkit.visualize.drawing import tone
+from ttkit.visualize.mesh import draw_chips, draw_share, mesh_picture, system_picture
 
 SHAPES = {
     "t3000": [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (1, 3)],
@@ -92,3 +93,10 @@ def test_chips_of_other_ranks_on_cards():
     assert [here for here, host in zip(picture.devices, picture.hosts) if host is None] == [0, 1]
     svg = draw_chips(picture)._repr_html_()
     assert svg.count("another rank") == 2 and svg.count(">device ") == 2
+
+
+def test_a_share_of_a_machine_is_filled_and_numbered():
+    svg = draw_share(SYSTEMS["t3000"], (0, 4), "rank 1", 1).svg()
+    assert "<title>rank 1: chips 0, 4 of 8</title>" in svg
+    assert svg.count("<rect") == 8 and svg.count("stroke-dasharray") == 6
+    assert svg.count(f'fill="{tone(1)}"') == 2 and ">0</text>" in svg and ">4</text>" in svg

@@ -24,6 +24,7 @@ from ttkit.train.context import AutoContext, DistributedContext, drives_whole, o
 from ttkit.train.data import make_batches, training_text
 from ttkit.train.distributed import mean_over_groups
 from ttkit.train.generation import Sampler, generate
+from ttkit.train.history import History, described
 from ttkit.train.memory import check_memory
 from ttkit.train.models import create_model
 from ttkit.train.replicas import (
@@ -119,13 +120,16 @@ class Trainer:
             ids, length, config, groups, self.part, self.parts
         )
         self.max_steps = min(config.max_steps, config.num_epochs * len(self.batches))
-        self.history: list[Record] = []
+        self.history = History()
         self.steps = 0
         if saved:
             self._restore(saved)
         else:
             for parameter in self.parameters.values():
                 parameter.place(parameter.draw(config.seed))
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def __enter__(self) -> Trainer:
         return self
@@ -239,27 +243,27 @@ class Trainer:
         *,
         show: bool = True,
         on_step: Callable[[Record], None] | None = None,
-    ) -> list[Record]:
+    ) -> History:
         """Train: validate every eval_every steps, save every model_save_interval and at the end.
 
-        Ctrl-C (or the kernel's interrupt) stops it after the current step, with a checkpoint; a
-        second one stops it at once.
+        Ctrl-C (or the kernel's interrupt, or the button in a notebook) stops it after the current
+        step, with a checkpoint; a second Ctrl-C stops it at once.
 
         Args:
             steps: how many more; up to max_steps unless given.
-            show: a progress bar with the losses, and in a notebook their plot.
+            show: steps, time left, speed and loss; in a notebook the losses' curve too.
             on_step: called with each record.
 
         Returns:
-            The records of these steps.
+            The records of these steps; a notebook shows them in five lines.
         """
-        from ttkit.visualize.training import progress  # an object that is asked to draw itself
+        from ttkit.visualize.live_training import progress  # an object that is asked to draw itself
 
         config, folder = self.settings.training_config, self.run_folder
         end, first = self.max_steps if steps is None else self.steps + steps, len(self.history)
         if folder:  # the log loses the steps after the checkpoint that the run goes on from
             of_rank_0(self.comm, lambda: folder.begin(self.history))
-        view = progress(self, end) if show else None
+        view, saved = (progress(self, end) if show else None), None
         try:
             with interrupts(self.comm) as interrupted:
                 while self.steps < end and not interrupted():
@@ -274,16 +278,17 @@ class Trainer:
                     if on_step:
                         on_step(record)
                     if folder and self._is_due(config.model_save_interval, end):
-                        self.save()
+                        saved = self.save()
                 if self.steps < end:
                     kept = "checkpoint_dir is empty, so nothing was saved."
                     if folder:
-                        kept = f"Saved {self.save()}; the same call goes on from there."
+                        saved = self.save()
+                        kept = f"Saved {saved}; the same call goes on from there."
                     self.notify(f"Stopped after step {self.steps}. {kept}")
         finally:
             if view:
                 view.close()
-        return self.history[first:]
+        return History(self.history[first:], saved)
 
     def _is_due(self, interval: int, end: int) -> bool:
         """Whether this is a step of the interval, if that is not 0, or the last step."""
@@ -330,7 +335,7 @@ class Trainer:
             parameter.place(model[name])
         state = {"steps": saved.meta.optimizer_steps, "tensors": saved.part("optimizer/")}
         self.optimizer.load_state_dict(state)
-        self.steps, self.history = saved.meta.step, saved.history
+        self.steps, self.history = saved.meta.step, History(saved.history)
         self.notify(f"Going on from step {self.steps}: {saved.path}")
 
     # ------------------------------------------------------------ use

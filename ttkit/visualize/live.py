@@ -1,4 +1,5 @@
-"""Pictures that one can touch: clicks, keys and drags on their parts go to a Python function."""
+"""Pictures that one can touch: clicks, keys and drags on their parts go to a Python function; and
+buttons that interrupt a cell."""
 
 from __future__ import annotations
 
@@ -54,6 +55,41 @@ def show_widget(widget: Any, words: str) -> None:
 
     both = widgets.VBox([widget, _kind()()])
     display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
+
+
+def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = False) -> Any:
+    """Return buttons that first interrupt the kernel, even while a cell runs, and then act.
+
+    Widgets wait for the end of the cell; these ask the server that the page comes from. Where the
+    page comes from another program, they point to its stop button.
+
+    Args:
+        labels: what each is called, by its name.
+        act: gets the name once the kernel is free; returns a message to show beside them.
+        once: whether a button can be used only once.
+    """
+    import anywidget
+    import ipywidgets as widgets
+    import traitlets
+    from ipykernel.connect import get_connection_file
+
+    class Buttons(anywidget.AnyWidget):  # type: ignore[misc]
+        """The buttons in a browser, and a message beside them."""
+
+        _esm = Path(__file__).with_name("buttons.js")
+        labels = traitlets.Dict().tag(sync=True)
+        kernel = traitlets.Unicode().tag(sync=True)
+        once = traitlets.Bool().tag(sync=True)
+        message = traitlets.Unicode().tag(sync=True)
+
+    kernel = Path(get_connection_file()).stem.removeprefix("kernel-")
+    widget = Buttons(labels=labels, kernel=kernel, once=once)
+
+    def receive(_: Any, message: dict[str, str], __: Any) -> None:
+        widget.message = act(message["act"])
+
+    widget.on_msg(receive)
+    return widgets.HBox([widget])
 
 
 def live(widget: Any, words: str, still: Any) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.drawing import INK, Drawing, Figure, Point
+from ttkit.visualize.drawing import INK, Drawing, Figure, Point, tone
 
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # of indices of chips
 
 CHIP_W, CHIP_H = 94, 58
+SHARE_W, SHARE_H = 24, 18  # of a chip in a small picture
 GAPS = (28.0, 36.0)  # between chips, across and down
 LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of chips
 CARD = 8  # between a chip and the outline of its card
@@ -278,3 +279,22 @@ def draw_chips(picture: MeshPicture) -> Figure:
             name = "another rank's" if host == UNKNOWN else f"on host {host}"
             drawing.chip(corner, [name, label], "none", "3 3")
     return Figure(picture.title, [drawing], link_notes(picture))
+
+
+def draw_share(system: Any, chips: Sequence[int], whose: str, group: int) -> Drawing:
+    """Draw a machine small: chips that somebody owns are filled and have their ids.
+
+    Args:
+        whose: of whom, in words.
+        group: the number of the colour.
+    """
+    rows, columns = system.shape
+    title = f"{whose}: chips {', '.join(map(str, chips))} of {system.num_devices}"
+    drawing = Drawing(columns * SHARE_W + 2, rows * SHARE_H + 6, title)
+    for chip, (r, c) in system.coordinate_of.items():
+        x, y, own = c * SHARE_W + 1, r * SHARE_H + 3, chip in chips
+        fill = tone(group) if own else "none"
+        drawing.box(x, y, SHARE_W - 3, SHARE_H - 3, fill=fill, round=3, dash="" if own else "2 2")
+        if own:
+            drawing.words(x + (SHARE_W - 3) / 2, y + 12, str(chip), size=11, colour=INK)
+    return drawing

@@ -1,17 +1,12 @@
-"""A training run: the tables of its plan; a bar, curves or lines in a log while it goes on."""
+"""A training run: the tables of its plan, its losses, and a step in words."""
 
 from __future__ import annotations
 
-import sys
-import time
 from typing import Any
 
 from ttkit.visualize.charts import Curves
 from ttkit.visualize.tables import Report
-from ttkit.words import counted, in_notebook, short
-
-EVERY_S = 2.0  # between two pictures: one takes a tenth of a second, which training should have
-LINES = 20  # printed in a whole run where there is neither terminal nor notebook
+from ttkit.words import counted, short
 
 
 def loss_curves(trainer: Any) -> Curves:
@@ -35,71 +30,6 @@ def words(record: Any, end: int) -> str:
     validation = f", validation {record.validation_loss:.4f}" if checked else ""
     speed = f"{record.tokens_per_s:,.0f} tokens/s"
     return f"step {record.step}/{end}: loss {record.loss:.4f}{validation}, {speed}"
-
-
-class Lines:
-    """Prints now and then: for logs, and for each of several ranks."""
-
-    def __init__(self, trainer: Any, end: int):
-        self.end, self.every = end, max((end - trainer.steps) // LINES, 1)
-        self.silent = bool(trainer.rank) and not trainer.replicas
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        due = record.step % self.every == 0 or record.step == self.end
-        if (due or record.validation_loss is not None) and not self.silent:
-            print(words(record, self.end), flush=True)
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-class Bar:
-    """A bar on a terminal."""
-
-    def __init__(self, trainer: Any, end: int):
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self.end = end
-        self.bar = Progress(BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-        self.task = self.bar.add_task("", total=end, completed=trainer.steps)
-        self.bar.start()
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        self.bar.update(self.task, completed=record.step, description=words(record, self.end))
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.stop()
-
-
-class Page:
-    """The curves in a notebook, drawn anew as they grow; the last picture stays."""
-
-    def __init__(self, trainer: Any, end: int):
-        from IPython.display import display
-
-        self.trainer, self.drawn = trainer, time.monotonic()
-        self.handle = display(loss_curves(trainer), display_id=True)
-
-    def update(self, record: Any) -> None:
-        """Take a record."""
-        if time.monotonic() - self.drawn > EVERY_S:
-            self.close()
-
-    def close(self) -> None:
-        """Draw what there is."""
-        self.handle.update(loss_curves(self.trainer))
-        self.drawn = time.monotonic()
-
-
-def progress(trainer: Any, end: int) -> Lines | Bar | Page:
-    """Return what shows a run where this one runs."""
-    if trainer.world == 1 and in_notebook():
-        return Page(trainer, end)
-    terminal = sys.stderr.isatty() and sys.stdout.isatty()
-    return (Bar if terminal and trainer.world == 1 else Lines)(trainer, end)
 
 
 # ---------------------------------------------------------------- its plan

@@ -17,19 +17,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ttkit.cluster.engines import results, start
 from ttkit.cluster.engines.engine import CONNECTION, MARK, Report, connection
-from ttkit.cluster.engines.status import Live, Reports, Row, Status, progress
+from ttkit.cluster.engines.status import Live, Reports, Status, progress, rows_of
 from ttkit.cluster.launch import ssh
 from ttkit.cluster.launch.command import find_mpirun
 from ttkit.cluster.launch.output import why_ended
 from ttkit.cluster.processes import Ended, Supervised
 from ttkit.errors import fail
+from ttkit.words import in_notebook
 
 START_S = 60.0
 NOISE = re.compile(  # of ipyparallel's own messages, and reports
@@ -92,6 +93,7 @@ class Cluster:
         self._show: Callable[[str], None] = print
         self._live = Live(self.status)
         self._renew = False  # the next call starts new engines
+        self.latest: results.Answers = {}  # to what `run` or %%px asked last
         self._sources: dict[str, str] = {}  # of cells, by the file name that the engines give them
 
     # ---- start and stop
@@ -172,6 +174,15 @@ class Cluster:
     def __repr__(self) -> str:
         return f"<{self.name}: {self.n} engines, {self.state}>"
 
+    def _ipython_display_(self) -> None:
+        """Show a notebook the ranks as they work, with buttons; elsewhere print one line."""
+        if in_notebook():
+            from ttkit.cluster.engines.dashboard import Watcher
+
+            Watcher(self).show(self._live)
+        else:
+            print(self)
+
     @property
     def state(self) -> str:
         """ "running", "failed", "stopped", or "interrupted": the next call starts new engines."""
@@ -239,25 +250,15 @@ class Cluster:
     def status(self) -> Status:
         """Return a table of the ranks: host, process, cards, mesh, memory, state, last error.
 
-        As the last line of a notebook's cell it is refreshed while the ranks work, until the next
-        such table or the cluster's end. No rank is asked for it: busy or idle is known here, from
-        the answers that have not come; the rest each rank reports by itself.
+        As the last line of a cell it is refreshed until the next such table or the cluster's end.
+        No rank is asked: busy or idle is known here, the rest each rank reports by itself.
         """
-        reports, busy, state, failure = self._reports, self.busy(), self.state, self.failure
-        rows = []
-        for binding in self.bindings.rank_bindings:
-            rank = binding.rank
-            report = reports.of(rank) if reports else Report()
-            host = report.host or self.hosts[rank]  # before the first report
-            # where it was; the rest is gone
-            report = replace(report, host=host) if state == "running" else Report(host)
-            pid = self._pids[rank] if rank < len(self._pids) else None
-            now = state if state != "running" else "busy" if rank in busy else "idle"
-            cards = start.visible_devices(self.bindings, binding)
-            error = self.last_error[rank]
-            rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
-        why = self._why(failure) if failure else ""
-        return Status(self.name, tuple(rows), why, self._live.show)
+        why = self._why(self.failure) if self.failure else ""
+        return Status(self.name, rows_of(self), why, partial(self._live.show, ask=self.status))
+
+    def report(self, rank: int) -> Report:
+        """Return what a rank reported last of itself."""
+        return self._reports.of(rank) if self._reports else Report()
 
     def busy(self) -> list[int]:
         """Return the ranks that have not finished all they were sent."""
@@ -272,11 +273,11 @@ class Cluster:
 
     def signal(self, rank: int, number: int) -> None:
         """Send the process of a rank a signal; nothing happens where it is gone."""
-        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        with contextlib.suppress(ProcessLookupError, IndexError, subprocess.TimeoutExpired):
             if host := self.hosts[rank]:
-                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self.pid(rank))]), 10)
+                ssh.call(ssh.command(host, ["kill", f"-{number:d}", str(self._pids[rank])]), 10)
             else:
-                os.kill(self.pid(rank), number)
+                os.kill(self._pids[rank], number)
 
     def line(self, file: str, number: int) -> str:
         """Return the text of a line that a rank runs; "" where it is not known here."""

@@ -46,6 +46,7 @@ class Report:
         devices: the ids of their devices that this rank drives.
         dram_bytes: in use on the fullest of these devices.
         process_bytes: of the host's memory, in use by the process.
+        doing: how far its training is, in words; "" where none goes on.
     """
 
     host: str = ""
@@ -53,6 +54,7 @@ class Report:
     devices: tuple[int, ...] = ()
     dram_bytes: int | None = None
     process_bytes: int | None = None
+    doing: str = ""
 
     @classmethod
     def parsed(cls, text: str | bytes) -> Report:
@@ -70,13 +72,15 @@ class Report:
         # whole MB, so that it changes only when it matters
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
+        training = sys.modules.get("ttkit.visualize.live_training")
+        doing = training.Lines.now if training else ""
         if not meshes:
-            return cls(socket.gethostname(), process_bytes=process)
+            return cls(socket.gethostname(), process_bytes=process, doing=doing)
         used = sys.modules["ttkit.sim.memory"].bytes_in_use()
         devices = tuple(device for mesh in meshes for device in mesh.get_device_ids())
         dram = max((used[device] for device in devices), default=0)
         shapes = tuple(tuple(mesh.shape) for mesh in meshes)
-        return cls(socket.gethostname(), shapes, devices, dram, process)
+        return cls(socket.gethostname(), shapes, devices, dram, process, doing)
 
 
 def report_file(folder: str | os.PathLike[str], rank: int) -> Path:

@@ -37,6 +37,7 @@ RAISED_S = 10.0  # for one that has left it to answer; measured: 1 s for a proce
 OUTPUT_S = 10.0  # for what was printed to arrive after the result
 WHERE_AFTER_S = 10.0  # then it is also shown where the ranks are
 WHERE_EVERY_S = 5.0
+LAST_LINES, MANY_RANKS = 3, 8  # of prints that are shown as they come: of many ranks one line
 UNREADABLE = "an answer that cannot be read"  # in the place of the name of an engine's error
 SENDABLE = "NumPy arrays, numbers, text, and lists and dicts of them; ttkit.to_numpy(tensor)"
 BACKTRACE = "\nLocation: "  # what the real ttnn adds: where in its C++ code, and a backtrace
@@ -138,6 +139,7 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
         TTKitError: a rank raised, or the cluster failed.
         KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too.
     """
+    cluster.latest = answers
     try:
         _wait(cluster, answers, asked)
     except KeyboardInterrupt:
@@ -195,9 +197,26 @@ def _wait(cluster: Cluster, answers: Answers, asked: str) -> None:
             if time.monotonic() > look:
                 where = "".join(f"; {text}" for text in at_lines(places(cluster, waiting), "are"))
                 look = time.monotonic() + WHERE_EVERY_S * (6 if any(cluster.hosts) else 1)
-            show(f"{len(answers) - len(waiting)} of {len(answers)} ranks are done{where}")
+            done = f"{len(answers) - len(waiting)} of {len(answers)} ranks are done{where}"
+            show(done, lambda: news(cluster, answers))
     if any(_lost(answer) for answer in answers.values()):
         _await_failure(cluster, asked)
+
+
+def prints(answer: Any, count: int) -> list[str]:
+    """Return the last lines that a rank has printed for an answer that may not be there yet."""
+    lines = str(answer.metadata["stdout"] or "").splitlines()
+    return lines[-count:]
+
+
+def news(cluster: Cluster, answers: Answers) -> list[str]:
+    """Return what ranks print while they work, and how far their training is."""
+    count, found = (LAST_LINES if len(answers) <= MANY_RANKS else 1), []
+    for rank, answer in answers.items():
+        doing = cluster.report(rank).doing
+        lines = [*prints(answer, count), *([doing] if doing else [])]
+        found += [f"[rank {rank}] {line}" for line in lines]
+    return found
 
 
 def _lost(answer: Any) -> bool:

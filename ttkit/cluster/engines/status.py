@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import html
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ttkit.cluster.engines.engine import MARK, REPORT_EVERY_S, Report, report_file
+from ttkit.cluster.engines.start import visible_devices
 from ttkit.cluster.launch.output import TAG
-from ttkit.words import in_notebook, short
+from ttkit.words import in_notebook, short, shows_progress
 
+Cluster = Any  # of engines.cluster, which imports this module
 SHOW_AFTER_S = 2.0  # a wait
 BEAT_S = 5.0  # how often a table on a page is renewed though nothing has changed
 STALE_S = 12  # without that, the page itself shows that the table is not live any more
@@ -100,6 +101,23 @@ class Row:
         return cls(rank, report.host, pid, cards, mesh, devices, used, memory, state, last_error)
 
 
+def rows_of(cluster: Cluster) -> tuple[Row, ...]:
+    """Return the row of each rank of a cluster at this moment."""
+    busy, state, rows = cluster.busy(), cluster.state, []
+    pids, bindings = cluster._pids, cluster.bindings
+    for binding in bindings.rank_bindings:
+        rank = binding.rank
+        report = cluster.report(rank)
+        host = report.host or cluster.hosts[rank]  # before the first report
+        # where it was; the rest is gone
+        report = replace(report, host=host) if state == "running" else Report(host)
+        pid = pids[rank] if rank < len(pids) else None
+        now = state if state != "running" else "busy" if rank in busy else "idle"
+        cards, error = visible_devices(bindings, binding), cluster.last_error[rank]
+        rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
+    return tuple(rows)
+
+
 @dataclass(frozen=True)
 class Status:
     """A cluster at one moment; prints as a table.
@@ -173,6 +191,16 @@ class Status:
     __repr__ = __str__
 
 
+class Shown(Protocol):
+    """What a page can show of a cluster: a `Status`, or a `Dashboard`."""
+
+    @property
+    def lives(self) -> bool:
+        """Whether the ranks run, so that it may change."""
+
+    def _repr_html_(self) -> str: ...
+
+
 class Live:
     """A status on the notebook's page that a thread refreshes, while the cluster runs.
 
@@ -180,40 +208,45 @@ class Live:
     kernel runs, this shows the last table.
     """
 
-    def __init__(self, ask: Callable[[], Status]):
+    def __init__(self, ask: Callable[[], Shown]):
         self._ask = ask
-        self._last: Status | None = None  # that is shown
+        self._last: Shown | None = None  # that is shown
         self._put_at = 0.0
         self._handle: Any = None  # of what IPython displayed
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def show(self, status: Status) -> None:
-        """Show a status here and refresh it from now on; mark the one before as not live."""
+    def show(self, status: Shown, ask: Callable[[], Shown] | None = None) -> None:
+        """Show a status here and refresh it from now on; mark the one before as not live.
+
+        Args:
+            ask: what gives the next ones; as before if not given.
+        """
         from IPython.display import display
 
         self.pause()
         if self._handle is not None and self._last is not None and shows_progress():
-            self._put(self._last, stale=(0, "a newer table is below"))
+            self._put(self._last, stale=(0, "a newer one is below"))
+        self._ask = ask or self._ask
         self._last, self._put_at = status, time.monotonic()
         self._handle = display(self._data(status), raw=True, display_id=True)
         self.follow()
 
     def refresh(self) -> None:
         """Replace what is shown, where it has changed or some seconds have passed."""
-        if self._handle is None:
+        if self._handle is None or not shows_progress():
             return
         status = self._ask()
         beat = self._thread is not None and time.monotonic() > self._put_at + BEAT_S
         if beat or status != self._last:
             self._put(status)
 
-    def _put(self, status: Status, stale: tuple[int, str] = (STALE_S, GONE)) -> None:
+    def _put(self, status: Shown, stale: tuple[int, str] = (STALE_S, GONE)) -> None:
         self._last, self._put_at = status, time.monotonic()
         with contextlib.suppress(Exception):  # the page or its kernel is going
             self._handle.update(self._data(status, *stale), raw=True)
 
-    def _data(self, status: Status, delay: int = STALE_S, why: str = GONE) -> dict[str, str]:
+    def _data(self, status: Shown, delay: int = STALE_S, why: str = GONE) -> dict[str, str]:
         """Return what is displayed; while it is refreshed, with what appears when that ends."""
         text = status._repr_html_()
         if shows_progress() and status.lives:
@@ -243,21 +276,23 @@ class Live:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[str], None]]:
+def progress(what: str) -> Iterator[Callable[..., None]]:
     """Show the state of a wait of more than two seconds on a notebook's page, until it ends.
 
-    What is yielded takes the state in words. TTKIT_PROGRESS=0 turns it off.
+    What is yielded takes the state in words, and a call that returns lines below it.
+    TTKIT_PROGRESS=0 turns it off.
     """
     from IPython.display import display
 
     begin = shown = time.monotonic()
     handle: Any = None
 
-    def show(state: str) -> None:
+    def show(state: str, below: Callable[[], list[str]] = list) -> None:
         nonlocal shown, handle
         now = time.monotonic()
         if shows_waits() and now - begin >= SHOW_AFTER_S and now - shown >= 0.5:
-            shown, text = now, {"text/plain": f"{what}: {state}, {now - begin:.0f} s"}
+            shown, head = now, f"{what}: {state}, {now - begin:.0f} s"
+            text = {"text/plain": "\n".join([head, *below()])}
             if handle is None:
                 handle = display(text, raw=True, display_id=True)
             else:
@@ -273,8 +308,3 @@ def progress(what: str) -> Iterator[Callable[[str], None]]:
 def shows_waits() -> bool:
     """Whether a long wait is shown: on a notebook's page."""
     return shows_progress() and in_notebook()
-
-
-def shows_progress() -> bool:
-    """Whether progress may be shown: not where outputs are compared."""
-    return os.environ.get("TTKIT_PROGRESS") != "0"

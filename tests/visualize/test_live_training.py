@@ -1,0 +1,198 @@
+"""What shows a run: lines in a log, a bar on a terminal, and on a notebook's page figures and a
+curve as they come, a button that interrupts, and the chart that stays.
+"""
+
+import re
+import signal
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
+from ttkit.train.run_folder import Record
+from ttkit.visualize import live_training
+
+
+def run(steps=0, world=1, rank=0, replicas=None):
+    """What the views read of a trainer."""
+    return SimpleNamespace(
+        history=[record(i + 1) for i in range(steps)],
+        steps=steps,
+        world=world,
+        rank=rank,
+        replicas=replicas,
+        settings=Settings(training_config=TrainingConfig(project_name="stories")),
+    )
+
+
+def record(step, validation=None):
+    return Record(step, 6 / step, 1e-3, 0.5, 12345.6, validation)
+
+
+def test_a_log_has_some_lines_whatever_the_length(capsys):
+    view = live_training.progress(run(), 1000)
+    assert isinstance(view, live_training.Lines)  # pytest's output is no terminal
+    for step in range(1, 1001):
+        view.update(record(step, 2.0 if step == 333 else None))
+    view.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == live_training.LINES + 1
+    assert "step 333/1000: loss 0.0180, validation 2.0000, 12,346 tokens/s" in lines and lines[
+        -1
+    ].startswith("step 1000/1000")
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [({"rank": 1, "world": 2}, False), ({"rank": 1, "world": 2, "replicas": object()}, True)],
+)
+def test_drivers_of_one_mesh_speak_once(capsys, options, says):
+    view = live_training.progress(run(**options), 1)
+    view.update(record(1))
+    view.close()
+    assert bool(capsys.readouterr().out) == says
+
+
+def test_a_bar_on_a_terminal(monkeypatch, capsys):
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert isinstance(live_training.progress(run(world=2), 3), live_training.Lines)
+    view = live_training.progress(run(1), 3)
+    assert isinstance(view, live_training.Bar)
+    view.update(record(2))
+    assert (
+        view.bar.tasks[0].completed == 2
+        and view.bar.tasks[0].total == 3
+        and "loss 3.0000" in view.bar.tasks[0].description
+    )
+    view.close()
+    assert view.bar.finished is False and not view.bar.live.is_started
+
+
+def test_ranks_report_the_figures_of_the_run_that_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr(live_training.time, "monotonic", iter([0.0, 3.0, 4.0, 5.0]).__next__)
+    trainer = run(world=2)
+    view = live_training.progress(trainer, 100)
+    assert isinstance(view, live_training.Lines) and live_training.Lines.now == ""
+    trainer.history = [record(1), Record(2, 3.0, 1e-3, 1.5, 2000.0)]
+    view.update(trainer.history[-1])
+    # (0.5 x 12345.6 + 1.5 x 2000) / 2; 98 steps more as slow as these two
+    assert live_training.Lines.now == "step 2 of 100 · 147 s left · 4,586 tokens/s · loss 3.000"
+    view.close()
+    assert live_training.Lines.now == "" == capsys.readouterr().out
+    quiet = live_training.progress(run(world=2, rank=1), 100)
+    quiet.update(record(1))
+    assert live_training.Lines.now == ""
+
+
+def test_an_engine_alone_prints_lines(monkeypatch):
+    import IPython
+
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setenv("TTKIT_PROGRESS", "0")
+    assert isinstance(live_training.progress(run(), 3), live_training.Page)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert isinstance(live_training.progress(run(), 3), live_training.Lines)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """All that is displayed or put in the place of it, in order: (which, data)."""
+    import IPython
+
+    monkeypatch.setenv("TTKIT_PROGRESS", "1")
+    button = SimpleNamespace(_repr_mimebundle_=lambda: {"w": 1})
+    monkeypatch.setattr(live_training, "buttons", lambda *_, **__: button)
+    found, count = [], iter(range(9))
+
+    def display(data, raw=False, display_id=False):
+        which = next(count)
+        found.append((which, data))
+        return SimpleNamespace(update=lambda data, raw=False: found.append((which, data)))
+
+    monkeypatch.setattr(IPython.display, "display", display)
+    return found
+
+
+def test_a_page_shows_the_figures_and_leaves_the_chart(shown):
+    trainer = run()
+    view = live_training.Page(trainer, 3)
+    assert shown[0] == (0, {"w": 1, "text/plain": "Stop after this step"})
+    assert shown[1][1]["text/plain"] == "nothing yet"
+    trainer.history.append(record(1, 2.5))
+    view.update(record(1))
+    assert len(shown) == 2  # too soon after the first
+    view.drawn -= live_training.EVERY_S
+    view.update(record(1))
+    which, data = shown[-1]
+    assert which == 1 and data["text/plain"].startswith("step 1 of 3 · ")
+    assert data["text/plain"].endswith(" · 12,346 tokens/s · loss 6.000 · validation 2.500")
+    assert 'aria-valuenow="1"' in data["text/html"] and "width:33.3%" in data["text/html"]
+    view.close()
+    assert shown[-2] == (0, {"text/plain": ""})  # no button stays
+    chart = "stories: 1 step\n  training loss: 6 at step 1\n  validation loss: 2.5 at step 1"
+    assert shown[-1][0] == 1 and repr(shown[-1][1]) == chart
+
+
+def test_where_outputs_are_compared_only_the_chart_is_shown(shown, monkeypatch):
+    monkeypatch.setenv("TTKIT_PROGRESS", "0")
+    trainer = run(1)
+    view = live_training.Page(trainer, 3)
+    view.drawn -= 1
+    view.update(record(1))
+    assert shown == []
+    view.close()
+    assert [repr(chart) for _, chart in shown] == ["stories: 1 step\n  training loss: 6 at step 1"]
+
+
+def test_an_update_is_quick_however_long_the_run_is(shown):
+    trainer = run(20_000)
+    view = live_training.Page(trainer, 40_000)
+    begin = time.perf_counter()
+    for _ in range(10):
+        view.drawn = 0
+        view.update(trainer.history[-1])
+    # four a second would take less than a twentieth of it; a busy machine takes longer
+    assert len(shown) == 12 and (time.perf_counter() - begin) / 10 < 0.1
+    points = re.search('points="([^"]*)"', shown[-1][1]["text/html"])[1].split()
+    assert live_training.POINTS / 2 < len(points) <= live_training.POINTS + 2
+
+
+def test_the_curve_grows_to_the_right_and_down():
+    drawing = live_training.sketch(run(11).history, 21).svg()
+    points = re.search('points="([^"]*)"', drawing)[1].split()
+    (x0, y0), (x1, y1) = (map(float, points[at].split(",")) for at in (0, -1))
+    middle = (live_training.LEFT + live_training.WIDTH - 12) / 2
+    assert (x0, y0) == (live_training.LEFT, live_training.TOP)
+    assert x1 == pytest.approx(middle) and y1 == live_training.HEIGHT - live_training.BOTTOM
+    assert ">6<" in drawing and ">0.545<" in drawing and ">step 21<" in drawing
+    assert "step 21" in live_training.sketch([], 21).svg()
+
+
+def test_an_interrupt_ends_the_run_as_the_button_does(shown, monkeypatch, tmp_path):
+    """The button interrupts the kernel; the run is saved, the chart stays, the same call goes on."""
+    import IPython
+
+    from ttkit.train import Trainer, builtin_corpus
+
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
+    model = TransformerConfig(
+        num_heads=2, embedding_dim=32, num_blocks=1, max_sequence_length=16, dropout_prob=0
+    )
+    config = TrainingConfig(
+        batch_size=4, tokenizer_type="byte", checkpoint_dir=str(tmp_path), eval_every=0
+    )
+    settings = Settings(training_config=config, transformer_config=model)
+    with Trainer(settings, text=builtin_corpus()[:4000]) as trainer:
+
+        def stop(record):
+            if record.step == 2:
+                signal.raise_signal(signal.SIGINT)
+
+        assert len(trainer.fit(5, on_step=stop)) == 2
+        assert repr(shown[-1][1]).startswith("tt_train_nano_gpt: 2 steps")
+        assert [each.step for each in trainer.fit(3)] == [3, 4, 5]
+    assert (tmp_path / "step_00000002.safetensors").exists()
