@@ -191,6 +191,11 @@ class Drawing:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"{look}>'
         return f"{head}<title>{escape(self.title)}</title>{''.join(self._parts)}</svg>"
 
+    @property
+    def least(self) -> str:
+        """The `look` that keeps the smallest words readable on a narrow page."""
+        return f' style="min-width:{self.width * min(1, READABLE / self.smallest):.0f}px"'
+
     def standalone(self) -> str:
         """Return an SVG file that carries its own style and a background."""
         page = f'<style>{STYLE}</style><rect width="100%" height="100%" fill="var(--page)"/>'
@@ -218,8 +223,7 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            least = drawing.width * min(1, READABLE / drawing.smallest)
-            svg = drawing.svg(f' style="min-width:{least:.0f}px"')
+            svg = drawing.svg(drawing.least)
             panels.append(_div("panel", caption + svg))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]

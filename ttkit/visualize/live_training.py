@@ -10,7 +10,7 @@ import time
 from html import escape
 from typing import Any
 
-from ttkit.visualize.drawing import SMALLEST, Drawing, on_page
+from ttkit.visualize.drawing import Drawing, on_page
 from ttkit.visualize.live import buttons
 from ttkit.visualize.training import loss_curves, words
 from ttkit.words import in_notebook, shows_progress
@@ -129,10 +129,8 @@ class Page(View):
         words = text + (f" · validation {checked[-1].validation_loss:.3f}" if checked else "")
         bar = BAR.format(end=self.end, now=step, percent=100 * step / max(self.end, 1))
         title = f'<div class="ttkit-title">{escape(words)}</div>'
-        curve = sketch(self.trainer.history, self.end).svg(
-            f' style="min-width:{SMALLEST * WIDTH:.0f}px"'
-        )
-        page = on_page(title + bar + curve)
+        curve = sketch(self.trainer.history, self.end)
+        page = on_page(title + bar + curve.svg(curve.least))
         return {"text/html": page, "text/plain": words}
 
     def close(self) -> None:
