@@ -27,7 +27,6 @@ ALLOWED = {
         "12 GB",
     ): "published: DRAM of a Wormhole chip; the about() cell prints it from ttkit/hardware, "
     "which names the source",
-    ("02", "bytes_on_a_chip=8 * 4 * 4"): "a prediction, wrong on purpose",
     ("02", "4 bytes"): "the size of a float32",
     ("02", "2 bytes"): "the size of a bfloat16",
     ("02", "100,000"): "an input: the sides of a tensor that is too large",
