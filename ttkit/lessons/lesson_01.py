@@ -106,7 +106,8 @@ def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
 # ---------------------------------------------------------------- exercises
 @exercise(
     "01.second_row",
-    "Which of the two opens nothing new: ttnn.open_mesh_device or mesh.create_submesh?",
+    "A line that you open walks around the rim of the machine. Which call cuts a row out of an "
+    "open mesh instead?",
     "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does the "
     "second row begin?",
     "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
@@ -205,8 +206,8 @@ def _wraps_misread(system: System, have: dict[int, set[int]]) -> None:
 
 @exercise(
     "01.neighbours",
-    "Where is the device? system.coordinate_of[device] is its (row, column). Which four "
-    "coordinates are one step away?",
+    "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
+    "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
     "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
     "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",
     "For each axis and each step of -1 and 1: add the step to place[axis]. If it is not in "
