@@ -38,6 +38,10 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
             except RuntimeError as error:
                 assert picture.alarm == str(error) and len(picture.drawings) == 1
                 assert repr(picture).endswith(f"refused: {error}")
+                (drawing,) = picture.drawings
+                size = "x".join(map(str, shape))
+                assert f"<title>refused: {size} at {offset}</title>" in drawing.svg()
+                assert drawing.width <= 760
                 continue
             with mesh:
                 ids = np.reshape(mesh.get_device_ids(), shape)

@@ -14,7 +14,7 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks, is_a
 from ttkit.lessons.predicting import as_number
-from ttkit.visualize.drawing import INK, Figure, tone
+from ttkit.visualize.drawing import BAD, INK, Figure, tone
 from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
 
 SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
@@ -49,7 +49,9 @@ def explore(
         places = list(device_order(machine, shape, corner, asked))
     except TTKitError as error:
         drawing = _draw(whole, {})
-        return Figure(title, [drawing], text=f"{title}\n  refused: {error}", alarm=str(error))
+        _outline(drawing, shape, corner)
+        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
+        return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
     mesh = picture_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
     at = dict(zip(devices, np.ndindex(*shape)))
@@ -101,6 +103,20 @@ def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
         )
         drawing.words(x + w / 2, y + 34, words, size=SIZE, colour=ink)
     return drawing
+
+
+def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> None:
+    """Draw the rectangle that was refused, up to a little way out of the machine."""
+    (top, left), (rows, columns) = corner, shape
+    across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
+    x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
+    w = (min(left + columns, 8) - left) * across - drawing.gap_x + 12
+    h = (min(top + rows, 9) - top) * down - drawing.gap_y + 12
+    drawing.width = max(drawing.width, x + w + 3)
+    drawing.height = max(drawing.height, y + h + 3)
+    hover = f"refused: {rows}x{columns} at {corner}"
+    look: dict[str, Any] = {"stroke": BAD, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
+    drawing.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=8, fill="none", **look)
 
 
 # ---------------------------------------------------------------- exercises
