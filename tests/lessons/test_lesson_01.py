@@ -74,6 +74,15 @@ def test_the_picture_says_what_is_special(asked, said):
     assert said or ("transposed" not in notes and "cables" not in notes)
 
 
+def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
+    for drawing in explore("t3000", (4, 2)).drawings:
+        found = re.findall(r'fill="(#\w+)"[^>]*><title>device (\d)', drawing.svg())
+        colour = {int(device): fill for fill, device in found}
+        rows = [(4, 5), (0, 1), (2, 3), (6, 7)]
+        assert [colour[a] == colour[b] for a, b in rows] == [True] * 4
+        assert len(set(colour.values())) == 4
+
+
 def test_a_machine_that_is_not_known_is_refused():
     with pytest.raises(ttkit.TTKitError, match="no system has that name"):
         explore("t4000")
