@@ -38,6 +38,10 @@ def test_the_picture_shows_what_ttnn_opens_or_its_words(system):
             except RuntimeError as error:
                 assert picture.alarm == str(error) and len(picture.drawings) == 1
                 assert repr(picture).endswith(f"refused: {error}")
+                (drawing,) = picture.drawings
+                size = "x".join(map(str, shape))
+                assert f"<title>refused: {size} at {offset}</title>" in drawing.svg()
+                assert drawing.width <= 760
                 continue
             with mesh:
                 ids = np.reshape(mesh.get_device_ids(), shape)
@@ -68,6 +72,15 @@ def test_the_picture_says_what_is_special(asked, said):
     notes = " ".join(explore(*asked).notes)
     assert said in notes
     assert said or ("transposed" not in notes and "cables" not in notes)
+
+
+def test_chips_of_one_row_of_the_mesh_have_one_colour_in_both_drawings():
+    for drawing in explore("t3000", (4, 2)).drawings:
+        found = re.findall(r'fill="(#\w+)"[^>]*><title>device (\d)', drawing.svg())
+        colour = {int(device): fill for fill, device in found}
+        rows = [(4, 5), (0, 1), (2, 3), (6, 7)]
+        assert [colour[a] == colour[b] for a, b in rows] == [True] * 4
+        assert len(set(colour.values())) == 4
 
 
 def test_a_machine_that_is_not_known_is_refused():

@@ -74,12 +74,12 @@ def draw_shares(title: str, held: dict[int, dict[str, float]], room: float) -> F
 def _bar(drawing: Drawing, at: tuple[float, float, float, float], i: int, hover: str) -> None:
     """Draw a part of a bar, with the stripes of its kind, so that colour is not needed."""
     (x, y, width, height), dash = at, list(STATE.values())[i]
-    look = {"fill": tone(i), "stroke": INK, "stroke_width": 0.8}
+    look: dict[str, Any] = {"fill": tone(i), "stroke": INK, "stroke_width": 0.8}
     if dash:
         middle = y + height / 2
-        stripes = {"colour": INK, "width": height - 1, "dash": dash}
         drawing.add("rect", x=x, y=y, width=width, height=height, **look)
-        drawing.line((x + 1, middle), (x + width, middle), **stripes)
+        ends = (x + 1, middle), (x + width, middle)
+        drawing.line(*ends, colour=INK, width=height - 1, dash=dash)
         look = {"fill": "transparent"}
     drawing.add("rect", hover=hover, x=x, y=y, width=width, height=height, **look)
 

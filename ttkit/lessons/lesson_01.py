@@ -14,7 +14,7 @@ from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks, is_a
 from ttkit.lessons.predicting import as_number
-from ttkit.visualize.drawing import INK, Figure, tone
+from ttkit.visualize.drawing import BAD, INK, Figure, tone
 from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
 
 SIZE = 12.5  # of words; a picture in a narrow window shrinks to 0.8, where they have 10 pixels
@@ -49,7 +49,9 @@ def explore(
         places = list(device_order(machine, shape, corner, asked))
     except TTKitError as error:
         drawing = _draw(whole, {})
-        return Figure(title, [drawing], text=f"{title}\n  refused: {error}", alarm=str(error))
+        _outline(drawing, shape, corner)
+        text, note = f"{title}\n  refused: {error}", "Dashed and red: the mesh that was asked for."
+        return Figure(title, [drawing], [note], text, str(error))
     devices = [machine.ids[row][column] for row, column in places]
     mesh = picture_of(f"the mesh: ttnn.MeshShape{tuple(shape)}", shape, devices, machine)
     at = dict(zip(devices, np.ndindex(*shape)))
@@ -103,10 +105,25 @@ def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
     return drawing
 
 
+def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> None:
+    """Draw the rectangle that was refused, up to a little way out of the machine."""
+    (top, left), (rows, columns) = corner, shape
+    across, down = drawing.w + drawing.gap_x, drawing.h + drawing.gap_y
+    x, y = drawing.left + left * across - 6, drawing.top + top * down - 6
+    w = (min(left + columns, 8) - left) * across - drawing.gap_x + 12
+    h = (min(top + rows, 9) - top) * down - drawing.gap_y + 12
+    drawing.width = max(drawing.width, x + w + 3)
+    drawing.height = max(drawing.height, y + h + 3)
+    hover = f"refused: {rows}x{columns} at {corner}"
+    look: dict[str, Any] = {"stroke": BAD, "stroke_width": 2.5, "stroke_dasharray": "7 4"}
+    drawing.add("rect", hover=hover, x=x, y=y, width=w, height=h, rx=8, fill="none", **look)
+
+
 # ---------------------------------------------------------------- exercises
 @exercise(
     "01.second_row",
-    "Which of the two opens nothing new: ttnn.open_mesh_device or mesh.create_submesh?",
+    "A line that you open walks around the rim of the machine. Which call cuts a row out of an "
+    "open mesh instead?",
     "A row has shape (1, columns), and mesh.shape has the columns. At which coordinate does the "
     "second row begin?",
     "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
@@ -205,8 +222,8 @@ def _wraps_misread(system: System, have: dict[int, set[int]]) -> None:
 
 @exercise(
     "01.neighbours",
-    "Where is the device? system.coordinate_of[device] is its (row, column). Which four "
-    "coordinates are one step away?",
+    "A machine is a grid; only a line that you open walks around its rim. Where is the device? "
+    "system.coordinate_of[device] is its (row, column). Which coordinates are one step away?",
     "What is one step beyond the edge? Nothing, unless the axis of that step wraps: then it is "
     "the first chip again. Axis 0 is a step to another row, axis 1 to another column.",
     "For each axis and each step of -1 and 1: add the step to place[axis]. If it is not in "
