@@ -13,9 +13,6 @@ export MPLCONFIGDIR := $(CURDIR)/.jupyter/matplotlib
 export IPYTHONDIR := $(CURDIR)/.ipython
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP JUPYTER_PATH JUPYTER_CONFIG_PATH MPLBACKEND
 
-LESSON_00 = $(notdir $(firstword $(wildcard notebooks/00_*.ipynb)))
-ALLOW_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
-
 # conftest.py says how many workers, and what stays in one; what comes later on the line wins, such as -n 0.
 # nbval takes seconds to import. TESTS and NOTEBOOKS are exported to scripts/test_pythons.py.
 TESTS = -m pytest -p no:nbval -n auto $(PYTEST_ARGS)
@@ -41,10 +38,8 @@ help:
 	@echo 'make clean      remove .venv and everything made here'
 	@echo 'Another Python: make lab PYTHON=python3.12'
 
-# JupyterLab shows the pictures of a notebook that it does not trust as a heap of their words.
 lab: $(READY)
-	@$(PY) -m jupyter trust notebooks/[0-9][0-9]_*.ipynb >/dev/null
-	$(PY) -m jupyterlab $(ALLOW_ROOT) --ServerApp.root_dir=notebooks --LabApp.default_url=/lab/tree/$(LESSON_00) $(LAB_ARGS)
+	$(PY) -m ttkit lab . $(LAB_ARGS)
 
 lessons: $(READY)
 	$(PY) scripts/run_lessons.py $(LESSONS_ARGS)

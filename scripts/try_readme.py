@@ -49,12 +49,12 @@ def get(address: str, token: str) -> bytes:
         return answer.read()
 
 
-def problem_with(server: "re.Match[str]") -> str:
+def problem_with(server: "re.Match[str]", notebooks: pathlib.Path) -> str:
     """What is wrong with the JupyterLab at an address; "" when it shows lesson 00 as a learner
     should see it.
     """
     address, path, token = server.groups()
-    lesson = min(file.name for file in (ROOT / "notebooks").glob("00_*.ipynb"))
+    lesson = min(file.name for file in notebooks.glob("00_*.ipynb"))
     if path != f"/lab/tree/{lesson}":
         return f"opens {path}, not lesson {lesson}"
     if b"jupyter-config-data" not in get(address + path, token):
@@ -69,13 +69,22 @@ def problem_with(server: "re.Match[str]") -> str:
     return ""
 
 
-def try_lab(command: str) -> str:
-    """Start a command that serves JupyterLab, look at it, stop it. Return what is wrong, or ""."""
+def try_lab(
+    command: str,
+    folder: pathlib.Path = ROOT,
+    env: "dict[str, str] | None" = None,
+    notebooks: pathlib.Path = ROOT / "notebooks",
+) -> str:
+    """Start a command that serves JupyterLab, look at it, stop it. Return what is wrong, or "".
+
+    It runs in `folder`, with the environment `env`; the lessons are in `notebooks`.
+    """
     start = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         server = subprocess.Popen(
             ["sh", "-c", command],
-            cwd=ROOT,
+            cwd=folder,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -87,7 +96,7 @@ def try_lab(command: str) -> str:
                 log.seek(0)
                 said = log.read()
                 if found := ADDRESS.search(said):
-                    wrong = problem_with(found)
+                    wrong = problem_with(found, notebooks)
                     break
                 if server.poll() is not None or time.monotonic() - start > SETUP_S:
                     return f"gives no address after {time.monotonic() - start:.0f} s:\n{said}"

@@ -21,6 +21,8 @@ COMMANDS = {  # command -> its module
     "train": "train.cli",
     "plan": "layouts.cli",
     "python": "program",
+    "lab": "lessons.cli",
+    "lessons": "lessons.cli",
 }
 
 

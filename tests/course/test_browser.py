@@ -1,38 +1,36 @@
-"""The course in a browser: lessons run from the menu of JupyterLab, their widgets move their
-pictures, their exercises take answers.
+"""The course in a browser: each lesson runs from the menu of JupyterLab, every widget moves its
+picture by mouse and by keyboard, guesses are revealed, exercises take answers.
 """
 
 import pytest
-from lab import CSS, faults, started, ui, webdriver
+from lab import CSS, actions, faults, started, ui, webdriver
+
+from ttkit.lessons.cli import notebooks
 
 pytestmark = pytest.mark.long
 
-# What a learner takes hold of in a widget; a play button is one, with the buttons beside it.
-SLIDER, PLAY, LIST = ".noUi-handle", ".widget-play", "select"
-HANDLES = (SLIDER, PLAY, LIST, ".widget-button", ".widget-toggle-button", "input[type=checkbox]")
+KEYS = webdriver.Keys
+# What a learner takes hold of in a widget.
+SLIDER, LIST, TICK, BUTTON = ".noUi-handle", "select", "input[type=checkbox]", "button"
+ACT, DRAG = "[data-act]", "[data-drag]"
+HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
+BOX = "input[placeholder='your guess']"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# lesson: an exercise, the lines of its cell to write over, an answer, what the check says to it
+SMALLEST_PX = 10
+# exercise: an answer, and what the check says to it
 ANSWERS = {
-    "00_start_here": (
-        "00.share",
-        range(1),
-        "answer = 48 * 64 // 8",
-        "exercise 00.share: 384 elements on each device",
-    ),
-    "04_collectives": (
-        "04.crossover",
-        range(1),
-        "answer = 8000",
-        "exercise 04.crossover: at 8,000 bytes a chip",
-    ),
-    "05_engines_and_ranks": None,  # its exercises need the engines, which the last cell stops
-    "09_pipeline_parallel": (
-        "09.bubble",
-        range(1, 5),
-        "return (stages - 1) / (chunks * micro_batches + stages - 1)",
-        "exercise 09.bubble: ",
-    ),
+    "00.share": ("answer = 48 * 64 // 8", "exercise 00.share: 384 elements on each device"),
+    "04.crossover": ("answer = 8000", "exercise 04.crossover: at 8,000 bytes a chip"),
 }
+# What is measured in the page: words that are too small, and cells wider than their window.
+SMALL = """return [...arguments[0].querySelectorAll('svg text')].filter(
+    text => text.getClientRects().length).map(text => {
+    const scale = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize);
+    return [text.textContent, size * Math.hypot(scale.a, scale.b)];
+}).filter(([words, size]) => words.trim() && size < arguments[1] - 0.05)"""
+WIDE = """return [...arguments[0].querySelectorAll('.cm-scroller, .jp-OutputArea-output')].filter(
+    part => part.clientWidth && part.scrollWidth > part.clientWidth + 1).map(
+    part => `${part.className} is ${part.scrollWidth} px wide, its window ${part.clientWidth}`)"""
 
 
 @pytest.fixture
@@ -41,83 +39,194 @@ def lab(tmp_path):
         yield lab
 
 
-@pytest.mark.parametrize("lesson", ANSWERS)
-def test_a_lesson_in_the_browser(lab, lesson):
-    lab.open(f"{lesson}.ipynb")
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_lesson_in_the_browser(lab, path):
+    lab.open(path.name)
     cells = lab.restart_and_run_all()
-    assert not [(cell["source"], found) for cell in cells if (found := faults(cell))]
-    with_widgets = [
+    assert not wrong(cells)
+    alive = [
         cell["index"] for cell in cells if any(WIDGET in out["kinds"] for out in cell["outputs"])
     ]
-    assert len(with_widgets) >= sum("step_through(" in cell["source"] for cell in cells)
+    assert alive, "there is nothing to move or to guess"
     lab.listen()
-    for index in with_widgets:
-        move_all(lab, index)
-    if ANSWERS[lesson]:
-        exercise, lines, text, says = ANSWERS[lesson]
-        index = next(
-            cell["index"] for cell in cells if f'lessons.check("{exercise}"' in cell["source"]
+    for index in alive:
+        area = lab.node(index).find_element(CSS, ".jp-Cell-outputArea")
+        lab.until(
+            lambda area=area: handles(area) or area.find_elements(CSS, BOX),
+            what=f"cell {index} shows no widget",
         )
-        assert "to do:" in cells[index]["outputs"][-1]["text"]
-        assert says in lab.answer(index, lines, text)
+        if rows := guesses(area):
+            for row in rows:
+                reveal(lab, row)
+        elif not asks(area):
+            move_all(lab, area, f"cell {index}")
+    for exercise, (answer, says) in ANSWERS.items():
+        for cell in cells:
+            if f'lessons.check("{exercise}"' in cell["source"] and "answer = ..." in cell["source"]:
+                assert exercise in cell["outputs"][-1]["text"]
+                assert says in lab.answer(cell["index"], range(1), answer)
     assert not lab.heard()
-    assert not [(cell["source"], found) for cell in lab.cells() if (found := faults(cell))]
+    assert not wrong(lab.cells())
     assert not lab.complaints()
+    for width in (1280, 800):
+        lab.driver.set_window_size(width, 720)
+        lab.settle()
+        for cell in cells:
+            node = lab.node(cell["index"])
+            assert not lab.ask(SMALL, node, SMALLEST_PX), (width, cell["source"])
+            assert not (width == 1280 and lab.ask(WIDE, node)), (width, cell["source"])
 
 
-def move_all(lab, index):
-    """Move each handle of a cell's widgets; each must change the picture.
+def wrong(cells):
+    """What is wrong with the cells; an exercise that nobody has done is not."""
+    return [
+        (cell["source"], found)
+        for cell in cells
+        if "raises-exception" not in cell["tags"] and (found := faults(cell))
+    ]
+
+
+def handles(area):
+    return [(kind, found) for kind in HANDLES for found in area.find_elements(CSS, kind)]
+
+
+def asks(area):
+    """Whether a cell only asks for guesses: a later one reveals."""
+    lists = area.find_elements(CSS, "option[data-value='choose']")
+    return lists or area.find_elements(CSS, BOX)
+
+
+def guesses(area):
+    """The rows of a revealing cell: a box and a Reveal button each."""
+    buttons = [found for found in area.find_elements(CSS, BUTTON) if found.text == "Reveal"]
+    return [
+        button.find_element("xpath", "./ancestor::*[contains(@class,'widget-hbox')][1]")
+        for button in buttons
+    ]
+
+
+def reveal(lab, row):
+    """Guess with the keyboard, reveal with the mouse, guess again, reveal with the keyboard."""
+    button = row.find_element(CSS, BUTTON)
+    before = row.text
+    assert "it is" not in before, "revealed before anybody asked"
+    if boxes := row.find_elements(CSS, "input"):
+        boxes[0].send_keys("7")
+    else:
+        row.find_element(CSS, LIST).send_keys(KEYS.DOWN)
+    button.click()
+    lab.until(lambda: "you said" in row.text, what=f"no verdict: {before}")
+    if boxes:
+        boxes[0].send_keys("7")
+        button.send_keys(KEYS.ENTER)
+        lab.until(lambda: "you said 77" in row.text, what=f"the second guess is not seen: {before}")
+
+
+def move_all(lab, area, where):
+    """Move each handle of a cell's widgets by mouse and by keyboard; each must change the picture.
 
     One that cannot be used at first, must after another was moved.
     """
-    area = lab.node(index).find_element(CSS, ".jp-Cell-outputArea")
-    lab.until(
-        lambda: picture(lab, area) and area.find_elements(CSS, ", ".join(HANDLES)),
-        what=f"cell {index} shows no widget",
-    )
-    handles = [(kind, found) for kind in HANDLES for found in area.find_elements(CSS, kind)]
-    known = sum(
-        1 if kind != PLAY else len(found.find_elements(CSS, "button")) for kind, found in handles
-    )
-    assert known == len(area.find_elements(CSS, ".noUi-handle, select, button, input, textarea")), (
-        "a kind of widget that this test cannot move"
-    )
-    while handles:
-        kind, found = ready = next((pair for pair in handles if pair[1].is_enabled()), handles[0])
-        assert found.is_enabled(), (
-            f"{kind} of cell {index} cannot be used: {found.get_attribute('outerHTML')}"
-        )
-        before = picture(lab, area)
-        move(kind, found)
-        lab.until(
-            lambda before=before: picture(lab, area) != before,
-            what=f"{kind} of cell {index} was moved, and the picture stays as it was",
-        )
-        if kind == PLAY:
-            move(kind, found)  # stop playing
-        lab.settle()
-        handles.remove(ready)
+    waiting = list(range(len(handles(area))))
+    while waiting:
+        ready = next((n for n in waiting if usable(handles(area)[n][1])), None)
+        assert ready is not None, f"{where}: nothing of {waiting} can be used"
+        kind = handles(area)[ready][0]
+        for way in MOVES[kind]:
+            before = picture(lab, area)
+            found = handles(area)[ready][1]
+            lab.ask("arguments[0].scrollIntoView({block: 'center'})", found)
+            way(lab, found)
+            lab.until(
+                lambda before=before: picture(lab, area) != before,
+                what=f"{kind} of {where} was moved ({way.__name__}), the picture stays as it was",
+            )
+            lab.settle()
+        waiting.remove(ready)
+
+
+def usable(found):
+    return found.is_enabled()
 
 
 def picture(lab, area):
-    """All pictures of an output, as the browser has them; read at once, because a widget may put
-    another in their place at any time.
+    """All pictures and alarms of an output, as the browser has them; read at once, because a widget
+    may put another in their place at any time.
     """
     return lab.ask(
-        "return [...arguments[0].querySelectorAll('svg, img')].map(found => found.outerHTML)", area
+        "return [...arguments[0].querySelectorAll('svg, img, .ttkit-alarm')]"
+        ".map(found => found.outerHTML)",
+        area,
     )
 
 
-def move(kind, found):
-    """Move one handle to where it has not been."""
-    if kind == SLIDER:
-        now, most = (float(found.get_attribute(f"aria-value{which}")) for which in ("now", "max"))
-        found.send_keys(webdriver.Keys.RIGHT if now < most else webdriver.Keys.LEFT)
-    elif kind == LIST:
-        chosen = ui.Select(found)
-        now = chosen.options.index(chosen.first_selected_option)
-        chosen.select_by_index(now - 1 if now else 1)
-    elif kind == PLAY:
-        found.find_element(CSS, "button").click()
-    else:
-        found.click()
+def slide_with_keys(lab, found):
+    now, most = (float(found.get_attribute(f"aria-value{which}")) for which in ("now", "max"))
+    found.send_keys(KEYS.RIGHT if now < most else KEYS.LEFT)
+
+
+def slide_with_mouse(lab, found):
+    now, least, most = (
+        float(found.get_attribute(f"aria-value{which}")) for which in ("now", "min", "max")
+    )
+    track = found.find_element("xpath", "./ancestor::*[contains(@class,'noUi-target')][1]")
+    way = track.size["width"] * (-0.45 if now > (least + most) / 2 else 0.45)
+    actions(lab.driver).drag_and_drop_by_offset(found, round(way), 0).perform()
+
+
+def choose_with_mouse(lab, found):
+    chosen = ui.Select(found)
+    now = chosen.options.index(chosen.first_selected_option)
+    chosen.select_by_index(now - 1 if now else 1)
+
+
+def choose_with_keys(lab, found):
+    chosen = ui.Select(found)
+    last = chosen.options.index(chosen.first_selected_option) == len(chosen.options) - 1
+    found.send_keys(KEYS.UP if last else KEYS.DOWN)
+
+
+def click(lab, found):
+    actions(lab.driver).move_to_element(found).click().perform()
+
+
+def press_space(lab, found):
+    found.send_keys(KEYS.SPACE)
+
+
+def press_enter(lab, found):
+    lab.ask("arguments[0].focus()", found)
+    actions(lab.driver).send_keys(KEYS.ENTER).perform()
+
+
+def arrow(lab, found):
+    lab.ask("arguments[0].focus()", found)
+    actions(lab.driver).send_keys(KEYS.ARROW_RIGHT).perform()
+
+
+MOVES = {
+    SLIDER: (slide_with_keys, slide_with_mouse),
+    LIST: (choose_with_mouse, choose_with_keys),
+    TICK: (click, press_space),
+    BUTTON: (click, press_enter),
+    ACT: (click, press_enter),
+    DRAG: (arrow,),
+}
+
+
+def test_the_window_is_ready_made(lab):
+    lab.driver.get(f"{lab.address['url']}?token={lab.address['token']}")
+    lab.until(lambda: "00_start_here.ipynb" in lab.driver.current_url, what="lesson 00")
+    tabs = "return [...document.querySelectorAll('.jp-SideBar .lm-TabBar-tab')].map(tab => "
+    tabs += "[tab.dataset.id, tab.className.includes('lm-mod-current')])"
+    lab.until(lambda: ["table-of-contents", True] in lab.ask(tabs), what="contents on the left")
+    assert not [name for name, _ in lab.ask(tabs) if "ipyparallel" in name]
+    open_files = "return [...document.querySelectorAll('#jp-main-dock-panel .lm-TabBar-tabLabel')]"
+    lab.until(
+        lambda: (
+            lab.ask(f"{open_files}.map(tab => tab.textContent)")
+            == ["welcome.md", "00_start_here.ipynb"]
+        ),
+        what="the map of the course in a second tab",
+    )
+    assert not lab.ask("return [...document.querySelectorAll('.Toastify__toast')].length")

@@ -37,7 +37,7 @@ def test_an_error_in_an_answer_names_the_line_of_the_cell():
 
 
 def test_a_stub_stays_to_do():
-    with pytest.raises(lessons.NotDone, match="exercise 00.double"):
+    with pytest.raises(lessons.NotDone, match=r"exercise 00\.double"):
         lessons.check("00.double", lambda mesh, x: lessons.todo())
 
 

@@ -166,7 +166,7 @@ def test_a_stub_stays_to_do(cluster):
     def stub(comm, x):
         lessons.todo()
 
-    with pytest.raises(lessons.NotDone, match="exercise 05.shift"):
+    with pytest.raises(lessons.NotDone, match=r"exercise 05\.shift"):
         lessons.check("05.shift", stub, cluster)
 
 

@@ -9,8 +9,9 @@ from machine import close_all
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.train import AutoContext, synchronize_gradients
-from ttkit.train.config import DeviceConfig
+from ttkit.lessons.lesson_12 import SMALL, chances, next_scores
+from ttkit.train import AutoContext, Trainer, synchronize_gradients
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig
 from ttkit.train.replicas import average_gradients
 
 
@@ -119,6 +120,20 @@ def averaged_too_late(model, optimizer, x, y):
     synchronize_gradients(model.parameters())
 
 
+def averaged_on_the_host(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    for parameter in model.parameters().values():
+        grad = parameter.get_grad()
+        shards = [ttkit.to_numpy(shard) for shard in ttnn.get_device_tensors(grad)]
+        mapper = ttnn.ReplicateTensorToMesh(grad.device())
+        how = {"device": grad.device(), "layout": grad.layout, "mesh_mapper": mapper}
+        parameter.set_grad(ttkit.from_numpy(np.mean(shards, 0), **how))
+    optimizer.step()
+    return loss
+
+
 RIGHT = [
     ("12.budget", on((2, 2), 4, tp=True)),
     ("12.loop", in_order),
@@ -165,6 +180,10 @@ WRONG = [
         averaged_twice,
         r"[\d,]+ bytes were sent, where [\d,]+ are enough: is synchronize_gradients called twice",
     ),
+    ("12.loop", averaged_on_the_host, "only 0 bytes went over links: the chips can take the mean"),
+    ("12.budget", lambda settings: settings, "bytes on each chip; the budget is"),
+    ("12.budget", on((1, 4), 1, ddp=False, tp=True), "bytes on each chip; the budget is"),
+    ("12.budget", on((2, 2), 1, tp=True), "bytes on each chip; the budget is"),
     ("12.loop", lambda model, optimizer, x, y: 1 / 0, "stopped with ZeroDivisionError"),
 ]
 
@@ -182,6 +201,27 @@ test_a_wrong_answer_is_told_where = wrong(WRONG)
 def test_nothing_that_an_answer_gives_stops_a_check(name, answer):
     with pytest.raises((lessons.CheckFailed, lessons.NotDone)):
         lessons.check(name, answer)
+
+
+def test_temperature_spreads_the_chances_and_nothing_is_lost():
+    scores = {"a": 2.0, "b": 1.0, "\n": 0.0, "c": -1.0}
+    by_hand = np.exp(np.array([2.0, 1.0, 0.0, -1.0]) / 2)
+    by_hand = 100 * by_hand / by_hand.sum()
+    rows = chances(scores, 2.0, most=3).rows
+    assert list(rows) == ["'a'", "'b'", "'\\n'", "all others"]
+    assert [size for (size,) in rows.values()] == [round(each) for each in by_hand]
+    first = [chances(scores, t).rows["'a'"][0] for t in (0.1, 1.0, 10.0)]
+    assert first[0] == 100 > first[1] > first[2]
+
+
+def test_the_scores_are_those_that_sample_draws_from():
+    training = TrainingConfig(tokenizer_type="char", checkpoint_dir="", batch_size=4)
+    small = Settings(DeviceConfig((1, 2), enable_ddp=True), training, transformer_config=SMALL)
+    with Trainer(small) as trainer:
+        scores = next_scores(trainer, "The f")
+        best = max(scores, key=scores.get)
+        assert trainer.sample("The f", 1, temperature=0) == "The f" + best
+    assert len(scores) == trainer.tokenizer.vocab_size
 
 
 def test_an_open_mesh_is_named():

@@ -3,9 +3,10 @@ rules are those of torch, where torch is.
 """
 
 import pytest
-from answers import right, wrong
+from answers import put, right, wrong
 from machine import strict_with_fabric
 
+import ttkit
 from ttkit import ttnn
 from ttkit.lessons.lesson_13 import PRODUCTS
 
@@ -64,7 +65,37 @@ def always(a, b):
     return product(a, b) or "Replicate"
 
 
-RIGHT = [("13.product", product), ("13.redistribute", redistribute)]
+def through_the_host(x, source, target):
+    """NumPy cuts the replica; nothing is sent, and the chips do nothing."""
+    if source != "Replicate":
+        return redistribute(x, source, target)
+    mesh, dim = x.device(), int(target[6])
+    whole = ttkit.to_numpy(ttnn.get_device_tensors(x)[0])
+    return put(mesh, whole, ttnn.ShardTensorToMesh(mesh, dim=dim))
+
+
+def reduces_twice(x, source, target):
+    if (source, target) != ("Partial", "Replicate"):
+        return redistribute(x, source, target)
+    part = ttnn.reduce_scatter(x, dim=0, cluster_axis=1)
+    return ttnn.all_gather(part, dim=0, cluster_axis=1)
+
+
+def by_rules(a, b):
+    """With rules, not a table: each operand's summed dimension."""
+    if "Partial" in (a, b) or (a, b) == ("Shard(0)", "Shard(1)"):
+        return None
+    cuts_sum = (a == "Shard(1)", b == "Shard(0)")
+    if any(cuts_sum):
+        return "Partial" if all(cuts_sum) or "Replicate" in (a, b) else None
+    return a if b == "Replicate" else b
+
+
+RIGHT = [
+    ("13.product", product),
+    ("13.product", by_rules),
+    ("13.redistribute", redistribute),
+]
 WRONG = [
     (
         "13.product",
@@ -91,13 +122,20 @@ WRONG = [
     (
         "13.redistribute",
         believes_the_sum,
-        "from Partial to Replicate: each device has its addend still",
+        "from Partial to Replicate: each device still has its partial sum",
     ),
     (
         "13.redistribute",
         gathers_a_sum,
         r"from Partial to Replicate: each device should have \[128, 256\], has \[512, 256\]",
     ),
+    ("13.redistribute", through_the_host, "the move was not done on the devices"),
+    (
+        "13.redistribute",
+        reduces_twice,
+        "you called reduce_scatter, all_gather; the budget is all_reduce",
+    ),
+    ("13.redistribute", lambda x, source, target: x, "each device should have"),
     ("13.redistribute", one_dimension, r"from Replicate to Shard\(1\): each device should have"),
 ]
 

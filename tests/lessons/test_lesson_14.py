@@ -1,7 +1,12 @@
 """The exercises of lesson 14: right answers, and wrong ones that are told what is wrong."""
 
+import itertools
+
 import numpy as np
+import pytest
 from answers import right, wrong
+
+from ttkit.lessons.lesson_14 import layer_times
 
 
 def fused(arrays, chips):
@@ -24,7 +29,24 @@ def largest(width, heads, kv_heads, inner, chips):
             return n
 
 
-test_right_answers = right([("14.fuse", fused), ("14.largest", largest)])
+def by_reshape(arrays, chips):
+    parts = [array.reshape(len(array), chips, -1) for array in arrays]
+    return np.concatenate(parts, axis=2).reshape(len(arrays[0]), -1)
+
+
+def by_gcd(width, heads, kv_heads, inner, chips):
+    """The divisors of the greatest common divisor: its largest is itself."""
+    return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
+
+
+test_right_answers = right(
+    [
+        ("14.fuse", fused),
+        ("14.fuse", by_reshape),
+        ("14.largest", largest),
+        ("14.largest", by_gcd),
+    ]
+)
 
 test_wrong_answers = wrong(
     [
@@ -41,3 +63,15 @@ test_wrong_answers = wrong(
         ("14.largest", lambda *model: 0, "at least one chip"),
     ]
 )
+
+
+@pytest.mark.parametrize(("chips", "from_width"), [(8, 4096), (4, 2048), (2, 1024)])
+def test_wide_layers_compute_longer_than_they_send(chips, from_width):
+    """As the lesson says; and the times grow with the square of the width, and slower."""
+    widths = [512 * 2**i for i in range(6)]
+    times = [[max(row) for row in layer_times(width, chips).rows.values()] for width in widths]
+    computing, sending = zip(*times)
+    longer = [width for width, a, b in zip(widths, computing, sending) if a > b]
+    assert longer == [width for width in widths if width >= from_width]
+    assert all(b / a == pytest.approx(4) for a, b in itertools.pairwise(computing))
+    assert all(1 < b / a < 2 for a, b in itertools.pairwise(sending))

@@ -7,7 +7,7 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import ttnn
-from ttkit.lessons.lesson_15 import MemoryBars, held
+from ttkit.lessons.lesson_15 import held
 from ttkit.train import AutoContext, Trainer
 from ttkit.train.config import (
     DeviceConfig,
@@ -226,18 +226,6 @@ test_wrong_answers = wrong(
         ),
     ]
 )
-
-
-def test_the_bars_say_what_they_show():
-    held = {"ZeRO 0": {"weights": 4e9, "state": 8e9}, "ZeRO 1": {"weights": 4e9}}
-    bars = MemoryBars("held", held, 12e9)
-    assert repr(bars).splitlines()[1:] == [
-        "  ZeRO 0: 12 GB: weights 4 GB, state 8 GB",
-        "  ZeRO 1: 4 GB: weights 4 GB",
-        "  room: 12 GB",
-    ]
-    page = bars._repr_html_()
-    assert "a chip has 12 GB" in page and "state" in page
 
 
 def test_what_a_step_keeps_is_counted():

@@ -17,7 +17,7 @@ def notebook(monkeypatch, tmp_path):
     for module in (predicting, progress):
         monkeypatch.setattr(module, "in_notebook", lambda: True)
     monkeypatch.setattr(
-        predicting, "_display", lambda widget, words: outputs.append((widget, words))
+        predicting, "show_widget", lambda widget, words: outputs.append((widget, words))
     )
     monkeypatch.setenv("TTKIT_LEARNER", str(tmp_path / "kept" / "lessons.json"))
     return outputs, tmp_path / "kept" / "lessons.json"

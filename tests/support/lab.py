@@ -20,6 +20,7 @@ webdriver = pytest.importorskip(
     "selenium.webdriver", reason="selenium is not installed: .venv/bin/pip install -e '.[test]'"
 )
 ui = pytest.importorskip("selenium.webdriver.support.ui")
+actions = webdriver.ActionChains
 exceptions = pytest.importorskip("selenium.common.exceptions")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -74,21 +75,16 @@ def started(folder):
     # what a learner sees has progress
     env = {name: text for name, text in os.environ.items() if name != "TTKIT_PROGRESS"}
     env |= {name: str(folder / place) for name, place in kept.items()} | {"PYTHONPATH": str(ROOT)}
-    copy_lessons(folder)
-    # as `make lab` says it
-    words = ["--allow-root", f"--ServerApp.root_dir={folder / 'notebooks'}"]
+    words = [sys.executable, "-m", "ttkit", "lab", str(folder)]  # as a learner says it
+    subprocess.run([*words, "--copy-only"], env=env, check=True, stdout=subprocess.DEVNULL)
+    without_outputs(folder)
     words += ["--no-browser", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
-    # no network
-    words += [
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-    ]
     log = folder / "lab.log"
     with contextlib.ExitStack() as end:
         end.callback(none_left, folder)
         with log.open("w") as said:
             server = subprocess.Popen(
-                [sys.executable, "-m", "jupyterlab", *words],
+                words,
                 env=env,
                 cwd=folder,
                 stdout=said,
@@ -116,18 +112,14 @@ def started(folder):
         yield Lab(driver, address)
 
 
-def copy_lessons(folder):
-    """Notebooks without outputs, so that what a test finds has been run, and the files that they
-    read.
-    """
-    (folder / "notebooks").mkdir()
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
+def without_outputs(folder):
+    """Clear the lessons, so that what a test finds has been run."""
+    for path in (folder / "notebooks").glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
-        nbformat.write(notebook, folder / "notebooks" / path.name)
-    shutil.copytree(ROOT / "configs", folder / "configs")
+        nbformat.write(notebook, path)
 
 
 def answering(folder):

@@ -11,7 +11,16 @@ from visualize.test_look import contrast
 
 import ttkit
 from ttkit.plans import all_gather, all_reduce, broadcast, cost, point_to_point, topology
-from ttkit.visualize.charts import COLOURS, MOST, Curves, MemoryReport, Stacks, link_chart
+from ttkit.visualize.charts import (
+    COLOURS,
+    LINES,
+    MOST,
+    Curves,
+    MemoryBars,
+    MemoryReport,
+    Stacks,
+    link_chart,
+)
 from ttkit.visualize.drawing import DARK, LIGHT
 from ttkit.visualize.training import loss_curves
 
@@ -221,3 +230,24 @@ def test_the_parts_of_a_stack_follow_each_other_and_what_is_lost_is_hatched():
 def test_a_stack_in_words_leaves_out_what_is_not_there():
     chart = Stacks("tokens", {"a": (4, 0), "b": (2, 1 / 3)}, ("kept", "lost"))
     assert repr(chart) == "tokens\n  a: 4 kept\n  b: 2 kept, 0.3333 lost"
+
+
+def test_bars_of_memory_have_sums_and_a_line():
+    held = {"ZeRO 0": {"weights": 4e9, "state": 8e9}, "ZeRO 1": {"weights": 4e9}}
+    bars = MemoryBars("held", held, 12e9)
+    assert repr(bars).splitlines()[1:] == [
+        "  ZeRO 0: 12 GB: 4 GB weights, 8 GB state",
+        "  ZeRO 1: 4 GB: 4 GB weights",
+        "  room: 12 GB",
+    ]
+    ax = axes(bars)
+    assert [text.get_text() for text in ax.texts] == ["12 GB", "4 GB"]
+    assert ax.lines[0].get_xdata()[0] == 12e9
+
+
+def test_parts_are_told_apart_without_colour():
+    kinds = {f"kind {i}": 1.0 for i in range(len(LINES))}
+    drawn = [
+        bar.patches[0].get_hatch() or "" for bar in axes(MemoryBars("", {"a": kinds})).containers
+    ]
+    assert len(set(drawn)) == len(LINES) == len(COLOURS)

@@ -29,7 +29,7 @@ from ttkit.visualize.drawing import (
 )
 from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
 from ttkit.visualize.plan import draw_plan
-from ttkit.visualize.schedule import FILL, shade
+from ttkit.visualize.stages import FILL, shade
 from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import step_pictures
 from ttkit.visualize.tensor import draw_tensor
@@ -52,6 +52,10 @@ def contrast(a, b):
 
 
 def lab(colour):
+    return oklab(linear(colour))
+
+
+def oklab(light):
     to_lms = [
         [0.4122214708, 0.5363325363, 0.0514459929],
         [0.2119034982, 0.6806995451, 0.1073969566],
@@ -62,7 +66,7 @@ def lab(colour):
         [1.9779984951, -2.4285922050, 0.4505937099],
         [0.0259040371, 0.7827717662, -0.8086757660],
     ]
-    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ linear(colour))
+    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ light)
 
 
 def words(root):
@@ -232,6 +236,31 @@ def test_colours():
     assert near[8] > 0.06 and near[32] > 0.045
 
 
+# What an eye without the receptors for green sees, in linear RGB (Machado, Oliveira and Fernandes,
+# 2009, severity 1).
+DEUTERANOPIA = np.array(
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
+
+
+def lightness(colour):
+    """L* of CIELAB, from 0 to 100."""
+    return 116 * np.cbrt(linear(colour) @ [0.2126, 0.7152, 0.0722]) - 16
+
+
+@pytest.mark.parametrize("apart", [1, 2, 4, 8, 16])
+def test_neighbours_are_apart_in_grey_and_without_green(apart):
+    """Chips beside or below each other in meshes of 1 to 16 columns."""
+    for a, b in zip(PALETTE, PALETTE[apart:]):
+        assert abs(lightness(a) - lightness(b)) > 5, (a, b)
+        seen = [oklab(np.clip(DEUTERANOPIA @ linear(colour), 0, 1)) for colour in (a, b)]
+        assert np.linalg.norm(seen[0] - seen[1]) > 0.05, (a, b)
+
+
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_words_can_be_read_in_both_themes(theme):
     colours = dict(re.findall(r"--(\w+):(#\w{6})", theme))
@@ -241,8 +270,8 @@ def test_words_can_be_read_in_both_themes(theme):
             and contrast(colours["soft"], colours[ground]) > 4.5
         )
     assert (
-        contrast(colours["link"], colours["page"]) > 3
-        and contrast(colours["curve"], colours["page"]) > 3
+        contrast(colours["link"], colours["chip"]) > 4.5
+        and contrast(colours["curve"], colours["chip"]) > 4.5
     )
 
 

@@ -15,7 +15,8 @@ import ttkit.visualize
 from ttkit.errors import TTKitError
 from ttkit.plans import Schedule, gpipe, interleaved, one_f_one_b, zb_h1
 from ttkit.plans.pipelines import SCHEDULES
-from ttkit.visualize.schedule import HATCH, schedule_picture, shade
+from ttkit.visualize.schedule import HATCH, schedule_picture
+from ttkit.visualize.stages import shade
 
 BUILDERS = {name: build for name, build in SCHEDULES.items() if name != "interleaved"} | {
     "chunks": lambda p, m: interleaved(p, p * m, 3),

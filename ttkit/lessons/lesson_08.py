@@ -1,4 +1,4 @@
-"""Lesson 08, hybrid parallel."""
+"""Lesson 08, hybrid parallel: its picture of a layout, and its exercises."""
 
 from __future__ import annotations
 
@@ -12,6 +12,86 @@ from ttkit.convert import to_numpy
 from ttkit.errors import TTKitError
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks, numbers
+from ttkit.visualize.charts import Stacks
+
+HEADROOM = 0.1  # of a chip's DRAM stays free
+ERROR = 0.1  # of modelled speeds: shapes that are no further apart are equally good
+
+
+# ---------------------------------------------------------------- the picture of a layout
+def planned(model: Any, layout: Any, batch: int, system: str = "t3000") -> Any:
+    """Return the planner's candidate for a layout, whether it fits or not.
+
+    Args:
+        model: a `TransformerConfig`.
+        layout: a `ttkit.train.layout.Layout`.
+        batch: sequences of a step, of all groups together.
+        system: the machine.
+
+    Raises:
+        TTKitError: the layout does not cut this model and batch evenly.
+    """
+    from ttkit.hardware.systems import system_named
+    from ttkit.layouts.places import Machine, Place, place_of
+    from ttkit.layouts.search import evaluate
+    from ttkit.layouts.step import Job
+    from ttkit.train.config import TrainingConfig
+
+    layout.check(model, batch, model.max_sequence_length)
+    machine = Machine(system_named(system), headroom=-99, overlap=True)
+    place = place_of(machine.system, layout, (1, 1), may_hang=True)
+    assert isinstance(place, Place), place
+    job = Job(replace(model, experimental=None), batch, model.max_sequence_length, TrainingConfig())
+    return evaluate(job, layout, place, machine)
+
+
+def layout_pictures(
+    model: Any,
+    mesh: tuple[int, int],
+    batch: int,
+    precision: str = "float32",
+    zero: int = 0,
+    recompute: bool = False,
+    system: str = "t3000",
+) -> list[Stacks]:
+    """Return what a chip holds by kind beside what it has, and the times of a step, modelled.
+
+    Example:
+        >>> from ttkit.train.config import TransformerConfig
+        >>> gpt = TransformerConfig(num_heads=8, embedding_dim=256, dropout_prob=0.0)
+        >>> memory, step = layout_pictures(gpt, (2, 4), 8)
+        >>> memory.title.split(":")[0]
+        'DP2 TP4'
+    """
+    from ttkit.hardware.systems import system_named
+    from ttkit.train.layout import Layout
+
+    dp, tp = mesh
+    sizes: dict[str, Any] = {"zero": zero, "recompute": recompute, "precision": precision}
+    layout, chip = Layout(dp, tp, **sizes), system_named(system).chip
+    found = planned(model, layout, batch, system)
+    part = found.memory.total / chip.dram_bytes
+    rows = {kind: (size / 1e9, 0, 0) for kind, size in found.memory._asdict().items()}
+    rows["all"] = (found.memory.total / 1e9, 0, 0)
+    room = chip.dram_bytes / 1e9
+    rows["a chip has"] = (0, room * (1 - HEADROOM), room * HEADROOM)
+    fits = "fits" if part <= 1 - HEADROOM else "too tight" if part <= 1 else "does not fit"
+    title = f"{layout}: {part:.0%} of a chip's memory, {fits}"
+    memory = Stacks(title, rows, ("held", "to use", "headroom"), ("headroom",), "GB, modelled")
+    times, ms = found.times, 1e3
+    sent = times.communication + times.hidden
+    work = (times.products + times.optimizer) * ms
+    step = {
+        "sending after it": (work, sent * ms),
+        "sending beside it": (work, times.communication * ms),
+    }
+    rate, after = found.tokens_per_s, times.total / (times.total + times.hidden)
+    title = f"a step: {rate * after:,.0f} tokens/s; sending beside computing: {rate:,.0f}"
+    parts = ("computing", "exposed communication")
+    return [memory, Stacks(title, step, parts, (parts[1],), "ms, modelled")]
+
+
+# ---------------------------------------------------------------- 08.gradient
 
 
 def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
@@ -28,7 +108,16 @@ def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
     return factor if factor > 0 and not device_difference(scaled, tensor, 1e-4, atol) else None
 
 
-@exercise("08.gradient")
+@exercise(
+    "08.gradient",
+    "Along which axis of the mesh is x cut? w? And y, which has rows and columns of both?",
+    "ttnn.MeshMapperConfig([for axis 0, for axis 1]) takes a placement for each axis: x has "
+    "PlacementShard(0) and PlacementReplicate().",
+    "The gradient of w is 2/N xᵀ(xw - y). N counts all elements of y, not those of a device. "
+    "Which devices hold other samples of the same columns?",
+    "One ttnn.all_reduce with cluster_axis=0 of ttnn.matmul(x, error, transpose_a=True); then "
+    "multiply by 2 / y.size.",
+)
 @asks("hybrid_gradient(mesh, x, w, y)", (2, 4), (2, 3), fabric=True)
 def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     groups, parts = mesh.shape
@@ -66,6 +155,9 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
         )
     run.equals(columns * groups, 1e-4)
     run.summed()
+    sent = sorted(run.sent())
+    one = sent in ([], ["all_reduce"], ["all_gather", "reduce_scatter"])  # [] on a card
+    require(one, f"on {mesh!r} one sum is enough, but you called {', '.join(sent)}")
     run.multiplied(((32, 160), (160, 32)), ((32, 160), (32, 32)))
     return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
 
@@ -82,10 +174,16 @@ RUNS = (  # embedding, blocks, heads, precision, machine, how blocks run
     (1280, 22, 20, "float32", "t3000", "default"),  # fits, but leaves too little free
     (1536, 24, 16, "float32", "quietbox_bh", "memory_efficient"),
 )
-HEADROOM = 0.1  # of a chip's DRAM stays free
 
 
-@exercise("08.choose")
+@exercise(
+    "08.choose",
+    "Which shapes may you not even ask for? Which of the others fit, with headroom?",
+    "training_plan(replace(settings, device_config=on(shape)), system) plans one shape. "
+    "Where it raises ttkit.TTKitError, go on with the next one.",
+    "Keep plan.tokens_per_s of each shape for which fits(plan); return the shape with the most, "
+    "or None where there is none.",
+)
 @asks("choose(settings, shapes, system)")
 def _choose(choose: Answer) -> str:
     from ttkit.train import training_plan
@@ -141,6 +239,7 @@ def _choose(choose: Answer) -> str:
         require(mine in fitting, f"{name}: {mine} has no headroom, {tight}")
         faster = fitting[best] / fitting[mine]  # type: ignore[index]
         another = f"but another shape that fits is {faster:.2f} times as fast"
-        require(faster <= 1 + 1e-9, f"{name}: {mine} fits, {takes}, {another}")
+        require(faster <= 1 + ERROR, f"{name}: {mine} fits, {takes}, {another}")
         found.append("x".join(map(str, mine)))
-    return f"{', '.join(found)}: each fits with headroom, and none that does is faster"
+    rule = f"none that does is more than {ERROR:.0%} faster"
+    return f"{', '.join(found)}: each fits with headroom, and {rule}"

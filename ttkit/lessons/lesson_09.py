@@ -1,4 +1,4 @@
-"""Lesson 09, pipeline parallel. The answers are formulas and schedules."""
+"""Lesson 09, pipeline parallel: its playground, and exercises about formulas and schedules."""
 
 from __future__ import annotations
 
@@ -9,15 +9,54 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, exercise, require
 from ttkit.lessons.answers import asks
 from ttkit.lessons.predicting import as_number
-from ttkit.plans import Schedule, interleaved, one_f_one_b
+from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.visualize.schedule import SchedulePicture
 from ttkit.words import counted
 
-STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.5  # of the exercise 09.budget
+STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
 ON_THE_LAST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, on the last one
 BROKEN = ("F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", ON_THE_LAST)
+BUILD = {
+    "one at a time": one_at_a_time,
+    "GPipe": gpipe,
+    "1F1B": one_f_one_b,
+    "interleaved": interleaved,
+    "ZB-H1": zb_h1,
+}
 
 
-@exercise("09.bubble")
+# ---------------------------------------------------------------- the playground
+def schedule_of(
+    schedule: str, stages: int, micro_batches: int, chunks: int = 1, backward: float = 2
+) -> SchedulePicture:
+    """Return the picture of a schedule by its name.
+
+    Args:
+        schedule: one of `BUILD`.
+        stages, micro_batches: how many.
+        chunks: of each stage; of "interleaved" only.
+        backward: how much longer a backward takes than a forward.
+
+    Example:
+        >>> schedule_of("1F1B", 2, 1)
+        1F1B: 2 stages, 1 micro-batch · bubble 50.0% of the time
+          stage 0 |F0----..................B0----------| bubble 50.0%, holds 1
+          stage 1 |......F0----B0----------............| bubble 50.0%, holds 1
+    """
+    more = (chunks,) if schedule == "interleaved" else ()
+    built = BUILD[schedule](stages, micro_batches, *more)
+    return SchedulePicture(built.timeline(1, backward), unit="")
+
+
+# ---------------------------------------------------------------- exercises
+@exercise(
+    "09.bubble",
+    "A stage works for micro_batches slots. In how many slots does it wait until the line is full, "
+    "and when it empties?",
+    "Chunks cut each slot in pieces: a stage works for chunks x micro_batches short slots. How "
+    "long, in short slots, does it wait now?",
+    "Idle slots over all slots: stages - 1 are idle. How many are there in all?",
+)
 @asks("bubble(stages, micro_batches, chunks)")
 def _bubble(answer: Any) -> str:
     for stages, micro_batches, chunks in (
@@ -96,13 +135,33 @@ def _grade(answer: Any, stages: int, micro_batches: int, memory: Any, bubble: fl
     )
 
 
-@exercise("09.budget")
+@exercise(
+    "09.budget",
+    "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes 12.",
+    "F5 needs B0, B1 and B2 done on stage 0, so the end is F5's start plus 12. Which forward of "
+    "a middle stage delays a backward that stage 0 waits for?",
+    "Start from 1F1B with stage 0 like stage 1. Then, on stages 1 and 2, move B1 or B2 one place "
+    "to the left, past a forward; look at the bubble after each move.",
+)
 def _budget(answer: Any, mesh: Any) -> str:
-    _grade(answer, STAGES, MICRO_BATCHES, ROOM, BUBBLE)
+    whole = answer(STAGES, MICRO_BATCHES) if callable(answer) else answer
+    rows = whole if isinstance(whole, (list, tuple)) else []
+    if isinstance(whole, Schedule):
+        one = "each stage has one chunk of the model here, and the schedule has"
+        require(whole.chunks == 1, f"{one} {whole.chunks}")
+        rows = whole.actions
+    split = "a backward is whole here: write B0, not I0 and W0"
+    require(not any(kind in str(row) for row in rows for kind in "IW"), split)
+    _grade(whole, STAGES, MICRO_BATCHES, ROOM, BUBBLE)
     return f"room for {ROOM} on every stage was enough"
 
 
-@exercise("09.repair")
+@exercise(
+    "09.repair",
+    "Follow the picture's red boxes: which stage waits for what, and who should send it?",
+    "How many forwards does the last stage do before its first backward? Who is behind it?",
+    "The last stage can do B0 right after F0. Write its whole list so.",
+)
 def _repair(answer: Any, mesh: Any) -> str:
     pair = 'the number of the stage, and its list put right, as (0, "F0 F1 ...")'
     is_pair = isinstance(answer, tuple) and len(answer) == 2

@@ -1,4 +1,4 @@
-"""Lesson 10, hierarchical training. The answers are roles and bytes."""
+"""Lesson 10, hierarchical training: the picture of its roles, and exercises on roles and bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,81 @@ from typing import Any
 from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import asks
 from ttkit.lessons.predicting import as_number
+from ttkit.visualize.drawing import INK, Drawing, Figure, Point, tone
+from ttkit.words import counted
+
+ROLE = {"worker": tone(1), "aggregator": tone(2), "optimizer": tone(3)}
+ROLE |= {"aggregator_optimizer": tone(5)}
 
 
-@exercise("10.roles")
+# ---------------------------------------------------------------- the picture
+def roles_picture(workers: int, tiers: int, counts: bool = True) -> Figure:
+    """Return the picture of who sends what in a step, in sizes of the model.
+
+    Args:
+        workers: how many.
+        tiers: 3, or 2 with aggregator and optimizer in one.
+        counts: say how much, too.
+
+    Example:
+        >>> roles_picture(2, 3)
+        2 workers, 3 tiers: 4 ranks; 6 models are sent in a step, round a ring of workers 2
+          each worker: sends 1, gets 1; in a ring it sends 1
+          aggregator: sends 3, gets 3
+          optimizer: sends 1, gets 1
+    """
+    top = ["aggregator", "optimizer"] if tiers == 3 else ["aggregator_optimizer"]
+    height = max(50 * workers, 90)
+    drawing = Drawing(712, height + 40, "")
+    middle = height / 2 + 20
+    for rank in range(workers):
+        y = 20 + (rank + 0.5) * height / workers
+        _rank(drawing, 0, y, rank, "worker")
+        ends = (rank == 0, rank == workers - 1)
+        _both(drawing, (170, y), (270, middle + (y - middle) * 0.25), *ends)
+    for i, role in enumerate(top):
+        _rank(drawing, 270 + 270 * i, middle, workers + i, role)
+    if tiers == 3:
+        _both(drawing, (440, middle), (540, middle), True, True)
+    through, ring = workers + (tiers == 3), 2 * (workers - 1)
+    title = f"{counted(workers, 'worker')}, {tiers} tiers: {counted(workers + tiers - 1, 'rank')}"
+    rows = [f"{role} is rank {workers + i}" for i, role in enumerate(top)]
+    if counts:
+        title += f"; {2 * through} models are sent in a step, round a ring of workers {ring}"
+        rows = [f"each worker: sends 1, gets 1; in a ring it sends {ring / workers:.3g}"]
+        rows += [f"{top[0].replace('_', ' + ')}: sends {through}, gets {through}"]
+        rows += ["optimizer: sends 1, gets 1"] * (tiers == 3)
+    drawing.title = "; ".join([title, *rows])
+    notes = [f"{row[0].upper()}{row[1:]}." for row in rows]
+    return Figure(title, [drawing], notes, "\n  ".join([title, *rows]))
+
+
+def _rank(drawing: Drawing, x: float, y: float, rank: int, role: str) -> None:
+    drawing.box(x + 1, y - 20, 168, 40, fill=ROLE[role], edge=INK)
+    drawing.words(x + 85, y - 3, f"rank {rank}", size=13, colour=INK, bold=True)
+    drawing.words(x + 85, y + 13, role.replace("_", " + "), size=13, colour=INK)
+
+
+def _both(drawing: Drawing, a: Point, b: Point, above: bool, below: bool) -> None:
+    """Draw gradients from `a` to `b`, and weights back."""
+    (x1, y1), (x2, y2) = a, b
+    drawing.arrow((x1 + 3, y1 - 6), (x2 - 3, y2 - 6), colour="var(--link)")
+    drawing.arrow((x2 - 3, y2 + 6), (x1 + 3, y1 + 6), colour="var(--curve)")
+    middle = (x1 + x2) / 2
+    if above:
+        drawing.words(middle, min(y1, y2) - 14, "gradients →", size=13, halo=True)
+    if below:
+        drawing.words(middle, max(y1, y2) + 24, "← weights", size=13, halo=True)
+
+
+# ---------------------------------------------------------------- exercises
+@exercise(
+    "10.roles",
+    "Which ranks come first? How many ranks are left when the workers have theirs?",
+    "world - num_workers is 1 in two tiers and 2 in three.",
+    "rank < num_workers is a worker. Else: with one rank left it is 'aggregator_optimizer'; with "
+    "two, the first is the 'aggregator', the second the 'optimizer'.",
+)
 @asks("role(rank, world, num_workers)")
 def _roles(answer: Any) -> str:
     tiers = {2: ["aggregator_optimizer"], 3: ["aggregator", "optimizer"]}
@@ -24,7 +96,12 @@ def _roles(answer: Any) -> str:
     return "every rank has its role, in two tiers and in three"
 
 
-@exercise("10.bytes")
+@exercise(
+    "10.bytes",
+    "Draw the arrows that point at the aggregator. Which carry gradients, which weights?",
+    "In: gradients of each worker, and what does the optimizer send? Out: the reverse.",
+    "in is num_workers * gradients + weights. Out is the other way round.",
+)
 @asks("aggregator_bytes(num_workers, gradients, weights)")
 def _bytes(answer: Any) -> str:
     for n, gradients, weights in ((2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)):

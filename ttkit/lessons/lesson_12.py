@@ -14,6 +14,7 @@ from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.visualize.charts import Stacks
 
 SMALL = TransformerConfig(
     num_heads=2,
@@ -35,6 +36,49 @@ RATE, STEPS = 0.5, 3
 MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
 
 
+# ---------------------------------------------------------------- a picture of the temperature
+def next_scores(trainer: Any, text: str) -> dict[str, float]:
+    """Return the model's score of each character that may follow a text."""
+    from ttkit.train.generation import Sampler
+
+    trainer.model.eval()
+    copies = trainer.layout.ddp_size  # a sequence for each group
+    sampler = Sampler(trainer.model, copies)
+    for position, token in enumerate(trainer.tokenizer.encode(text).tolist()):
+        sampler.feed(position, [token] * copies)
+    names = [trainer.tokenizer.decode([i]) for i in range(trainer.tokenizer.vocab_size)]
+    return dict(zip(names, sampler.logits()[0].tolist()))
+
+
+def chances(scores: dict[str, float], temperature: float, most: int = 7) -> Stacks:
+    """Return a bar for each of the most likely characters, and one for all others, in percent.
+
+    Args:
+        scores: of each character.
+        temperature: which the scores are divided by; above 0.
+        most: so many characters have a bar of their own.
+
+    Example:
+        >>> chances({"a": 1.0, "b": 0.0, "c": -3.0}, 0.5, most=2)
+        chances of the next character at temperature 0.5
+          'a': 88 %
+          'b': 12 %
+          all others
+    """
+    scaled = np.array(list(scores.values()), np.float64) / temperature
+    powers = np.exp(scaled - scaled.max())
+    percent = 100 * powers / powers.sum()
+    order = np.argsort(-scaled, kind="stable")
+    names = [repr(name) for name in scores]
+    rows = {names[i]: [round(float(percent[i]))] for i in order[:most]}
+    rows["all others"] = [round(float(percent[order[most:]].sum()))]
+    title = f"chances of the next character at temperature {temperature:g}"
+    return Stacks(title, rows, ["%"], unit="%")
+
+
+# ---------------------------------------------------------------- exercises
+
+
 @contextmanager
 def _mesh(device: DeviceConfig) -> Iterator[Any]:
     """Open a mesh in the AutoContext, where `synchronize_gradients` looks; give its layout."""
@@ -50,7 +94,14 @@ def _mesh(device: DeviceConfig) -> Iterator[Any]:
         context.close_device()
 
 
-@exercise("12.budget")
+@exercise(
+    "12.budget",
+    "Which two kinds of memory are largest in the plan? What makes each of them smaller?",
+    "Accumulating makes the activations smaller. Weights, gradients and the optimizer's state are "
+    "then the rest: which kind of parallelism (lesson 07) cuts them?",
+    "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
+    "replace(settings.device_config, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
+)
 @asks("smaller(settings)")
 def _budget(smaller: Answer) -> str:
     from ttkit.train.plan import training_plan
@@ -92,7 +143,13 @@ def _losses(settings: Settings) -> list[float]:
         return [record.loss for record in trainer.fit(show=False)]
 
 
-@exercise("12.loop")
+@exercise(
+    "12.loop",
+    "What happens to the gradients of step 1 when step 2 calls backward()?",
+    "Each replica has the gradient of its own windows. Which call of lesson 06 takes their mean?",
+    "optimizer.zero_grad() comes before backward(); synchronize_gradients(model.parameters()) "
+    "between backward() and optimizer.step().",
+)
 @asks("step(model, optimizer, x, y)")
 def _loop(step: Answer) -> str:
     shape = (STEPS, 2, 8, 1, 1, SMALL.max_sequence_length)
@@ -132,6 +189,8 @@ def _loop(step: Answer) -> str:
     more = f"the weights are right, but {sent:,} bytes were sent, where {enough:,} are enough"
     why = "is synchronize_gradients called twice? The mean of equal gradients changes nothing"
     require(sent <= 1.5 * enough, f"{more}: {why}")
+    host = f"the weights are right, but only {sent:,} bytes went over links"
+    require(sent >= enough / 2, f"{host}: the chips can take the mean, without the host")
     return f"four replicas, one model, that of one device after each of {STEPS} steps"
 
 

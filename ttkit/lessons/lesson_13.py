@@ -42,11 +42,18 @@ MOVES = {
     ("Partial", "Shard(0)"): ["reduce_scatter"],
     ("Partial", "Shard(1)"): ["reduce_scatter"],
 }
-DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # the addends of a partial sum lie along 0
+DIMS = {"Shard(0)": 0, "Shard(1)": 1, "Partial": 0}  # partial sums are placed one below the other
 RECORD = Path(__file__).with_name("torch_cells.json")
 
 
-@exercise("13.product")
+@exercise(
+    "13.product",
+    "Which dimension of a and which of b does the product sum over?",
+    "If a and b are both cut along the summed dimension, each device has its part of the sum.",
+    "A replica beside a matrix that is cut along the summed dimension can be cut in the same way. "
+    "That makes two more pairs.",
+    'Six pairs have a placement: three of them "Partial". All others are None.',
+)
 @asks("product(a, b)")
 def _product(product: Answer) -> str:
     placements = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
@@ -68,7 +75,12 @@ def _product(product: Answer) -> str:
     return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
 
-@exercise("13.redistribute")
+@exercise(
+    "13.redistribute",
+    "From a partial sum to Shard(1): does each device need the whole sum?",
+    "ttnn has all_gather, all_reduce, reduce_scatter and mesh_partition. Which is for which pair?",
+    "All of them take cluster_axis=1; dim is int(target[6]), for all_gather int(source[6]).",
+)
 @asks("redistribute(x, source, target)", (1, 4), (1, 3), fabric=True)
 def _redistribute(redistribute: Answer, mesh: Any) -> str:
     n = row_of(mesh)
@@ -85,8 +97,9 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
             atol = 1e-4 * float(np.abs(addends).sum(axis=0).max())
             found = device_difference(expected, run.tensor(), 1e-4, atol)
             still = found and not device_difference(list(addends), run.tensor())
-            require(not still, f"{what}: each device has its addend still")
+            require(not still, f"{what}: each device still has its partial sum")
             require(not found, f"{what}: {found}")
+        run.computed("the move")
         sent = run.sent()
         called = f"you called {', '.join(sent) or 'no collective'}"
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"

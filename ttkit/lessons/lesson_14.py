@@ -1,4 +1,6 @@
-"""Lesson 14, a real model without a card. The answers are ordered weights, and chip counts."""
+"""Lesson 14, a real model without a card: a layer's times, and its exercises. The answers are
+ordered weights, and chip counts.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,45 @@ import numpy as np
 
 from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import asks, numbers, whole_number
+from ttkit.visualize.charts import Stacks
+
+TOKENS, BFLOAT16, TILE_BYTES = 64, 2, 32 * 32 * 2
 
 
-@exercise("14.fuse")
+# ---------------------------------------------------------------- a picture of a layer's times
+def layer_times(width: int, chips: int) -> Stacks:
+    """Return how long the lesson's layer computes and sends on a row of chips, modelled.
+
+    It is as wide as given, with half as many heads of keys and values as of queries, and twice as
+    many inner features. The chips read all weights once; of norms and scores nothing is counted.
+    """
+    from ttkit.hardware.systems import system_named
+    from ttkit.plans import all_gather, cost, reduce_scatter, topology
+    from ttkit.roofline import roofline
+
+    weights = 9 * width**2 // chips  # q, out: 1 each; k, v: a half; gate, up, down: 2
+    chip = system_named("t3000").chip
+    computing = roofline(chip, 2 * TOKENS * weights, BFLOAT16 * weights, "HiFi2").time_s
+    row, whole = topology("t3000", (1, chips)), TOKENS * width * BFLOAT16
+    each = (  # of a block: the squares, the slices, the partial sums
+        all_gather(row, TOKENS // 32 * TILE_BYTES, axis=1, algorithm="line"),
+        all_gather(row, whole // chips, axis=1, algorithm="line"),
+        reduce_scatter(row, whole, axis=1, algorithm="line"),
+    )
+    sending = 2 * sum(cost(plan).time_s for plan in each)
+    longer = "computing" if computing > sending else "sending"
+    rows = {"computing": [1e6 * computing, 0.0], "sending": [0.0, 1e6 * sending]}
+    title = f"a layer {width:,} wide on {chips} chips (modelled): {longer} takes longer"
+    return Stacks(title, rows, ["us computing", "us sending"], ["us sending"], "microseconds")
+
+
+# ---------------------------------------------------------------- exercises
+@exercise(
+    "14.fuse",
+    "ShardTensorToMesh gives chip 0 the first columns of the result. Which columns must these be?",
+    "np.split(array, chips, axis=1) has a part of an array for each chip.",
+    "For chip 0 the parts 0 of all arrays, then for chip 1 the parts 1, ...; np.concatenate them.",
+)
 @asks("fused(arrays, chips)")
 def _fuse(answer: Any) -> str:
     for columns, chips in (([8, 4, 4], 4), ([6, 6], 2), ([12, 6, 6], 3)):
@@ -31,7 +69,12 @@ def _fuse(answer: Any) -> str:
     return "each chip has its part of every array"
 
 
-@exercise("14.largest")
+@exercise(
+    "14.largest",
+    "Which five numbers must the number of chips divide, or divide in whole tiles?",
+    "width % (32 * n) == 0 says that n chips have slices of whole tiles.",
+    "for n in range(chips, 0, -1): return the first n that passes all five.",
+)
 @asks("largest(width, heads, kv_heads, inner, chips)")
 def _largest(answer: Any) -> str:
     for model in (

@@ -1,11 +1,9 @@
-"""Lesson 15, sharded data parallel: its pictures, and its exercises."""
+"""Lesson 15, sharded data parallel: what a chip holds, and the exercises."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,59 +20,45 @@ from ttkit.lessons.answers import Answer, asks, is_a, numbers
 from ttkit.lessons.calls import bytes_by_collective, recorded
 from ttkit.lessons.predicting import as_number
 from ttkit.profiler import profile
+from ttkit.train.config import (
+    DeviceConfig,
+    LayoutConfig,
+    Settings,
+    TrainingConfig,
+    TransformerConfig,
+)
 from ttkit.train.parallel import MeshLayout
-from ttkit.visualize.chart import Chart, entitle
-from ttkit.visualize.charts import COLOURS, memory
-from ttkit.words import counted, short
+from ttkit.visualize.charts import MemoryBars as MemoryBars
+from ttkit.visualize.charts import memory
+from ttkit.words import counted
 
 
-# ---------------------------------------------------------------- pictures
-@dataclass(frozen=True, repr=False)
-class MemoryBars(Chart):
-    """What a chip holds, by kind: a bar for each case.
+# ---------------------------------------------------------------- what a chip holds
+def settings(zero: int = 0, micro_batches: int = 1) -> Settings:
+    """Return the lesson's run: a small GPT on eight chips, data parallel, in float32 with AdamW.
 
     Args:
-        title: what the chart shows.
-        held: {case: {kind: bytes}}.
-        room: of a chip, in bytes: a line; 0 for none.
+        zero: the stage.
+        micro_batches: parts of the batch.
     """
-
-    title: str
-    held: Mapping[str, Mapping[str, float]]
-    room: float = 0
-
-    def __repr__(self) -> str:
-        lines = [self.title]
-        for case, kinds in self.held.items():
-            parts = ", ".join(f"{kind} {short(size, 'B')}" for kind, size in kinds.items())
-            lines.append(f"  {case}: {short(sum(kinds.values()), 'B')}: {parts}")
-        return "\n".join([*lines, *([f"  room: {short(self.room, 'B')}"] if self.room else [])])
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 1.1 + 0.3 * len(self.held)
-
-    def draw(self, ax: Any) -> None:
-        """Draw a bar under the other, the kinds side by side, and the sum at its end."""
-        from matplotlib.ticker import EngFormatter
-
-        totals = [sum(kinds.values()) for kinds in self.held.values()]
-        left = np.zeros(len(totals))
-        for i, kind in enumerate(dict.fromkeys(itertools.chain(*self.held.values()))):
-            sizes = np.array([kinds.get(kind, 0) for kinds in self.held.values()])
-            ax.barh(list(self.held), sizes, 0.7, left, color=COLOURS[i], label=kind)
-            left += sizes
-        for row, size in enumerate(totals):
-            behind = size < self.room < 1.2 * size  # the line; it would cross the words
-            at, shift = (max(size, self.room * behind), row), {"textcoords": "offset points"}
-            ax.annotate(short(size, "B"), at, (4, 0), va="center", **shift)
-        if self.room:
-            ax.axvline(self.room, color="#d64545", label=f"a chip has {short(self.room, 'B')}")
-        ax.set_xlim(0, 1.12 * max([*totals, self.room]))
-        ax.invert_yaxis()
-        ax.xaxis.set_major_formatter(EngFormatter("B"))
-        entitle(ax, self.title)
+    model = TransformerConfig(
+        num_heads=4,
+        embedding_dim=256,
+        num_blocks=1,
+        vocab_size=256,
+        max_sequence_length=64,
+        dropout_prob=0,
+        bias=False,
+    )
+    training = TrainingConfig(
+        batch_size=32,
+        gradient_accumulation_steps=micro_batches,
+        tokenizer_type="byte",
+        checkpoint_dir="",
+        eval_every=0,
+    )
+    device, layout = DeviceConfig((1, 8), enable_ddp=True), LayoutConfig(zero=zero)
+    return Settings(device, training, transformer_config=model, layout=layout)
 
 
 def held(trainer: Any) -> dict[str, dict[str, int]]:
@@ -125,7 +109,14 @@ class _Adam:
         return ttnn.subtract(w, ttnn.multiply(step, RATE))
 
 
-@exercise("15.step")
+@exercise(
+    "15.step",
+    "Which part of the mean gradient can this chip own, if the all-reduce stops half way?",
+    "reduce_scatter adds the gradients and gives each chip a part. Which part of w belongs to it?",
+    "ttnn.mesh_partition cuts w in the same way and sends nothing. The mean is the sum divided by "
+    "w.device().shape[axis].",
+    "reduce_scatter, multiply, mesh_partition, update, all_gather: all along cluster_axis=axis.",
+)
 @asks("zero1_step(w, grad, axis, update)", (1, 8), (2, 4), fabric=True)
 def _step(zero1_step: Answer, mesh: Any) -> str:
     ttnn, places = backend.load(), tuple(mesh.shape)
@@ -231,7 +222,12 @@ CASES = (  # parameters, groups, parts, precision, bytes of room
 )
 
 
-@exercise("15.smallest")
+@exercise(
+    "15.smallest",
+    "What does tensor parallelism do to the weights, gradients and moments of a chip?",
+    "bytes_each(stage, n, precision) is for one parameter. Which number of chips is n?",
+    "for stage in range(4): does parameters / parts * bytes_each(stage, groups, precision) fit?",
+)
 @asks("smallest(parameters, groups, parts, precision, room)")
 def _smallest(smallest: Answer) -> str:
     for parameters, groups, parts, precision, room in CASES:

@@ -1,4 +1,4 @@
-"""Lesson 16, long sequences: the order that balances causal work, and parts of a softmax merged."""
+"""Lesson 16, long sequences: the runs that it measures, a picture of causal work, its exercises."""
 
 from __future__ import annotations
 
@@ -6,11 +6,96 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import difference, exercise, require
+import ttkit
+from ttkit import backend
+from ttkit.lessons import difference, exercise, require, tidy
 from ttkit.lessons.answers import Answer, asks, numbers
+from ttkit.train import Trainer
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
+from ttkit.train.distributed import mean_over_groups
+from ttkit.train.models import create_model
+from ttkit.train.parallel import MeshLayout
+from ttkit.train.replicas import average_gradients
 from ttkit.visualize.chart import BLUE, GREY, SMALL, Chart, bars, entitle
 
 PLAIN, ZIGZAG = "plain order", "zig-zag order"
+VOCABULARY = 96
+
+
+# ---------------------------------------------------------------- what is run
+def opened(chips: int, axes: dict[str, int] | None = None, **more: Any) -> MeshLayout:
+    """Close what is open, open a row of chips, and return its layout.
+
+    Args:
+        axes: what axis 1 is for: {"tp": 1} or {"cp": 1}.
+        more: of the layout, such as sequence_parallel=True.
+    """
+    tidy()
+    ttnn = backend.load()
+    # a ring's way back on a line goes through chips that lie between
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_2D)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
+    return MeshLayout.of((1, chips), axes or {}, mesh, **more)
+
+
+def _gpt(length: int, layout: MeshLayout, blocks: int) -> Any:
+    sizes = {"num_heads": 8, "embedding_dim": 256, "vocab_size": VOCABULARY}
+    sizes |= {"num_blocks": blocks, "max_sequence_length": length, "dropout_prob": 0}
+    model = create_model(TransformerConfig(**sizes), layout)  # type: ignore[arg-type]
+    model.init_weights(42)
+    return model
+
+
+def _kept(length: int, layout: MeshLayout, blocks: int) -> int:
+    """Return the bytes on a chip that a forward pass leaves there; they are free afterwards."""
+    model, tokens = _gpt(length, layout, blocks), np.zeros((1, 1, 1, length), int)
+    before = max(ttkit.memory(layout.device).used.values())
+    _ = model(layout.tokens(tokens))
+    return int(max(ttkit.memory(layout.device).used.values()) - before)
+
+
+def block_bytes(length: int, layout: MeshLayout) -> int:
+    """Return the bytes on a chip that a forward pass through one block leaves there."""
+    return _kept(length, layout, 2) - _kept(length, layout, 1)
+
+
+def rates(layout: MeshLayout) -> tuple[float, float]:
+    """Return the bytes that a block keeps for each token and for each pair of tokens, on a chip."""
+    few, many = (block_bytes(length, layout) for length in (512, 1024))
+    pair = (many - 2 * few) / (1024**2 - 2 * 512**2)
+    return few / 512 - 512 * pair, pair
+
+
+def step(length: int, layout: MeshLayout) -> tuple[Any, dict[str, Any], tuple[Any, Any], Any]:
+    """Return a step's loss, all gradients, profiles of the passes and of averaging, the model."""
+    model, draw = _gpt(length, layout, 2), np.random.default_rng(1)
+    tokens, targets = map(layout.tokens, draw.integers(0, VOCABULARY, (2, 1, 1, 1, length)))
+    with ttkit.profile() as passes:
+        loss = model.loss(model(tokens), targets)
+        loss.backward()
+    with ttkit.profile() as averaging:
+        average_gradients(model.parameters())
+    grads = {name: each.gather(each.get_grad()) for name, each in model.parameters().items()}
+    return mean_over_groups(loss, layout), grads, (passes, averaging), model
+
+
+def wrong_ones(good: dict[str, Any], grads: dict[str, Any]) -> list[str]:
+    """Return the names of the gradients that are not the good ones."""
+    return [name for name in good if difference(good[name], grads[name], 1e-3, 1e-5)]
+
+
+def trained_losses(chips: int, length: int = 512) -> np.ndarray:
+    """Return three losses of a small GPT on a row of chips, context parallel over several."""
+    model = TransformerConfig(
+        num_heads=2, embedding_dim=64, num_blocks=1, dropout_prob=0, max_sequence_length=length
+    )
+    training = TrainingConfig(
+        batch_size=1, max_steps=3, tokenizer_type="byte", eval_every=0, checkpoint_dir=""
+    )
+    tidy()  # the trainer opens its own mesh
+    device = DeviceConfig((1, chips), enable_cp=chips > 1)
+    with Trainer(Settings(device, training, transformer_config=model)) as trainer:
+        return np.array([record.loss for record in trainer.fit(show=False)])
 
 
 # ---------------------------------------------------------------- a picture of causal work
@@ -60,7 +145,7 @@ class CausalWork(Chart):
                     cells = [(left + k, left + k + 1) for k in np.flatnonzero(which)]
                     bars(ax, row + 0.5, cells, label, colour, height=1)
             for chip, percent in enumerate(self.percent[name]):
-                look = {"va": "center", "size": SMALL if self.chips <= 12 else SMALL - 1.5}
+                look = {"va": "center", "size": SMALL}
                 ax.text(left - 0.3, 2 * chip + 1, f"{chip}", ha="right", **look)
                 ax.text(left + side + 0.3, 2 * chip + 1, f"{percent:.3g} %", **look)
             for edge in range(0, side + 1, 2):
@@ -75,7 +160,13 @@ class CausalWork(Chart):
 
 
 # ---------------------------------------------------------------- exercises
-@exercise("16.balanced")
+@exercise(
+    "16.balanced",
+    "How many keys does position p see? Which positions see most, and which least?",
+    "Give each chip as many early positions as late ones.",
+    "np.arange(length).reshape(2 * chips, -1) makes chunks; chip i takes the chunks i and "
+    "2 * chips - 1 - i.",
+)
 @asks("balanced(length, chips)")
 def _balanced(answer: Answer) -> str:
     for length, chips in ((16, 2), (64, 4), (48, 3), (96, 8), (20, 1)):
@@ -108,7 +199,12 @@ def _part(scores: np.ndarray, values: np.ndarray) -> Part:
     return powers @ values, top, powers.sum(-1, keepdims=True)
 
 
-@exercise("16.merge")
+@exercise(
+    "16.merge",
+    "What would each part be, if the max of the other one had been subtracted from its scores?",
+    "The new max is np.maximum(max1, max2). Part 1 is multiplied by np.exp(max1 - new max).",
+    "Both out and sum of a part are multiplied by its factor; then they are added.",
+)
 @asks("merge(out1, max1, sum1, out2, max2, sum2)")
 def _merge(answer: Answer) -> str:
     for case, height in (("small scores", 1), ("scores up to 960", 120)):

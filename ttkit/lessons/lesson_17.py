@@ -41,7 +41,12 @@ def watched_choices() -> Iterator[list[np.ndarray]]:
         experts.choices = choose
 
 
-@exercise("17.positions")
+@exercise(
+    "17.positions",
+    "What must you know of the tokens before this one?",
+    "Count how many tokens each expert has had so far, full or not.",
+    "The place is that count, from 0, or -1 where the count has reached the capacity.",
+)
 @asks("positions(experts_of_tokens, capacity)")
 def _positions(answer: Answer) -> str:
     draw = np.random.default_rng(17)
@@ -97,7 +102,14 @@ def link_bytes(traffic: Any, chips: Topology, placed: Any) -> dict[tuple[int, in
     return dict(found)
 
 
-@exercise("17.place")
+@exercise(
+    "17.place",
+    "Even work is not asked for. What does a token cost that goes to a chip far away?",
+    "Begin with any order. When does it help to exchange two experts?",
+    "For all pairs: exchange, count max(link_bytes(...).values()), and undo it if that is no less. "
+    "Go on until no exchange helps.",
+    "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
+)
 @asks("place(traffic, chips)")
 def _place(answer: Answer) -> str:
     found = []

@@ -14,6 +14,7 @@ from ttkit.lessons.calls import Peak, bytes_by_collective
 from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS
+from ttkit.visualize.tables import Report
 
 Points = Sequence[tuple[float, float]]
 
@@ -52,6 +53,27 @@ class BreakEven(Chart):
         ax.set(ylim=(0, 2.5), xlabel=self.across, ylabel="sending / computing, modelled")
         ax.grid()
         entitle(ax, self.title)
+
+
+# ---------------------------------------------------------------- the card
+def card(title: str, cuts: Mapping[str, tuple[str, Any]]) -> Report:
+    """Return a table of techniques: what each cuts, holds, sends and how long it waits.
+
+    Args:
+        cuts: {technique: (what it cuts, the planner's candidate)}, of eight chips.
+    """
+    from ttkit.layouts.places import NETWORK
+
+    rows = []
+    for name, (cut, found) in cuts.items():
+        times, sent = found.times, sum(each.bytes_sent for each in found.traffic) / 1e9
+        network = 8 * sent / times.products / NETWORK  # of eight chips, while they compute
+        parts = times.communication / times.total, times.bubble / times.total, network
+        calls = sum(each.times for each in found.traffic)
+        row = [name, cut, f"{found.memory.total / 1e9:.0f}", f"{sent:.1f}", f"{calls:,}"]
+        rows.append([*row, *(f"{part:.0%}" for part in parts), f"{found.tokens_per_s:,.0f}"])
+    columns = ["<", "<cuts", "GB a chip", "GB sent", "calls", "sending", "idle", "of a network"]
+    return Report(title, [*columns, "tokens/s"], rows)
 
 
 # ---------------------------------------------------------------- a step that is counted
@@ -93,7 +115,13 @@ RUNS = (  # parameters, tokens of a sequence, chips, flop/s, bytes/s
 )
 
 
-@exercise("18.batch")
+@exercise(
+    "18.batch",
+    "During which part of a step can a gradient be sent? How many operations does it have?",
+    "An all-reduce sends 2 (n - 1) / n of the gradients, of 4 bytes each. The backward of a "
+    "sequence takes 4 operations a weight and token.",
+    "The seconds of sending divided by those of a sequence's backward, rounded up; at least 1.",
+)
 @asks("break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)")
 def _batch(break_even: Answer) -> str:
     for run in RUNS:
@@ -167,7 +195,14 @@ def _parsed(text: Any) -> Any:
     return Layout(**found, precision="bfloat16")
 
 
-@exercise("18.layout")
+@exercise(
+    "18.layout",
+    "Which call makes the table? `CASE` has its options.",
+    'ttkit.plan_layouts(LLAMA70B, "galaxy", **CASE).best has .layout, .place, .times, .memory.',
+    "best.place.stages says whether pipeline stages lie between the hosts.",
+    "times.total / (times.total - times.bubble) is what a step without bubble would gain; compare "
+    "it with tokens_per_s of a plan with headroom=-1. The kind is the largest in best.memory.",
+)
 def _layout(answer: Any, mesh: Any) -> str:
     from ttkit.layouts.places import Machine, Place, place_of
     from ttkit.layouts.search import evaluate, plan_layouts

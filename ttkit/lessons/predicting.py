@@ -10,6 +10,7 @@ from typing import Any
 
 from ttkit.errors import fail
 from ttkit.lessons import progress
+from ttkit.visualize.live import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str
@@ -143,7 +144,9 @@ class Prediction:
             if not in_notebook():
                 print(f"{question} {self.verdict(name, fact)}")
                 continue
-            _display(self._row(name, fact), f"{question} No guess yet. Guess, then press Reveal.")
+            show_widget(
+                self._row(name, fact), f"{question} No guess yet. Guess, then press Reveal."
+            )
 
     def _row(self, name: str, fact: Any) -> Any:
         """Return the widget of a question after the run: the box, a button, and the verdict."""
@@ -183,7 +186,9 @@ class Prediction:
         """Show the boxes, each with its question."""
         for name, (question, choices) in self.questions.items():
             options = f" ({', '.join(choices)})" if choices else ""
-            _display(self._box(name), f"{question}{options} Run this cell to write down a guess.")
+            show_widget(
+                self._box(name), f"{question}{options} Run this cell to write down a guess."
+            )
 
 
 def predict(name: str, **questions: str | Sequence[str]) -> Prediction:
@@ -212,10 +217,3 @@ def predict(name: str, **questions: str | Sequence[str]) -> Prediction:
     if in_notebook():
         prediction._ask()
     return prediction
-
-
-def _display(widget: Any, words: str) -> None:
-    """Display a widget; a saved page has the words."""
-    from IPython.display import display
-
-    display({**widget._repr_mimebundle_(), "text/plain": words}, raw=True)

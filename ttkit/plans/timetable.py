@@ -181,8 +181,18 @@ def _check_waiting(schedule: Schedule) -> None:
         f"{message.micro_batch} from stage {message.source.stage}"
         for stage, (action, message) in ((stage, stuck[stage]) for stage in circle)
     ]
-    cure = "on one of these stages, what another waits for before what it waits at"
+    earlier = [
+        f"{_sender(schedule, message)} of stage {source} before its {stuck[source][0]}"
+        for source, message in ((stuck[s][1].source.stage, stuck[s][1]) for s in circle)
+    ]
+    cure = f"put {', or '.join(earlier)}"
     _wrong(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
+
+
+def _sender(schedule: Schedule, message: Message) -> Action:
+    """Return the action that sends a message."""
+    tasks = schedule.tasks(message.source.stage)
+    return next(task.action for task in tasks if task.send == message)
 
 
 def check_memory(schedule: Schedule, limit: Each) -> None:

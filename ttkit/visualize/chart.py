@@ -9,7 +9,7 @@ from html import escape
 from textwrap import fill
 from typing import Any
 
-from ttkit.visualize.drawing import LIGHT, on_page
+from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 
 WIDTH = 8.0  # inches, 768 px on a page; the smallest text is 8 points, which is 10.7 px
 SMALL, DOTS_PER_INCH = 8, 192
@@ -99,7 +99,10 @@ def chart_svg(chart: Chart) -> str:
     head, body = page.getvalue().split("<svg", 1)[1].split("</defs>", 1)
     box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', head)
     assert box
-    size = f'{box[0]} width="{float(box[1]) * 4 / 3:.0f}"'
+    wide = float(box[1]) * 4 / 3
+    size = (
+        f'{box[0]} width="{wide:.0f}" style="min-width:{wide * READABLE / (SMALL * 4 / 3):.0f}px"'
+    )
     names = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
     about = f"<title>{escape(chart.title)}</title><desc>{escape(text)}</desc>"
     start = f'<svg class="ttkit-chart" {names} {size} role="img" stroke-linejoin="round">{about}'

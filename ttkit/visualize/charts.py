@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttkit import backend
-from ttkit.visualize.chart import BLUE, GREY, ORANGE, Chart, entitle, leave_empty
+from ttkit.visualize.chart import BLUE, GREY, INK, ORANGE, Chart, entitle, leave_empty
 from ttkit.visualize.drawing import size_text
 from ttkit.words import counted, short
 
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
+LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
 DOTS = 20  # up to so many points, each has a dot
 MOST = 16  # ways from chip to chip with a bar of their own
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
@@ -255,8 +257,9 @@ class Stacks(Chart):
     Args:
         rows: name of a bar -> the sizes of its parts.
         parts: the names of the parts.
-        hatched: those of them that are hatched: what is lost, or waits.
-        unit: of the sizes, in words.
+        hatched: those of them that are empty but for lines: what is lost, or waits.
+        unit: of the sizes, in words; with "B" they are shown as 3.93 MB, and each bar has its sum.
+        room: what there is, as of a chip's memory: a line; 0 for none.
 
     Example:
         >>> Stacks("tokens", {"expert 0": (4, 0), "expert 1": (5, 3)}, ("kept", "dropped"))
@@ -270,31 +273,75 @@ class Stacks(Chart):
     parts: Sequence[str]
     hatched: Sequence[str] = ()
     unit: str = ""
+    room: float = 0
 
     def __repr__(self) -> str:
-        bars = (
-            f"{name}: {', '.join(f'{n:.4g} {part}' for n, part in zip(sizes, self.parts) if n)}"
-            for name, sizes in self.rows.items()
-        )
-        return "\n  ".join([self.title, *bars])
+        lines = [self.title]
+        for name, sizes in self.rows.items():
+            held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
+            total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
+            lines.append(f"{name}: {total}{', '.join(held)}")
+        lines += [f"room: {self._text(self.room)}"] if self.room else []
+        return "\n  ".join(lines)
+
+    def _text(self, size: float) -> str:
+        return short(size, "B") if self.unit == "B" else f"{size:.4g}"
 
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
-        return 1.1 + 0.25 * len(self.rows)
+        return 1.1 + 0.28 * len(self.rows)
 
     def draw(self, ax: Any) -> None:
-        """Draw a bar for each row."""
+        """Draw a bar for each row; each part has lines of its own, beside its colour."""
+        from matplotlib.ticker import EngFormatter
+
         names, left = list(self.rows), [0.0] * len(self.rows)
         for i, part in enumerate(self.parts):
             sizes, colour = [row[i] for row in self.rows.values()], COLOURS[i % len(COLOURS)]
-            look: dict[str, Any] = {"color": colour}
+            look: dict[str, Any] = {"facecolor": colour, "edgecolor": INK}
+            look["hatch"] = LINES[i % len(LINES)] or None
             if part in self.hatched:
                 look = {"fill": False, "edgecolor": colour, "hatch": "////"}
             ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
             left = [a + b for a, b in zip(left, sizes)]
+        if self.room:
+            ax.axvline(self.room, color="#d64545", label=f"there are {self._text(self.room)}")
+        if self.unit == "B":
+            ax.xaxis.set_major_formatter(EngFormatter("B"))
+            self._write_sums(ax, left)
+        else:
+            ax.set_xlabel(self.unit)
         ax.invert_yaxis()
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
-        ax.set_xlabel(self.unit)
         entitle(ax, self.title)
+
+    def _write_sums(self, ax: Any, sums: Sequence[float]) -> None:
+        """Write a bar's sum at its end, or behind the line of the room, which would cross it."""
+        for row, size in enumerate(sums):
+            at = max(size, self.room * (size < self.room < 1.2 * size))
+            how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
+            ax.annotate(self._text(size), (at, row), (4, 0), **how)
+        ax.set_xlim(0, 1.12 * max([*sums, self.room]))
+
+
+class MemoryBars(Stacks):
+    """What a chip holds, by kind: a bar for each case.
+
+    Args:
+        title: what the chart shows.
+        held: {case: {kind: bytes}}.
+        room: of a chip, in bytes: a line; 0 for none.
+
+    Example:
+        >>> MemoryBars("held", {"ZeRO 0": {"weights": 4e9, "gradients": 4e9}}, room=12e9)
+        held
+          ZeRO 0: 8 GB: 4 GB weights, 4 GB gradients
+          room: 12 GB
+    """
+
+    def __init__(self, title: str, held: Mapping[str, Mapping[str, float]], room: float = 0):
+        kinds = tuple(dict.fromkeys(itertools.chain(*held.values())))
+        rows = {case: [sizes.get(kind, 0) for kind in kinds] for case, sizes in held.items()}
+        super().__init__(title, rows, kinds, unit="B", room=room)

@@ -18,11 +18,11 @@ Rectangle = tuple[float, float, float, float]  # left, top, width, height
 INK = "#1c2430"  # words on a coloured box, in both themes
 # faults, and the box under words about them, in both themes
 BAD, ALARM = "#d64545", "#fbd0cc"
-SMALLEST = 0.8  # a drawing shrinks to this part of its size, then it scrolls
+READABLE = 10  # px: a drawing shrinks until its smallest words are so high, then it scrolls
 # One style for all pictures; it follows the theme of JupyterLab or VS Code where there is one, else
 # the reader's system.
 LIGHT = (
-    "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3f72c8;--curve:#b8652f;"
+    "--ink:#1c2430;--soft:#586274;--chip:#f1f3f7;--edge:#8a94a3;--link:#3466b8;--curve:#a3551f;"
     "--frame:#c0c8d2;--empty:#e6e9ed;--page:#ffffff"
 )
 DARK = (
@@ -47,13 +47,14 @@ _RULES = (
 # theirs.
 CLASS = "ttkit-picture-" + sha256(_RULES.encode()).hexdigest()[:6]
 STYLE = _RULES.replace("NAME", CLASS)
-# Fills of groups: 32 colours as far apart in the OKLab space as can be among those that are light
-# enough for dark words; the first eight, which most pictures need, stand furthest apart.
+# Fills of groups: 32 colours that are light enough for dark words. Five levels of lightness follow
+# each other, so that neighbours in a mesh (1, 2, 4, 8 or 16 apart) differ in grey
+# and for readers who see no green; hues are as far apart in the OKLab space as can be.
 PALETTE = """
-    #faa39c #8cc3fc #92d094 #ddb96b #d2abf1 #5ed3d3 #f6da6f #efa2cd
-    #92986e #ecebd4 #a080d7 #d76f7a #34b4e8 #9efdfc #26ac80 #cd7e35
-    #f2ac7b #fdc6f7 #82b862 #b0a5c0 #bcd8fe #fec8b0 #c4fda4 #d487cd
-    #c6a234 #9ba1fb #71b5ac #6e98c3 #a9889d #d29580 #6ff1c9 #c0dabb
+    #e196af #f0dc7d #5f9bdc #69cdff #ffe6ff #d2aa50 #82ebbe #6ea55f
+    #f0be28 #f5f5c3 #19bec8 #5af0ff #00aa96 #2ddcd2 #a0ffdc #96a5ff
+    #fad2aa #dc8200 #b4c891 #e6f5a0 #41c378 #a0e6e1 #e178a5 #fab973
+    #fff0e1 #cd96eb #e6dc50 #41a5b9 #d2beb9 #87ffff #f5917d #ebd7d2
 """.split()
 
 
@@ -76,6 +77,7 @@ class Drawing:
 
     def __init__(self, width: float, height: float, title: str):
         self.width, self.height, self.title = width, height, title
+        self.smallest = math.inf  # size of the smallest words
         self._parts: list[str] = []
 
     def add(self, tag: str, text: str = "", hover: str = "", **attributes: float | str) -> None:
@@ -176,6 +178,7 @@ class Drawing:
         """Write a line of text with base line `y`, or several, each `step` below the one before.
 
         A halo keeps the text apart from lines below it."""
+        self.smallest = min(self.smallest, size)
         look = {"fill": colour, "text_anchor": anchor, "font_weight": "600" * bold}
         if halo:
             look |= {"stroke": "var(--page)", "stroke_width": "3", "paint_order": "stroke"}
@@ -215,7 +218,8 @@ class Figure:
         panels = []
         for drawing in self.drawings:
             caption = escape(drawing.title) if len(self.drawings) > 1 else ""
-            svg = drawing.svg(f' style="min-width:{SMALLEST * drawing.width:.0f}px"')
+            least = drawing.width * min(1, READABLE / drawing.smallest)
+            svg = drawing.svg(f' style="min-width:{least:.0f}px"')
             panels.append(_div("panel", caption + svg))
         alarms = [_div("alarm", escape(self.alarm))] if self.alarm else []
         notes = [_div("note", escape(note)) for note in self.notes]

@@ -1,20 +1,36 @@
-// Shows the page of a `touchable`, and tells the kernel which part a reader uses.
+// Shows the page of a `touchable`, and tells the kernel which part a reader uses. Without a page it
+// only frees the keys.
+
+// JupyterLab has uses of its own for Enter, arrows and letters. Those that go to a control of this
+// output are the control's.
+function freeKeys(el, triesLeft = 600) {
+  const output = el.closest(".jp-OutputArea-output");
+  if (!output) {
+    // it is not in the page yet
+    if (triesLeft) requestAnimationFrame(() => freeKeys(el, triesLeft - 1));
+    return;
+  }
+  const controls = "select, button, input, .noUi-handle, [tabindex]";
+  const free = () =>
+    output.querySelectorAll(controls).forEach((found) => {
+      found.setAttribute("data-lm-suppress-shortcuts", "true");
+    });
+  new MutationObserver(free).observe(output, { childList: true, subtree: true });
+  free();
+}
+
 function render({ model, el }) {
   const part = (event, kind) => event.target.closest?.(`[data-${kind}]`);
   const tell = (act) => model.send({ act });
+  const nameOf = (found) => found.dataset.act ?? found.dataset.drag;
   let dragged = null;
 
   const draw = () => {
-    const used = el.contains(document.activeElement) ? document.activeElement : null;
-    const at = used && (used.dataset.act ?? used.dataset.drag);
+    const used = el.contains(document.activeElement) ? nameOf(document.activeElement) : null;
     el.innerHTML = model.get("page");
-    if (at !== null) {
-      // the same part keeps the focus: the next key goes to it
-      const same = [...el.querySelectorAll("[data-act],[data-drag]")].find(
-        (found) => (found.dataset.act ?? found.dataset.drag) === at,
-      );
-      same?.focus();
-    }
+    // the same part keeps the focus: the next key goes to it
+    const parts = [...el.querySelectorAll("[data-act],[data-drag]")];
+    if (used !== null) parts.find((found) => nameOf(found) === used)?.focus();
   };
 
   el.addEventListener("click", (event) => {
@@ -22,13 +38,13 @@ function render({ model, el }) {
     if (found) tell(found.dataset.act);
   });
   el.addEventListener("keydown", (event) => {
-    const acted = part(event, "act"), moved = part(event, "drag");
+    const acted = part(event, "act");
+    const moved = part(event, "drag");
     const way = { ArrowLeft: "left", ArrowRight: "right" }[event.key];
     if (acted && (event.key === "Enter" || event.key === " ")) tell(acted.dataset.act);
     else if (moved && way) tell(`${moved.dataset.drag} ${way}`);
     else return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab has its own use for these keys
   });
   el.addEventListener("pointerdown", (event) => {
     dragged = part(event, "drag");
@@ -44,5 +60,6 @@ function render({ model, el }) {
   });
   model.on("change:page", draw);
   draw();
+  freeKeys(el);
 }
 export default { render };

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+
+@cache
+def _kind() -> Any:
+    """Return the class of widgets that show a page; anywidget is imported when one is made."""
+    import anywidget
+    import traitlets
+
+    class Touchable(anywidget.AnyWidget):  # type: ignore[misc]
+        """The page in a browser, and what a reader does there."""
+
+        _esm = Path(__file__).with_name("live.js")
+        page = traitlets.Unicode().tag(sync=True)
+
+    return Touchable
 
 
 def touchable(page: str, act: Callable[[str], str]) -> Any:
@@ -19,22 +35,25 @@ def touchable(page: str, act: Callable[[str], str]) -> Any:
         act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
             the page that is shown then.
     """
-    import anywidget
-    import traitlets
-
-    class Touchable(anywidget.AnyWidget):  # type: ignore[misc]
-        """The page in a browser, and what a reader does there."""
-
-        _esm = Path(__file__).with_name("live.js")
-        page = traitlets.Unicode().tag(sync=True)
-
-    widget = Touchable(page=page)
+    widget = _kind()(page=page)
 
     def receive(_: Any, message: dict[str, str], __: Any) -> None:
         widget.page = act(message["act"])
 
     widget.on_msg(receive)
     return widget
+
+
+def show_widget(widget: Any, words: str) -> None:
+    """Display a widget whose controls get their keys; a saved page has the words.
+
+    JupyterLab would take Enter, arrows and letters for itself: only its own text boxes get them.
+    """
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    both = widgets.VBox([widget, _kind()()])
+    display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
 
 
 def live(widget: Any, words: str, still: Any) -> None:
@@ -52,6 +71,5 @@ def live(widget: Any, words: str, still: Any) -> None:
     text = "\n".join(map(repr, pictures))
     name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"  # the same on every CPU
     hides = widgets.HTML(f"<style>#{name}{{display:none}}</style>", layout={"height": "0"})
-    both = widgets.VBox([widget, hides])
-    display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
+    show_widget(widgets.VBox([widget, hides]), words)
     display({"text/html": f'<div id="{name}">{page}</div>', "text/plain": text}, raw=True)

@@ -15,9 +15,9 @@ from ttkit.plans import Action, Schedule, Timetable
 from ttkit.plans.actions import KINDS
 from ttkit.plans.timetable import Slot, timetable
 from ttkit.visualize.chart import Chart, Span, bars, entitle, fitting, lanes, write
-from ttkit.visualize.drawing import tone
+from ttkit.visualize.drawing import Figure
+from ttkit.visualize.stages import Touch, shade, stage_lanes
 
-FILL = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
 HATCH = {"F": "//", "B": "\\\\", "I": "---", "W": "xx"}  # of bars that have no room for words
 COLUMNS = 100  # of a terminal, for the lanes
 Measured = Iterable[tuple[int, Action | str, float, float]]
@@ -105,6 +105,30 @@ class SchedulePicture(Chart):
             text = text.ljust(start, ".") + bar
         return text.ljust(columns, ".")
 
+    def figure(self, touch: Touch | None = None) -> Figure:
+        """Return what a notebook shows.
+
+        Args:
+            touch: attributes of the box of an action on a stage, for a `touchable` page.
+        """
+        waiting = []
+        for stage, row in enumerate(self.schedule.actions):
+            waiting.append(row[len(self.modelled.slots[stage]) :])
+            waiting += [()] if self.measured else []
+        drawing = stage_lanes(
+            self.rows,
+            self.end_s,
+            title=repr(self),
+            unit=self.unit,
+            chunks=self.schedule.chunks,
+            waiting=waiting,
+            touch=touch,
+        )
+        return Figure(self.title, [drawing], alarm=self.problem)
+
+    def _repr_html_(self) -> str:
+        return self.figure()._repr_html_()
+
     @property
     def height(self) -> float:
         """Of the figure, in inches."""
@@ -144,14 +168,6 @@ def _texts(action: Action) -> tuple[str, str]:
     """Return an action's letter and number on one line, and on two."""
     text, number = str(action), str(action.micro_batch)
     return text, text.removesuffix(number) + f"\n{number}"
-
-
-def shade(kind: str, chunk: int, chunks: int) -> tuple[float, ...]:
-    """Return the fill of a bar: one colour a kind, lighter for later chunks."""
-    from matplotlib.colors import to_rgb
-
-    light = 0.6 * chunk / max(chunks - 1, 1)
-    return tuple(part * (1 - light) + light for part in to_rgb(FILL[kind]))
 
 
 def schedule_picture(

@@ -1,0 +1,124 @@
+"""The commands `ttkit lab` and `ttkit lessons`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ttkit.lessons import progress
+from ttkit.lessons.folder import copy_course, course
+
+SETTINGS = Path(__file__).with_name("jupyter")
+CHECK = re.compile(r'lessons\.check\(\s*"([^"]+)"')
+
+
+def lab(words: Sequence[str]) -> int:
+    """Copy the course to a folder and open JupyterLab there; it does not return.
+
+    Arguments that are not ours go to JupyterLab.
+    """
+    parser = argparse.ArgumentParser(
+        prog="ttkit lab",
+        description="Copy lessons, configurations and examples to a folder (a file that you have "
+        "changed is never written over) and open JupyterLab there.",
+        epilog="Other options go to JupyterLab, such as --no-browser or --port 8899.",
+    )
+    parser.add_argument("folder", nargs="?", default="ttkit-lessons", help="%(default)s if none")
+    parser.add_argument("--copy-only", action="store_true", help="do not open JupyterLab")
+    named = list(words[:1]) if words and not words[0].startswith("-") else []
+    others = list(words[len(named) :])  # "8899" of "--port 8899" is no folder
+    ours = [word for word in others if word in ("--copy-only", "-h", "--help")]
+    known = parser.parse_args([*named, *ours])
+    others = [word for word in others if word not in ours]
+    folder = Path(known.folder).expanduser()
+    for line in copy_course(folder):
+        print(line)
+    trust(folder)
+    if known.copy_only:
+        return 0
+    command = [sys.executable, "-m", "jupyterlab", *options(folder.resolve()), *others]
+    paths = [str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, paths))
+    print(f"The lessons are in {folder.resolve() / 'notebooks'}.", flush=True)
+    os.execv(sys.executable, command)
+
+
+def options(folder: Path) -> list[str]:
+    """Return JupyterLab's options for a learner's folder; prepare the window that it opens with."""
+    windows = folder / ".ttkit" / "windows"
+    windows.mkdir(parents=True, exist_ok=True)
+    if not any(windows.iterdir()):  # later the learner's own
+        from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+        text = (SETTINGS / "course.jupyterlab-workspace").read_text(encoding="utf-8")
+        WorkspacesManager(str(windows)).save("default", text)
+    given = [
+        f"--ServerApp.root_dir={folder / 'notebooks'}",
+        "--LabApp.default_url=/lab/tree/00_start_here.ipynb",
+        f"--LabApp.workspaces_dir={windows}",
+    ]
+    return given + ["--allow-root"] * (hasattr(os, "geteuid") and os.geteuid() == 0)
+
+
+def trust(folder: Path) -> None:
+    """Sign the lessons: JupyterLab shows the saved pictures of a notebook that it trusts."""
+    import nbformat
+    from nbformat.sign import NotebookNotary
+
+    notary = NotebookNotary()
+    for path in sorted((folder / "notebooks").glob("[0-9]*.ipynb")):
+        notary.sign(nbformat.read(path, as_version=4))
+
+
+# ---------------------------------------------------------------- progress
+def lessons(words: Sequence[str]) -> int:
+    """Print what the learner has predicted, tried and passed, by lesson."""
+    parser = argparse.ArgumentParser(
+        prog="ttkit lessons", description="Show what you have predicted, tried and passed."
+    )
+    parser.parse_args(words)
+    kept = progress.kept()
+    guessed, results = kept["predictions"], kept["exercises"]
+    width = max(len(path.stem) for path in notebooks())
+    print(f"{'lesson':{width}}  predicted  exercises")
+    for path in notebooks():
+        asked, exercises = contents(path)
+        done = sum(name in guessed for name in asked)
+        marks = [f"{name.partition('.')[2]} {results.get(name, '-')}" for name in exercises]
+        print(f"{path.stem:{width}}  {f'{done} of {len(asked)}':>9}  {', '.join(marks) or 'none'}")
+    print(f"kept in {progress.place() or 'no file: TTKIT_LEARNER is empty'}")
+    return 0
+
+
+def notebooks() -> list[Path]:
+    """Return the lessons in their order."""
+    return sorted((course() / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def contents(path: Path) -> tuple[list[str], list[str]]:
+    """Return the names of a lesson's predictions, one a question, and of its exercises."""
+    import nbformat
+
+    asked: list[str] = []
+    exercises: list[str] = []
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code":
+            exercises += CHECK.findall(cell.source)
+            asked += _questions(cell.source)
+    return asked, list(dict.fromkeys(exercises))
+
+
+def _questions(source: str) -> Iterator[str]:
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a cell with magics
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lessons.predict":
+            name = ast.literal_eval(node.args[0])
+            yield from (f"{name}.{keyword.arg}" for keyword in node.keywords)

@@ -1,0 +1,85 @@
+"""A learner's folder: the lessons, configurations and examples, copied and never written over."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import ttkit
+from ttkit.errors import fail
+from ttkit.files import write_whole
+
+PARTS = ("notebooks", "configs", "examples")
+KEPT = Path(".ttkit", "copied.json")  # what was copied into a folder: {file: its hash}
+IGNORED = ("__pycache__", ".ipynb_checkpoints")
+
+
+def course() -> Path:
+    """Return the folder that the course comes in: a wheel's own, or the clone's.
+
+    Raises:
+        TTKitError: this installation has no lessons.
+    """
+    package = Path(ttkit.__file__).parent
+    for folder in (package / "course", package.parent):
+        if (folder / "notebooks" / "welcome.md").is_file():
+            return folder
+    fail("the lessons", f"there are none beside {package}", "pip install --force-reinstall ttkit")
+
+
+def files(source: Path) -> Iterator[Path]:
+    """Yield every file of the course, relative to its folder."""
+    for part in PARTS:
+        for path in sorted((source / part).rglob("*")):
+            if path.is_file() and not any(name in path.parts for name in IGNORED):
+                yield path.relative_to(source)
+
+
+def copy_course(folder: Path) -> list[str]:
+    """Copy the course into a folder; return a line about each file that a learner should know of.
+
+    A file that the learner has not changed is brought up to date. One that was changed stays; the
+    newer one goes beside it, as 03_spmd_execution.0.2.0.ipynb.
+
+    Raises:
+        TTKitError: the folder cannot be written.
+    """
+    source, asked = course(), f"copy the lessons to {folder}"
+    if folder.resolve() == source.resolve():
+        return []  # a clone: its lessons are there
+    copied, lines = _copied(folder), []
+    try:
+        for name in files(source):
+            fresh, target = _hash(source / name), folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.exists() and _hash(target) not in (fresh, copied.get(str(name))):
+                if copied.get(str(name)) == fresh:
+                    continue  # changed by the learner, and nothing new came
+                target = target.with_name(f"{name.stem}.{ttkit.__version__}{name.suffix}")
+                if not target.exists():
+                    lines.append(f"{name} is yours and stays; the newer one is {target.name}")
+            if not target.exists() or _hash(target) != fresh:
+                beside = target.with_name(f".{target.name}.{os.getpid()}")
+                shutil.copyfile(source / name, beside)
+                os.replace(beside, target)
+            copied[str(name)] = fresh
+        (folder / KEPT).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(asked, f"{error.strerror}: {error.filename}", "a folder that you may write")
+    write_whole(folder / KEPT, json.dumps(copied, indent=1), asked)
+    return lines
+
+
+def _copied(folder: Path) -> dict[str, str]:
+    try:
+        return dict(json.loads((folder / KEPT).read_text(encoding="utf-8")))
+    except (OSError, ValueError):  # the first time
+        return {}
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
