@@ -148,14 +148,30 @@ def test_only_what_was_added_last_glides():
 def test_the_page_does_what_its_buttons_say():
     builder = square()
     a, b, *_ = SQUARE.chips
-    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()
     page = builder.act("chunk 0")
-    assert 'aria-pressed="true" data-act="chunk 0"' in page
+    assert 'aria-pressed="true" tabindex="0" data-act="chunk 0"' in page
+    assert 'aria-label="send chunk 0 from a (device 4) to b (device 0)"' in page
     assert "a (device 4) sends chunk 0 to b" in builder.act(f"send {a} {b}")
-    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()  # for one transfer
+    assert "send chunk 0 from" not in builder.page()  # chosen for one transfer
+    builder.act("chunk 2")
+    assert "the obvious chunk" in builder.act("chunk 2")  # the same again
     assert "Step 2" in builder.act("next")
     assert "Taken back" in builder.act("undo")
     assert "Step 1" in builder.act("anew") and builder.plan.steps == ()
+
+
+def acts(page):
+    return set(re.findall('data-act="([^"]*)"', page))
+
+
+def test_a_button_that_would_do_nothing_is_none():
+    builder = square()
+    steps = {"next", "undo", "anew"}
+    assert not acts(builder.page()) & {*steps, "chunk obvious"}
+    a, b, *_ = SQUARE.chips
+    assert acts(builder.act(f"send {a} {b}")) >= steps
+    assert "next" not in acts(builder.act("next")) and "undo" in acts(builder.page())
+    assert "chunk obvious" in acts(builder.act("chunk 3"))
 
 
 def test_what_it_cannot_build():

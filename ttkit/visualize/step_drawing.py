@@ -275,9 +275,15 @@ class ClickableStep(StepDrawing):
     """A step whose arrows can be clicked: one for each way of each cable.
 
     A click does "send SOURCE DESTINATION".
+
+    Args:
+        glides: the (chip, chunk) that glide.
+        chunk: what a click sends; None where each arrow has its own.
     """
 
-    def __init__(self, step: StepPicture, glides: set[tuple[int, int]]):
+    def __init__(
+        self, step: StepPicture, glides: Collection[tuple[int, int]], chunk: int | None = None
+    ):
         super().__init__(step, glides=glides)
         used = {(arrow.source, arrow.destination) for arrow in step.arrows}
         for source, destination in sorted(step.plan.topology.pairs):
@@ -291,7 +297,8 @@ class ClickableStep(StepDrawing):
             out = HIT / 2 - 10  # the two ways of a cable do not share a pixel
             out = -out if step.forward(Arrow(source, destination, ())) else out
             x, y = (x + out, y) if upright else (x, y + out)
-            name = f"send from {step.name(source)} to {step.name(destination)}"
+            what = "send" if chunk is None else f"send chunk {chunk}"
+            name = f"{what} from {step.name(source)} to {step.name(destination)}"
             self.add(
                 "rect",
                 hover=name,
