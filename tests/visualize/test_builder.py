@@ -121,7 +121,7 @@ def test_a_step_without_transfers_is_not_begun_twice():
 
 
 def test_every_way_of_every_cable_is_a_button_with_a_name():
-    root = ET.fromstring(square().figure().drawings[0].svg())
+    root = ET.fromstring(square().figure(clickable=True).drawings[0].svg())
     buttons = [part for part in root.iter() if part.get("data-act")]
     assert {tuple(map(int, b.get("data-act").split()[1:])) for b in buttons} == SQUARE.pairs
     for button in buttons:
@@ -139,10 +139,10 @@ def test_every_way_of_every_cable_is_a_button_with_a_name():
 
 def test_only_what_was_added_last_glides():
     builder = build(square(), "ab ba")
-    svg = builder.figure().drawings[0].svg()
+    svg = builder.figure(clickable=True).drawings[0].svg()
     assert svg.count('class="ttkit-glide"') == 1
     builder.next_step()
-    assert "ttkit-glide" not in builder.figure().drawings[0].svg()
+    assert "ttkit-glide" not in builder.figure(clickable=True).drawings[0].svg()
 
 
 def test_the_page_does_what_its_buttons_say():
@@ -191,3 +191,4 @@ def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatc
     widget, still = shown
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "<svg" in still["text/html"] and "best known 2" in still["text/plain"]
+    assert "data-act" not in still["text/html"]  # nobody answers there

@@ -9,7 +9,7 @@ from ttkit import plans
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Plan, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.step_drawing import ClickableStep
+from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
 from ttkit.words import counted, in_notebook
 
@@ -177,11 +177,15 @@ class PlanBuilder:
         return replace(pictures[-1], problem="", wrong=False)
 
     # ------------------------------------------------------------ on a page
-    def figure(self) -> Figure:
-        """Return the picture: the chips after the step, and an arrow for each way of a cable."""
-        collective = self._empty.collective
+    def figure(self, clickable: bool = False) -> Figure:
+        """Return the picture: the chips after the step, and its transfers.
+
+        Args:
+            clickable: with an arrow to click for each way of each cable.
+        """
+        collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = ClickableStep(self._picture, self._new, self._chunk)
+        drawing = ClickableStep(step, self._new, self._chunk) if clickable else StepDrawing(step)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
@@ -208,7 +212,7 @@ class PlanBuilder:
             f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
         )
         send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
-        return self.figure()._repr_html_() + on_page(words + send + table)
+        return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""
