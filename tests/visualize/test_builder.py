@@ -121,7 +121,7 @@ def test_a_step_without_transfers_is_not_begun_twice():
 
 
 def test_every_way_of_every_cable_is_a_button_with_a_name():
-    root = ET.fromstring(square().figure().drawings[0].svg())
+    root = ET.fromstring(square().figure(clickable=True).drawings[0].svg())
     buttons = [part for part in root.iter() if part.get("data-act")]
     assert {tuple(map(int, b.get("data-act").split()[1:])) for b in buttons} == SQUARE.pairs
     for button in buttons:
@@ -139,23 +139,39 @@ def test_every_way_of_every_cable_is_a_button_with_a_name():
 
 def test_only_what_was_added_last_glides():
     builder = build(square(), "ab ba")
-    svg = builder.figure().drawings[0].svg()
+    svg = builder.figure(clickable=True).drawings[0].svg()
     assert svg.count('class="ttkit-glide"') == 1
     builder.next_step()
-    assert "ttkit-glide" not in builder.figure().drawings[0].svg()
+    assert "ttkit-glide" not in builder.figure(clickable=True).drawings[0].svg()
 
 
 def test_the_page_does_what_its_buttons_say():
     builder = square()
     a, b, *_ = SQUARE.chips
-    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()
     page = builder.act("chunk 0")
-    assert 'aria-pressed="true" data-act="chunk 0"' in page
+    assert 'aria-pressed="true" tabindex="0" data-act="chunk 0"' in page
+    assert 'aria-label="send chunk 0 from a (device 4) to b (device 0)"' in page
     assert "a (device 4) sends chunk 0 to b" in builder.act(f"send {a} {b}")
-    assert 'aria-pressed="true" data-act="chunk obvious"' in builder.page()  # for one transfer
+    assert "send chunk 0 from" not in builder.page()  # chosen for one transfer
+    builder.act("chunk 2")
+    assert "the obvious chunk" in builder.act("chunk 2")  # the same again
     assert "Step 2" in builder.act("next")
     assert "Taken back" in builder.act("undo")
     assert "Step 1" in builder.act("anew") and builder.plan.steps == ()
+
+
+def acts(page):
+    return set(re.findall('data-act="([^"]*)"', page))
+
+
+def test_a_button_that_would_do_nothing_is_none():
+    builder = square()
+    steps = {"next", "undo", "anew"}
+    assert not acts(builder.page()) & {*steps, "chunk obvious"}
+    a, b, *_ = SQUARE.chips
+    assert acts(builder.act(f"send {a} {b}")) >= steps
+    assert "next" not in acts(builder.act("next")) and "undo" in acts(builder.page())
+    assert "chunk obvious" in acts(builder.act("chunk 3"))
 
 
 def test_what_it_cannot_build():
@@ -175,3 +191,4 @@ def test_on_a_terminal_there_are_words_in_a_notebook_a_widget(capsys, monkeypatc
     widget, still = shown
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert "<svg" in still["text/html"] and "best known 2" in still["text/plain"]
+    assert "data-act" not in still["text/html"]  # nobody answers there

@@ -342,10 +342,10 @@ def test_plans_side_by_side_share_one_slider():
     assert slider.max == len(tree.steps) == 6
     slider.value = 5
     assert figure.value == draw_moment(strips, 5)._repr_html_()
-    assert label.value == "sent so far: line 56 MiB, ring 56 MiB, tree 10 MiB"
+    assert label.value == "sent so far: 2 x 4 line 56 MiB, 1 x 8 ring 56 MiB, 2 x 4 tree 10 MiB"
     titles = [drawing.title for drawing in draw_moment(strips, 5).drawings]
-    assert titles[:2] == ["line: finished after step 4", "ring: finished after step 4"]
-    assert titles[2].startswith("tree: step 5: ")
+    assert titles[:2] == ["2 x 4 line: finished after step 4", "1 x 8 ring: finished after step 4"]
+    assert titles[2].startswith("2 x 4 tree: step 5: ")
     ended = draw_moment(strips, 5).drawings[0].svg()
     assert "<polygon" not in ended and "ttkit-glide" not in ended
     assert "ttkit-glide" in draw_moment(strips, 4).drawings[0].svg()

@@ -9,7 +9,7 @@ from ttkit import plans
 from ttkit.errors import TTKitError, fail
 from ttkit.plans import Plan, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
-from ttkit.visualize.step_drawing import ClickableStep
+from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
 from ttkit.words import counted, in_notebook
 
@@ -115,9 +115,10 @@ class PlanBuilder:
         self.says = "Step 1: click an arrow to send a chunk."
 
     def choose(self, chunk: int | None) -> None:
-        """Choose the chunk that the next click sends; None: the obvious one."""
-        self._chunk = chunk
-        which = "the obvious chunk" if chunk is None else f"chunk {chunk}"
+        """Choose the chunk that the next click sends; None, or the same again: the obvious one."""
+        self._chunk = None if chunk == self._chunk else chunk
+        self._new = set()
+        which = "the obvious chunk" if self._chunk is None else f"chunk {chunk}"
         self.says = f"The next arrow sends {which}."
 
     def _obvious(self, source: int, destination: int) -> int:
@@ -176,22 +177,29 @@ class PlanBuilder:
         return replace(pictures[-1], problem="", wrong=False)
 
     # ------------------------------------------------------------ on a page
-    def figure(self) -> Figure:
-        """Return the picture: the chips after the step, and an arrow for each way of a cable."""
-        collective = self._empty.collective
+    def figure(self, clickable: bool = False) -> Figure:
+        """Return the picture: the chips after the step, and its transfers.
+
+        Args:
+            clickable: with an arrow to click for each way of each cable.
+        """
+        collective, step = self._empty.collective, self._picture
         title = f"{collective} on {len(self._empty.topology.chips)} chips · step {len(self._steps)}"
-        drawing = ClickableStep(self._picture, self._new)
+        drawing = ClickableStep(step, self._new, self._chunk) if clickable else StepDrawing(step)
         return Figure(title, [drawing], text=f"{title}\n{self!r}")
 
     def page(self, wrong: str = "") -> str:
         """Return the picture with its buttons, what is wrong or was done, and the score."""
         chunks = [("obvious", "the obvious one", self._chunk is None)]
         chunks += [(f"{c}", f"{c}", c == self._chunk) for c in range(len(self._empty.sizes))]
-        sends = "".join(_button(f"chunk {act}", text, on) for act, text, on in chunks)
-        steps = "".join(
-            _button(act, text)
-            for act, text in (("next", "Next step"), ("undo", "Undo"), ("anew", "Start anew"))
+        sends = "".join(
+            _button(f"chunk {act}" if act != "obvious" or not on else "", text, on)
+            for act, text, on in chunks
         )
+        begun, any_step = bool(self._steps[-1]), self._steps != [[]]
+        steps = _button("next" if begun else "", "Next step")
+        steps += _button("undo" if any_step else "", "Undo")
+        steps += _button("anew" if any_step else "", "Start anew")
         kind = "ttkit-alarm" if wrong else "ttkit-title"
         words = f'<div class="{kind}" role="status">{escape(wrong or self.says)}</div>'
         cell = '<td style="padding:2px 14px 2px 0;text-align:left">'
@@ -204,7 +212,7 @@ class PlanBuilder:
             f'<table style="color:var(--ink);font-size:12px;border:0;margin:4px 0">{rows}</table>'
         )
         send = f'<div style="color:var(--ink);font-size:12px">Send {sends}</div><div>{steps}</div>'
-        return self.figure()._repr_html_() + on_page(words + send + table)
+        return self.figure(clickable=True)._repr_html_() + on_page(words + send + table)
 
     def act(self, what: str) -> str:
         """Do what a reader clicked, and return the page that is shown then."""
@@ -231,8 +239,13 @@ class PlanBuilder:
 
 
 def _button(act: str, text: str, pressed: bool = False) -> str:
-    look = "border:1px solid var(--edge);border-radius:5px;cursor:pointer;display:inline-block;"
-    look += f"font-size:12px;margin:3px;padding:3px 9px;font-weight:{600 if pressed else 400};"
-    look += f"color:var(--ink);background:var(--{'frame' if pressed else 'chip'})"
-    state = f'role="button" tabindex="0" aria-pressed="{str(pressed).lower()}"'
-    return f'<span {state} data-act="{act}" style="{look}">{escape(text)}</span>'
+    """Return a button; one without an act is disabled."""
+    look = "border:1px solid var(--edge);border-radius:5px;display:inline-block;font-size:12px;"
+    look += f"margin:3px;padding:3px 9px;font-weight:{600 if pressed else 400};"
+    look += f"color:var(--{'ink' if act or pressed else 'soft'});"
+    look += f"background:var(--{'frame' if pressed else 'chip'})"
+    state = f'role="button" aria-pressed="{str(pressed).lower()}"'
+    if not act:
+        return f'<span {state} aria-disabled="true" style="{look}">{escape(text)}</span>'
+    use = f'tabindex="0" data-act="{act}"'
+    return f'<span {state} {use} style="cursor:pointer;{look}">{escape(text)}</span>'

@@ -98,6 +98,12 @@ def draw_plan(plan: Plan, names: Sequence[str] = ()) -> Figure:
     return Figure(summary_of(plan), drawings, notes, plan_text(pictures), pictures[0].problem)
 
 
+def _short(plan: Plan) -> str:
+    """Return the shape and the algorithm of a plan, short."""
+    rows, columns = plan.topology.shape
+    return f"{rows} x {columns} {plan.algorithm}"
+
+
 def draw_moment(strips: Sequence[list[StepPicture]], number: int) -> Figure:
     """Draw the same moment of several plans beside one another; a shorter one stays at its end.
 
@@ -108,13 +114,13 @@ def draw_moment(strips: Sequence[list[StepPicture]], number: int) -> Figure:
     for pictures in strips:
         plan, last = pictures[0].plan, len(pictures) - 1
         now = pictures[min(number, last)]
-        caption = f"{plan.algorithm}: {now.caption}"
+        caption = f"{_short(plan)}: {now.caption}"
         if number > last:
             calm = {
                 chip: tuple(replace(one, new=False) for one in h) for chip, h in now.held.items()
             }
             now = replace(now, held=calm, arrows=())
-            caption = f"{plan.algorithm}: finished after step {last}"
+            caption = f"{_short(plan)}: finished after step {last}"
         moves = [(a.destination, c) for a in now.arrows for c in a.chunks]
         drawings.append(StepDrawing(now, True, caption, glides=moves))
         texts.append(caption)
@@ -138,7 +144,7 @@ def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
         number = slider.value
         sent = [sum(plan.bytes_per_step[:number]) for plan in plans]
         if len(plans) > 1:
-            so_far = (f"{p.algorithm} {size_text(n)}" for p, n in zip(plans, sent))
+            so_far = (f"{_short(p)} {size_text(n)}" for p, n in zip(plans, sent))
             label.value = f"sent so far: {', '.join(so_far)}"
             figure.value = draw_moment(strips, number)._repr_html_()
             return

@@ -25,7 +25,7 @@ from ttkit.visualize.steps import Arrow, Held, StepPicture, whole_of
 NUMBER = 11  # size of the numbers in the boxes and of the words at the arrows
 # Boxes of chips that hold at most so many chunks: columns, and width and height of a box.
 LARGE_BOXES = ((8, 4, 29, 24), (64, 6, 19, 16), (math.inf, 20, 6, 6))
-SMALL_BOXES = ((8, 4, 20, 18), (64, 8, 9, 9), (math.inf, 16, 6, 6))
+SMALL_BOXES = ((4, 2, 20, 18), (8, 4, 20, 18), (64, 8, 9, 9), (math.inf, 16, 6, 6))
 SHARE_W, SHARE_H = 29, 33  # of a box with "3/8" under its number
 COPY, SUM, LINK = "var(--link)", "var(--curve)", "var(--frame)"
 EMPTY = "var(--empty)"  # a box for a chunk that has not come
@@ -76,7 +76,7 @@ class StepDrawing(MeshDrawing):
         height = self.head + math.ceil(most / self.columns) * self.box_h + 7
         wrong = f"step {step.number} goes wrong" if step.wrong and small else step.caption
         mesh = replace(step.mesh, title=title or wrong, links=1 if small else step.mesh.links)
-        host, gap, room = ("", (24, 22), (4, 4)) if small else ("host", (50, 50), (26, 46))
+        host, gap, room = ("", (18, 22), (4, 4)) if small else ("host", (50, 50), (26, 46))
         super().__init__(mesh, width, height, host, gap=gap, room=room, colour=LINK)
         self.spots = dict(self._spots())
         glides = [] if small and glides is None else glides
@@ -275,9 +275,15 @@ class ClickableStep(StepDrawing):
     """A step whose arrows can be clicked: one for each way of each cable.
 
     A click does "send SOURCE DESTINATION".
+
+    Args:
+        glides: the (chip, chunk) that glide.
+        chunk: what a click sends; None where each arrow has its own.
     """
 
-    def __init__(self, step: StepPicture, glides: set[tuple[int, int]]):
+    def __init__(
+        self, step: StepPicture, glides: Collection[tuple[int, int]], chunk: int | None = None
+    ):
         super().__init__(step, glides=glides)
         used = {(arrow.source, arrow.destination) for arrow in step.arrows}
         for source, destination in sorted(step.plan.topology.pairs):
@@ -291,7 +297,8 @@ class ClickableStep(StepDrawing):
             out = HIT / 2 - 10  # the two ways of a cable do not share a pixel
             out = -out if step.forward(Arrow(source, destination, ())) else out
             x, y = (x + out, y) if upright else (x, y + out)
-            name = f"send from {step.name(source)} to {step.name(destination)}"
+            what = "send" if chunk is None else f"send chunk {chunk}"
+            name = f"{what} from {step.name(source)} to {step.name(destination)}"
             self.add(
                 "rect",
                 hover=name,
