@@ -17,10 +17,10 @@ from ttkit import lessons
 from ttkit.cluster.engines.stacks import Frame, is_library, users_line
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, require
-from ttkit.plans.messages import Call, Exchange, exchange
+from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
 TIME_S = 15.0  # how long an answer may take in all
-LIMIT_S = 4.0  # how long one message of it may take
+LIMIT_S = 2.5  # how long one message of it may take; less than the cluster's patience
 POLL_S = 0.0005
 MESSAGES = ("Send", "Isend", "Ssend", "Recv", "Irecv", "Sendrecv")
 MESSAGES_ARE = "Send, Recv and Sendrecv (capital letters, NumPy arrays) are"
@@ -108,7 +108,7 @@ class Watched:
         status: Any = None,
     ) -> None:
         receiving = self._receiving("Sendrecv", recvbuf, source, recvtag, note=False)
-        sending = self._sending("Sendrecv", sendbuf, dest, sendtag, source)
+        sending = self._sending("Sendrecv", sendbuf, dest, sendtag, _any(source))
         self._wait([receiving, sending], status)
 
     def _sending(self, name: str, buf: Any, dest: int, tag: int, source: int | None = None) -> Any:
@@ -118,7 +118,8 @@ class Watched:
         self.calls += 1
         self.sent += array.nbytes
         text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
-        self.log.append(Call(name, dest, source, array.nbytes, text, _line()))
+        peers = _peer(dest), _peer(source)
+        self.log.append(Call(name, *peers, array.nbytes, text, _line()))
         return request
 
     def _receiving(
@@ -126,17 +127,19 @@ class Watched:
     ) -> Any:
         from mpi4py import MPI
 
-        source = MPI.ANY_SOURCE if source is None else source
+        source = _any(source)
         request = self._comm.Irecv(buf, source, MPI.ANY_TAG if tag is None else tag)
         self.calls += 1
         if note:
-            self.log.append(Call(name, source=source, line=_line()))
+            self.log.append(Call(name, source=_peer(source), line=_line()))
         return request
 
     def _wait(self, requests: list[Any], status: Any = None) -> None:
         """Wait for requests; what is received comes first and fills the status."""
+        from mpi4py import MPI
+
         end = time.monotonic() + self._limit_s
-        left = list(enumerate(requests))
+        left, status = list(enumerate(requests)), status or MPI.Status()
         while left:
             left = [(i, r) for i, r in left if not r.Test(status if i == 0 else None)]
             if left and time.monotonic() > end:
@@ -144,21 +147,43 @@ class Watched:
                 raise Stuck
             if left:
                 time.sleep(POLL_S)
+        if self.log[-1].source == ANY:  # now it is known
+            self.log[-1] = self.log[-1]._replace(source=status.source)
 
     def _request(self, request: Any) -> Any:
         """Return the request of a call that did not wait, with a `Wait` that ends."""
         from mpi4py import MPI
 
-        watched = self
+        watched, began = self, self.log[-1]
 
         class Request(MPI.Request):  # type: ignore[misc]
             def Wait(self, status: Any = None) -> Literal[True]:
-                watched._wait([request], status)
+                try:
+                    watched._wait([request], status)
+                except Stuck:
+                    watched.log.append(began._replace(name="Wait", line=_line()))
+                    raise
                 return True
 
             wait = Wait
 
         return Request(request)
+
+
+def _any(source: int | None) -> int:
+    """Return MPI's number for any rank where none is named."""
+    from mpi4py import MPI
+
+    return MPI.ANY_SOURCE if source is None else source
+
+
+def _peer(rank: int | None) -> int | None:
+    """Return a rank as a picture has it: None for nobody, `ANY` for any."""
+    from mpi4py import MPI
+
+    if rank is None or rank == MPI.PROC_NULL:
+        return None
+    return ANY if rank == MPI.ANY_SOURCE else rank
 
 
 def _line() -> str:
@@ -326,7 +351,7 @@ def on_ranks(
         if cluster.busy() or cluster.state != "running":
             cluster.restart()
             message += "\n(the engines were started anew)"
-        raise CheckFailed(message) from None
+        raise CheckFailed(_few(values, cluster) + message) from None
     finally:
         cluster.timeout_s = before
     outcomes = outcomes[: len(values)]
@@ -335,8 +360,15 @@ def on_ranks(
             raise NotDone(found)
         require(state != "wrong", f"rank {rank}: {found}")
     if any(state == "stuck" for state, _, _ in outcomes):
-        raise CheckFailed(why_stuck(_recorded(cluster, [log for _, _, log in outcomes])))
+        run = _recorded(cluster, [log for _, _, log in outcomes])
+        raise CheckFailed(_few(values, cluster) + why_stuck(run))
     return [found for _, found, _ in outcomes]
+
+
+def _few(values: list[Any], cluster: Any) -> str:
+    """Say that fewer ranks took part than the cluster has."""
+    n = len(values)
+    return "" if n == cluster.n else f"on {n} ranks (take comm.size, not {cluster.n}): "
 
 
 def why_stuck(run: Exchange) -> str:
@@ -362,9 +394,11 @@ def why_stuck(run: Exchange) -> str:
     elif run.cycle:
         head = f"a deadlock: ranks {', '.join(map(str, run.cycle))} wait for each other"
     else:
-        wait = next((each for each in run.waits if each.peer not in waiting), run.waits[0])
+        wait = next(each for each in run.waits if each.peer not in waiting)
         verb = "sends" if wait.receives else "receives"
-        head = f"rank {wait.rank} waits forever: rank {wait.peer} is done, and never {verb} that"
+        done = f"rank {wait.peer} is done, and never {verb} that"
+        done = "all others are done or wait, too" if wait.peer == ANY else done
+        head = f"rank {wait.rank} waits forever: {done}"
     cure = (
         "try: Sendrecv, which does both at once"
         if run.cycle

@@ -85,7 +85,7 @@ def _under_the_mouse(draw: Drawing, start: Point, stop: Point, hover: str) -> No
 
 
 def _wait(draw: Drawing, wait: Any, since: float, end: float, y: float) -> None:
-    words = f"waits in {wait.call} for rank {wait.peer}"
+    words = str(wait).partition(" to ")[0].partition(f"rank {wait.rank} ")[2]
     right = end + WAITING - 6
     draw.box(since + 3, y - 13, right - since - 3, 26, fill=ALARM, edge=BAD, round=4, dash="4 3")
     x = max(since + 10, end + 8)
@@ -110,6 +110,8 @@ def draw_waits(run: Any) -> Figure:
         dx, dy = radius * 1.5 * math.cos(angle), radius * 0.62 * math.sin(angle)
         centres.append((width / 2 + dx, height / 2 + dy))
     for rank, wait in waits.items():
+        if wait.peer not in range(run.ranks):
+            continue
         here, there = centres[rank], centres[wait.peer]
         start, stop = _rim(here, there), _rim(there, here)
         draw.arrow(start, stop, colour=BAD, width=2.4, head=11)
