@@ -144,7 +144,7 @@ def dear(comm, x):
 def by_doubling(comm, x):
     """Recursive halving and doubling: other messages, the same bytes; four ranks, or a ring."""
     if comm.size != 4:
-        return helper_ring(comm, x)
+        return ring(comm, x)
     y, lo, hi = x.copy(), 0, x.size
     spans = []
     for distance in (1, 2):
@@ -180,11 +180,11 @@ def to_rank_zero(comm, x):
 
 
 def mean_of_all(comm, x):
-    return helper_ring(comm, x) / comm.size
+    return ring(comm, x) / comm.size
 
 
 def own_twice(comm, x):
-    return helper_ring(comm, x) + x
+    return ring(comm, x) + x
 
 
 def sum_behind_the_check(comm, x):
@@ -225,7 +225,7 @@ def sends_engines_the_helper(function):
     """`shift` is looked up on the engine, where only the answer's own globals are: put it in."""
 
     def answer(comm, x):
-        globals().update(shift=helper, helper_ring=whole_ring, send_first=first)
+        globals().update(shift=helper, ring=whole_ring, send_first=first)
         return function(comm, x)
 
     helper, whole_ring, first = shift, ring, send_first
