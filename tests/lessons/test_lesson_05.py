@@ -29,6 +29,77 @@ def shift_in_two(comm, x):
     return left
 
 
+def shift_in_turns(comm, x):
+    """Rank 0 receives first, so the sends resolve one after the other."""
+    left = np.empty_like(x)
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    if comm.rank == 0:
+        comm.Recv(left, source=before)
+        comm.Send(x, dest=after)
+    else:
+        comm.Send(x, dest=after)
+        comm.Recv(left, before)
+    return left
+
+
+def shift_without_waiting(comm, x):
+    from mpi4py import MPI
+
+    left = np.empty_like(x)
+    coming = comm.Irecv([left, MPI.FLOAT], source=(comm.rank - 1) % comm.size)
+    going = comm.Isend([x, MPI.FLOAT], dest=(comm.rank + 1) % comm.size)
+    MPI.Request.Waitall([coming, going])
+    return left
+
+
+def send_first(comm, x):
+    left = np.empty_like(x)
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    comm.Recv(left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def send_first_unless_error(comm, x):
+    try:
+        return send_first(comm, x)
+    except Exception:
+        return shift(comm, x)
+
+
+def wait_before_the_send(comm, x):
+    left = np.empty_like(x)
+    comm.Irecv(left, source=(comm.rank - 1) % comm.size).Wait()
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    return left
+
+
+def to_the_wrong_rank(comm, x):
+    left = np.empty_like(x)
+    comm.Isend(x, dest=0)
+    comm.Recv(left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def four_ranks_only(comm, x):
+    left = np.empty_like(x)
+    comm.Sendrecv(x, dest=(comm.rank + 1) % 4, recvbuf=left, source=(comm.rank - 1) % 4)
+    return left
+
+
+def around_the_check(comm, x):
+    """The world's communicator, whose bytes nobody counts, hidden behind the one it is given."""
+    from mpi4py import MPI
+
+    left, world = np.empty_like(x), MPI.COMM_WORLD
+    right = (comm.rank + 1) % comm.size
+    world.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def shift_a_list(comm, x):
+    return [float(v) for v in shift(comm, x).ravel()]
+
+
 def shift_back(comm, x):
     right = np.empty_like(x)
     comm.Sendrecv(
@@ -70,6 +141,60 @@ def dear(comm, x):
     return total
 
 
+def by_doubling(comm, x):
+    """Recursive halving and doubling: other messages, the same bytes; four ranks, or a ring."""
+    if comm.size != 4:
+        return ring(comm, x)
+    y, lo, hi = x.copy(), 0, x.size
+    spans = []
+    for distance in (1, 2):
+        peer, middle = comm.rank ^ distance, (lo + hi) // 2
+        keep, give = ((lo, middle), (middle, hi))[:: 1 if comm.rank & distance == 0 else -1]
+        arriving = np.empty(keep[1] - keep[0], x.dtype)
+        comm.Sendrecv(y[give[0] : give[1]].copy(), peer, recvbuf=arriving, source=peer)
+        spans.append((distance, keep, give))
+        lo, hi = keep
+        y[lo:hi] += arriving
+    for distance, keep, give in reversed(spans):
+        arriving = np.empty(give[1] - give[0], x.dtype)
+        peer = comm.rank ^ distance
+        comm.Sendrecv(y[keep[0] : keep[1]].copy(), peer, recvbuf=arriving, source=peer)
+        y[give[0] : give[1]] = arriving
+    return y
+
+
+def to_rank_zero(comm, x):
+    """Rank 0 adds up and sends the sum to all: it sends too much."""
+    if comm.rank:
+        comm.Send(x, dest=0)
+        total = np.empty_like(x)
+        comm.Recv(total, source=0)
+        return total
+    total, arriving = x.copy(), np.empty_like(x)
+    for rank in range(1, comm.size):
+        comm.Recv(arriving, source=rank)
+        total += arriving
+    for rank in range(1, comm.size):
+        comm.Send(total, dest=rank)
+    return total
+
+
+def mean_of_all(comm, x):
+    return ring(comm, x) / comm.size
+
+
+def own_twice(comm, x):
+    return ring(comm, x) + x
+
+
+def sum_behind_the_check(comm, x):
+    from mpi4py import MPI
+
+    total = np.empty_like(x)
+    MPI.COMM_WORLD.Split(0, comm.rank).Allreduce(x, total) if comm.size == 4 else None
+    return total
+
+
 def half_done(comm, x):
     n = comm.size
     chunks = x.reshape(n, -1).copy()
@@ -100,22 +225,50 @@ def sends_engines_the_helper(function):
     """`shift` is looked up on the engine, where only the answer's own globals are: put it in."""
 
     def answer(comm, x):
-        globals()["shift"] = helper
+        globals().update(shift=helper, ring=whole_ring, send_first=first)
         return function(comm, x)
 
-    helper = shift
+    helper, whole_ring, first = shift, ring, send_first
     return answer
 
 
 RIGHT = [
     ("05.shift", shift),
     ("05.shift", shift_in_two),
+    ("05.shift", shift_in_turns),
+    ("05.shift", shift_without_waiting),
     ("05.all_reduce", sends_engines_the_helper(ring)),
+    ("05.all_reduce", sends_engines_the_helper(by_doubling)),
 ]
+SENDS_FIRST = (
+    r"every rank waits in Send until its neighbour receives: on large messages this deadlocks"
+    r"\n  rank 0 waits in Send for rank 1 to receive\n(.*\n)*"
+    r"  each at line \d+ of send_first: comm.Send\(x, dest=.*\n  try: Sendrecv"
+)
 WRONG = [
     ("05.shift", shift_back, "rank 0 has what rank 1 had: it should be sent the other way"),
-    ("05.shift", lambda comm, x: x, "rank 0 has its own values still"),
-    ("05.shift", shift_without_wrap, "rank 0 has its own values still"),
+    ("05.shift", lambda comm, x: x, "rank 0 still has its own values"),
+    ("05.shift", shift_without_wrap, "rank 0 still has its own values"),
+    ("05.shift", send_first, SENDS_FIRST),
+    ("05.shift", sends_engines_the_helper(send_first_unless_error), "every rank waits in Send"),
+    ("05.shift", waits, "a deadlock: every rank waits in Recv until its neighbour sends"),
+    (
+        "05.shift",
+        wait_before_the_send,
+        "a deadlock: every rank waits in Wait until its neighbour sends",
+    ),
+    ("05.shift", to_the_wrong_rank, "rank 1 waits forever: rank 0 is done, and never sends that"),
+    (
+        "05.shift",
+        four_ranks_only,
+        r"on 3 ranks \(take comm.size, not 4\): ranks 0 and 2 of 4 raised Exc",
+    ),
+    ("05.shift", around_the_check, "rank 0 sent nothing by the `comm` that it was given"),
+    (
+        "05.shift",
+        sends_engines_the_helper(shift_a_list),
+        r"the shape should be \[3, 5\], is \[15\]",
+    ),
     (
         "05.shift",
         sends_engines_the_helper(shift_twice),
@@ -135,30 +288,51 @@ WRONG = [
         sends_engines_the_helper(half_done),
         "rank 0 has a wrong sum in chunks 0, 2, 3 of 4",
     ),
+    ("05.all_reduce", to_rank_zero, "the sum is right, but rank 0 sent 384 bytes; the budget is"),
+    ("05.all_reduce", sends_engines_the_helper(mean_of_all), "wrong sum in chunks 0, 1, 2, 3"),
+    ("05.all_reduce", sends_engines_the_helper(own_twice), "wrong sum in chunks 0, 1, 2, 3 of 4"),
+    ("05.all_reduce", sum_behind_the_check, "rank 0 sent 0 bytes by it, not 192: send by the"),
     ("05.all_reduce", builtin, "rank 0: comm.Allreduce is not for this exercise"),
     ("05.all_reduce", lambda comm, x: x[:3], r"rank 0 should give back \(32,\), gave \(3,\)"),
 ]
 
 
-@pytest.mark.parametrize(("name", "answer"), RIGHT)
+@pytest.mark.parametrize(("name", "answer"), RIGHT, ids=range(len(RIGHT)))
 def test_a_right_answer_passes(cluster, name, answer, capsys):
     lessons.check(name, answer, cluster)
     assert f"exercise {name}: " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "answer", "message"), WRONG)
+@pytest.mark.parametrize(("name", "answer", "message"), WRONG, ids=range(len(WRONG)))
 def test_a_wrong_answer_is_told_where(cluster, name, answer, message):
     with pytest.raises(lessons.CheckFailed, match=message):
         lessons.check(name, answer, cluster)
 
 
-def test_an_answer_that_waits_for_ever(cluster, monkeypatch):
-    said = r"ranks 0, 1, 2 and 3 did not finish in 5 s\n *at line \d+ of waits: comm.Recv"
-    lessons.check("05.shift", shift, cluster)  # what it imports is there
+def test_the_engines_live_on_after_a_deadlock(cluster):
+    pid = cluster.pid(0)
+    for answer in (waits, send_first):
+        with pytest.raises(lessons.CheckFailed):
+            lessons.check("05.shift", answer, cluster)
+    lessons.check("05.shift", shift, cluster)
+    assert cluster.pid(0) == pid
+
+
+def waits_in_a_collective(comm, x):
+    from mpi4py import MPI
+
+    if comm.rank:
+        MPI.COMM_WORLD.Barrier()
+    return x
+
+
+def test_an_answer_that_waits_elsewhere(cluster, monkeypatch):
+    said = r"ranks 1, 2 and 3 did not finish in 5 s\n *at line \d+ of waits_in_a_collective: MPI"
     with monkeypatch.context() as patch:
-        patch.setattr("ttkit.lessons.lesson_05.TIME_S", 5)
-        with pytest.raises(lessons.CheckFailed, match=said):
-            lessons.check("05.shift", waits, cluster)
+        patch.setattr("ttkit.lessons.ranks.TIME_S", 5)
+        with pytest.raises(lessons.CheckFailed, match=said) as caught:
+            lessons.check("05.shift", waits_in_a_collective, cluster)
+    assert str(caught.value).endswith("\n(the engines were started anew)")
     lessons.check("05.shift", shift, cluster)
 
 

@@ -25,17 +25,17 @@ def _shift(shift: Any, cluster: Any) -> str:
     for n in _rings(cluster):
         values = list(numbers(n, 3, 5))
         for rank, (result, sent, _) in enumerate(on_ranks(cluster, shift, "shift", values)):
-            who, size = _name(rank, n, cluster), values[rank].nbytes
+            name, size = _name(rank, n, cluster), values[rank].nbytes
             left, right = (rank - 1) % n, (rank + 1) % n
             wrong = difference(values[left], result)
             if wrong and n > 2 and not difference(values[right], result):
                 wrong_way = "it should be sent the other way, to rank + 1"
-                raise CheckFailed(f"{who} has what rank {right} had: {wrong_way}")
+                raise CheckFailed(f"{name} has what rank {right} had: {wrong_way}")
             own = wrong and not difference(values[rank], result)
-            require(not own, f"{who} still has its own values")
-            require(not wrong, f"{who} should have what rank {left} had: {wrong}")
-            require(sent > 0, f"{who} sent nothing by the `comm` that it was given")
-            require(sent == size, f"{who} sent {sent} bytes; one array of {size} is enough")
+            require(not own, f"{name} still has its own values")
+            require(not wrong, f"{name} should have what rank {left} had: {wrong}")
+            require(sent > 0, f"{name} sent nothing by the `comm` that it was given")
+            require(sent == size, f"{name} sent {sent} bytes; one array of {size} is enough")
     return f"each rank has what its left neighbour had, {size} bytes sent by each"
 
 
@@ -54,20 +54,20 @@ def _all_reduce(all_reduce: Any, cluster: Any) -> str:
         total = np.sum(values, axis=0)
         ranks = on_ranks(cluster, all_reduce, "all_reduce", values)
         for rank, (result, sent, _) in enumerate(ranks):
-            who, shape = _name(rank, n, cluster), np.shape(result)
-            require(shape == total.shape, f"{who} should give back {total.shape}, gave {shape}")
+            name, shape = _name(rank, n, cluster), np.shape(result)
+            require(shape == total.shape, f"{name} should give back {total.shape}, gave {shape}")
             pairs = enumerate(zip(np.split(total, n), np.split(result, n), strict=True))
             chunks = [str(i) for i, (want, have) in pairs if difference(want, have, 1e-5, 1e-5)]
             where = f"{'chunk' if len(chunks) == 1 else 'chunks'} {', '.join(chunks)} of {n}"
-            require(not chunks, f"{who} has a wrong sum in {where}")
+            require(not chunks, f"{name} has a wrong sum in {where}")
             require(
                 sent <= budget,
-                f"the sum is right, but {who} sent {sent} bytes; the budget is {budget}: "
+                f"the sum is right, but {name} sent {sent} bytes; the budget is {budget}: "
                 f"2 x {n - 1} chunks of 1/{n} of the array",
             )
             # each rank within the budget: then all need all of it
             other = "send by the `comm` that the function is given"
-            require(sent == budget, f"{who} sent {sent} bytes by it, not {budget}: {other}")
+            require(sent == budget, f"{name} sent {sent} bytes by it, not {budget}: {other}")
     n = ranks_of(cluster)
     budget = 2 * (n - 1) * numbers(n, 8 * n)[0].nbytes // n
     return f"the same sum on every rank, {budget} bytes sent by each"

@@ -6,171 +6,23 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ttkit import lessons
-from ttkit.cluster.engines.stacks import Frame, is_library, users_line
+from ttkit.cluster.engines.stacks import Frame, users_line
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, require
-from ttkit.plans.messages import Call, Exchange, exchange
+from ttkit.lessons.watched import MESSAGES, MESSAGES_ARE, Stuck, Watched
+from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
 TIME_S = 15.0  # how long an answer may take in all
-LIMIT_S = 4.0  # how long one message of it may take
-POLL_S = 0.0005
-MESSAGES = ("Send", "Isend", "Ssend", "Recv", "Irecv", "Sendrecv")
-MESSAGES_ARE = "Send, Recv and Sendrecv (capital letters, NumPy arrays) are"
-SHOWN = 2  # numbers of a message that a picture shows
-_kept: list[Any] = []  # requests that nobody completes: MPI still knows their buffers
+LIMIT_S = 2.5  # how long one message of it may take; less than the cluster's patience
 
 
 # ---------------------------------------------------------------- on a rank
-class Stuck(BaseException):
-    """A message has taken too long; no `except Exception` of an answer hides it."""
-
-
-class Watched:
-    """A communicator with some of MPI's calls; it records messages and ends waits.
-
-    `Send` waits until the other rank receives, as `Ssend` does: MPI may do so with any message, and
-    does with large ones.
-
-    Args:
-        comm: of mpi4py.
-        limit_s: how long one message may take.
-        allowed: which calls it has.
-        those_are: the end of the message about another one.
-    """
-
-    def __init__(
-        self,
-        comm: Any,
-        limit_s: float,
-        allowed: tuple[str, ...] = MESSAGES,
-        those_are: str = MESSAGES_ARE,
-    ):
-        self._comm, self._limit_s = comm, limit_s
-        self._allowed, self._those_are = allowed, those_are
-        self.rank, self.size = comm.rank, comm.size
-        self.sent = self.calls = 0
-        self.log: list[Call] = []
-
-    def Get_rank(self) -> int:
-        return self.rank
-
-    def Get_size(self) -> int:
-        return self.size
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of Python, such as pickle's
-            raise AttributeError(name)
-        if name not in self._allowed:
-            raise CheckFailed(f"comm.{name} is not for this exercise: {self._those_are}")
-        if name in MESSAGES:
-            return getattr(self, f"_{name.lower()}")
-        call = getattr(self._comm, name)
-
-        def counted(*arguments: Any, **keywords: Any) -> Any:
-            self.calls += 1
-            return call(*arguments, **keywords)
-
-        return counted
-
-    def _send(self, buf: Any, dest: int, tag: int = 0) -> None:
-        self._wait([self._sending("Send", buf, dest, tag)])
-
-    def _ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
-        self._wait([self._sending("Ssend", buf, dest, tag)])
-
-    def _isend(self, buf: Any, dest: int, tag: int = 0) -> Any:
-        return self._request(self._sending("Isend", buf, dest, tag))
-
-    def _recv(
-        self, buf: Any, source: int | None = None, tag: int | None = None, status: Any = None
-    ) -> None:
-        self._wait([self._receiving("Recv", buf, source, tag)], status)
-
-    def _irecv(self, buf: Any, source: int | None = None, tag: int | None = None) -> Any:
-        return self._request(self._receiving("Irecv", buf, source, tag))
-
-    def _sendrecv(
-        self,
-        sendbuf: Any,
-        dest: int,
-        sendtag: int = 0,
-        recvbuf: Any = None,
-        source: int | None = None,
-        recvtag: int | None = None,
-        status: Any = None,
-    ) -> None:
-        receiving = self._receiving("Sendrecv", recvbuf, source, recvtag, note=False)
-        sending = self._sending("Sendrecv", sendbuf, dest, sendtag, source)
-        self._wait([receiving, sending], status)
-
-    def _sending(self, name: str, buf: Any, dest: int, tag: int, source: int | None = None) -> Any:
-        array = np.asarray(buf[0] if isinstance(buf, (list, tuple)) else buf)
-        start = self._comm.Isend if name == "Isend" else self._comm.Issend
-        request = start(buf, dest=dest, tag=tag)
-        self.calls += 1
-        self.sent += array.nbytes
-        text = ", ".join(f"{x:g}" for x in array.ravel()) if array.size <= SHOWN else ""
-        self.log.append(Call(name, dest, source, array.nbytes, text, _line()))
-        return request
-
-    def _receiving(
-        self, name: str, buf: Any, source: int | None, tag: int | None, note: bool = True
-    ) -> Any:
-        from mpi4py import MPI
-
-        source = MPI.ANY_SOURCE if source is None else source
-        request = self._comm.Irecv(buf, source, MPI.ANY_TAG if tag is None else tag)
-        self.calls += 1
-        if note:
-            self.log.append(Call(name, source=source, line=_line()))
-        return request
-
-    def _wait(self, requests: list[Any], status: Any = None) -> None:
-        """Wait for requests; what is received comes first and fills the status."""
-        end = time.monotonic() + self._limit_s
-        left = list(enumerate(requests))
-        while left:
-            left = [(i, r) for i, r in left if not r.Test(status if i == 0 else None)]
-            if left and time.monotonic() > end:
-                _kept.extend(requests)
-                raise Stuck
-            if left:
-                time.sleep(POLL_S)
-
-    def _request(self, request: Any) -> Any:
-        """Return the request of a call that did not wait, with a `Wait` that ends."""
-        from mpi4py import MPI
-
-        watched = self
-
-        class Request(MPI.Request):  # type: ignore[misc]
-            def Wait(self, status: Any = None) -> Literal[True]:
-                watched._wait([request], status)
-                return True
-
-            wait = Wait
-
-        return Request(request)
-
-
-def _line() -> str:
-    """Return the learner's line that is running, as "file|number|function"."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and (
-        frame.f_code.co_filename == __file__ or is_library(frame.f_code.co_filename)
-    ):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}|{frame.f_lineno}|{frame.f_code.co_name}" if frame else ""
-
-
 @contextlib.contextmanager
 def _among(ranks: int) -> Iterator[Any]:
     """Give the first ranks a communicator of their own, the others None.
@@ -326,7 +178,7 @@ def on_ranks(
         if cluster.busy() or cluster.state != "running":
             cluster.restart()
             message += "\n(the engines were started anew)"
-        raise CheckFailed(message) from None
+        raise CheckFailed(_few(values, cluster) + message) from None
     finally:
         cluster.timeout_s = before
     outcomes = outcomes[: len(values)]
@@ -335,20 +187,28 @@ def on_ranks(
             raise NotDone(found)
         require(state != "wrong", f"rank {rank}: {found}")
     if any(state == "stuck" for state, _, _ in outcomes):
-        raise CheckFailed(why_stuck(_recorded(cluster, [log for _, _, log in outcomes])))
+        run = _recorded(cluster, [log for _, _, log in outcomes])
+        raise CheckFailed(_few(values, cluster) + why_stuck(run))
     return [found for _, found, _ in outcomes]
+
+
+def _few(values: list[Any], cluster: Any) -> str:
+    """Say that fewer ranks took part than the cluster has."""
+    n = len(values)
+    return "" if n == cluster.n else f"on {n} ranks (take comm.size, not {cluster.n}): "
 
 
 def why_stuck(run: Exchange) -> str:
     """Return in words why ranks wait forever.
 
-    Example:
-        >>> from ttkit.plans.messages import ring_exchange
-        >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
-        a deadlock: every rank waits in Recv until its neighbour sends
-          rank 0 waits in Recv for rank 1 to send
-          rank 1 waits in Recv for rank 0 to send
-          try: Sendrecv, which does both at once
+        Example:
+            >>> from ttkit.lessons.watched import MESSAGES, MESSAGES_ARE, Stuck, Watched
+    from ttkit.plans.messages import ring_exchange
+            >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
+            a deadlock: every rank waits in Recv until its neighbour sends
+              rank 0 waits in Recv for rank 1 to send
+              rank 1 waits in Recv for rank 0 to send
+              try: Sendrecv, which does both at once
     """
     calls = {(wait.call, wait.receives) for wait in run.waits}
     waiting = {wait.rank for wait in run.waits}
@@ -362,9 +222,11 @@ def why_stuck(run: Exchange) -> str:
     elif run.cycle:
         head = f"a deadlock: ranks {', '.join(map(str, run.cycle))} wait for each other"
     else:
-        wait = next((each for each in run.waits if each.peer not in waiting), run.waits[0])
+        wait = next(each for each in run.waits if each.peer not in waiting)
         verb = "sends" if wait.receives else "receives"
-        head = f"rank {wait.rank} waits forever: rank {wait.peer} is done, and never {verb} that"
+        done = f"rank {wait.peer} is done, and never {verb} that"
+        done = "all others are done or wait, too" if wait.peer == ANY else done
+        head = f"rank {wait.rank} waits forever: {done}"
     cure = (
         "try: Sendrecv, which does both at once"
         if run.cycle

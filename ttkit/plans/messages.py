@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
 
+ANY = -1  # in the place of a rank: whichever sends
 AT_ONCE = {"Isend", "Irecv"}  # they return before the message has arrived
 
 
@@ -54,7 +55,8 @@ class Wait(NamedTuple):
 
     def __str__(self) -> str:
         verb = "send" if self.receives else "receive"
-        return f"rank {self.rank} waits in {self.call} for rank {self.peer} to {verb}"
+        peer = "any rank" if self.peer == ANY else f"rank {self.peer}"
+        return f"rank {self.rank} waits in {self.call} for {peer} to {verb}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,7 +10,7 @@ from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, Figure, Point, siz
 
 WIDTH = 740  # of a drawing, at most
 LEFT, TOP, ROW = 64, 34, 44
-COLUMN = (20, 200)  # the width of a step, at least and at most
+COLUMN = (20, 120)  # the width of a step, at least and at most
 NARROW = 34  # of a step: then only every fifth has its number
 LABELLED = 5  # ranks: with more, only the hover has the bytes of a message
 WAITING = 190  # px for the words about a rank that waits
@@ -72,7 +72,9 @@ def _message(draw: Drawing, message: Any, start: Point, stop: Point, labelled: b
     draw.add("circle", cx=start[0], cy=start[1], r=4.5, fill=tone(message.sender), stroke="#1c2430")
     draw.box(stop[0] - 1, stop[1] - 4.5, 9, 9, fill=tone(message.sender), edge="#1c2430", round=1)
     if labelled:
-        x, y = (a + (b - a) * 0.34 for a, b in zip(start, stop))
+        # near its sender, away from the words of short arrows
+        part = 0.34 if abs(message.receiver - message.sender) == 1 else 0.14
+        x, y = (a + (b - a) * part for a, b in zip(start, stop))
         draw.words(x + 4, y + 1, message.text or size, size=11, halo=True, anchor="start")
     _under_the_mouse(draw, start, stop, hover)
 
@@ -85,7 +87,7 @@ def _under_the_mouse(draw: Drawing, start: Point, stop: Point, hover: str) -> No
 
 
 def _wait(draw: Drawing, wait: Any, since: float, end: float, y: float) -> None:
-    words = f"waits in {wait.call} for rank {wait.peer}"
+    words = str(wait).partition(" to ")[0].partition(f"rank {wait.rank} ")[2]
     right = end + WAITING - 6
     draw.box(since + 3, y - 13, right - since - 3, 26, fill=ALARM, edge=BAD, round=4, dash="4 3")
     x = max(since + 10, end + 8)
@@ -102,7 +104,7 @@ def draw_waits(run: Any) -> Figure:
     """Draw an arrow from each rank that waits to the rank that it waits for."""
     waits = {wait.rank: wait for wait in run.waits}
     radius = max(RADIUS, run.ranks * 20)
-    width, height = 2 * radius + BOX_W + 220, 2 * radius * 0.62 + BOX_H + 24
+    width, height = 3 * radius + BOX_W + 8, 2 * radius * 0.62 + BOX_H + 24
     draw = Drawing(width, height, "who waits for whom")
     centres = []
     for rank in range(run.ranks):
@@ -110,6 +112,8 @@ def draw_waits(run: Any) -> Figure:
         dx, dy = radius * 1.5 * math.cos(angle), radius * 0.62 * math.sin(angle)
         centres.append((width / 2 + dx, height / 2 + dy))
     for rank, wait in waits.items():
+        if wait.peer not in range(run.ranks):
+            continue
         here, there = centres[rank], centres[wait.peer]
         start, stop = _rim(here, there), _rim(there, here)
         draw.arrow(start, stop, colour=BAD, width=2.4, head=11)

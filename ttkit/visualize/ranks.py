@@ -9,7 +9,7 @@ from typing import Any
 
 from ttkit.visualize.drawing import INK, Drawing, Figure, ranges, tone
 
-RANK_W, GAP, PAD = 158, 16, 14  # of a process
+RANK_W, GAP, PAD = 124, 12, 12  # of a process
 HEAD = 64  # the process, above its cards
 CHIP_W, CHIP_H, CARD_PAD = 44, 26, 6
 CARD_HEAD = 18
@@ -92,7 +92,7 @@ def _hosts(hosts: dict[str, list[RankBox]], system: str) -> Iterator[Drawing]:
 
 def _columns(box: RankBox) -> int:
     """Return how many chips stand beside one another in a card."""
-    return min(3, max(map(len, box.cards.values()), default=1))
+    return min(2, max(map(len, box.cards.values()), default=1))
 
 
 def _height(box: RankBox) -> float:
@@ -106,7 +106,7 @@ def _rank(draw: Drawing, box: RankBox, x: float, top: float) -> None:
     fill, middle = tone(box.number), x + RANK_W / 2
     draw.box(x, top, RANK_W, HEAD - 14, fill=fill, edge="#1c2430", round=8)
     draw.words(middle, top + 20, f"rank {box.number}", size=13, bold=True, colour=INK)
-    draw.words(middle, top + 37, box.place or "one Python process", size=11, colour=INK)
+    draw.words(middle, top + 37, box.place or "a Python process", size=11, colour=INK)
     look: dict[str, Any] = {
         "fill": "transparent",
         "x": x,
