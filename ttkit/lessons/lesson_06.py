@@ -155,7 +155,7 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
         ([-whole] * n, "it has the wrong sign: the error is x @ w - y, not y - x @ w"),
         (
             [whole / 2] * n,
-            "it is half as large as it should be: the derivative of e² is 2 e, and the mean divides "
+            "it is half as large as it should be: e² has the derivative 2 e, and the mean divides "
             "by the devices of this mesh",
         ),
     )
