@@ -68,6 +68,23 @@ def in_two_halves(mesh, x, w, y):
     return ttnn.multiply(mine, 1 / mesh.get_num_devices())
 
 
+def without_an_axis(mesh, x, w, y):
+    return ttnn.multiply(ttnn.all_reduce(own(mesh, x, w, y)), 1 / mesh.get_num_devices())
+
+
+def for_eight_chips(mesh, x, w, y):
+    return ttnn.multiply(added(own(mesh, x, w, y), mesh), 1 / 8)
+
+
+def error_on_the_host(mesh, x, w, y):
+    rows = ttnn.ShardTensorToMesh(mesh, dim=0)
+    x, error = (
+        ttkit.from_numpy(a, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=rows)
+        for a in (x, 2 / y.size * (x @ w - y))
+    )
+    return added(ttnn.matmul(x, error, transpose_a=True), mesh)
+
+
 def summed_twice(mesh, x, w, y):
     """Each axis's sum is made twice: right, and twice the bytes."""
     mine, n = own(mesh, x, w, y), mesh.get_num_devices()
@@ -115,6 +132,8 @@ def for_one_mesh(mesh, x, w, y):
 
 
 WRONG = [
+    (for_eight_chips, "half as large .* by the devices of this mesh"),
+    (error_on_the_host, "2 products on the mesh should lead to your tensor, 1 did"),
     (summed_twice, "you called all_reduce, all_reduce; the budget is one all_reduce for each"),
     (a_sum_that_nobody_uses, "you called all_reduce, all_reduce; the budget"),
     (gathered, "you called all_gather; the budget is one all_reduce"),
@@ -130,7 +149,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("answer", [right, scaled_first, in_two_halves])
+@pytest.mark.parametrize("answer", [right, scaled_first, in_two_halves, without_an_axis])
 def test_a_right_gradient_passes(answer, capsys):
     lessons.check("06.gradient", answer)
     assert "one gradient on all 8 devices" in capsys.readouterr().out

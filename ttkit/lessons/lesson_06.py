@@ -153,7 +153,11 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
             f"so that the sum needs 1/{n} once",
         ),
         ([-whole] * n, "it has the wrong sign: the error is x @ w - y, not y - x @ w"),
-        ([whole / 2] * n, "it is half as large as it should be: the square has the derivative 2 e"),
+        (
+            [whole / 2] * n,
+            "it is half as large as it should be: e² has the derivative 2 e, and the mean divides "
+            "by the devices of this mesh",
+        ),
     )
     placed = np.reshape(own, (*mesh.shape, *w.shape))
     for axis in (0, 1) if min(mesh.shape) > 1 else ():
@@ -177,7 +181,8 @@ def _one_sum_an_axis(run: Run, mesh: Any) -> None:
     sums = f"one all_reduce for each axis that is longer than 1, {axes} on {mesh!r}"
     sent = run.sent()
     whole, halves = sent.count("all_reduce"), sent.count("reduce_scatter")
-    fine = whole + halves == axes and len(sent) == whole + 2 * halves
+    # without an axis, one all_reduce adds along both
+    fine = whole + halves <= axes and len(sent) == whole + 2 * halves
     fine = fine and sent.count("all_gather") == halves
     require(fine, f"it is right, but you called {', '.join(sent)}; the budget is {sums}")
 
