@@ -164,7 +164,7 @@ def _budget(answer: Any, mesh: Any) -> str:
 )
 def _repair(answer: Any, mesh: Any) -> str:
     pair = 'the number of the stage, and its list put right, as (0, "F0 F1 ...")'
-    is_pair = isinstance(answer, tuple) and len(answer) == 2
+    is_pair = isinstance(answer, (tuple, list)) and len(answer) == 2
     require(is_pair, f"a pair is asked for: {pair}")
     stage, row = answer
     there = f"there is no stage {stage!r}; there are 0 to {len(BROKEN) - 1}"
