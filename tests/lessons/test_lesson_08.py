@@ -1,5 +1,6 @@
 """The exercises of lesson 08: right answers, and wrong ones that are told what is wrong."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,11 @@ from answers import right, wrong
 from machine import strict_with_fabric
 
 import ttkit
-from ttkit import TTKitError, ttnn
+from ttkit import TTKitError, lessons, ttnn
+from ttkit.lessons import lesson_08
+from ttkit.lessons.lesson_08 import ERROR, layout_pictures
 from ttkit.train import training_plan
-from ttkit.train.config import DeviceConfig
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +45,18 @@ def averaged(*axes, scale=lambda mesh: 1 / mesh.get_num_devices()):
         return ttnn.multiply(found, factor * scale(mesh))
 
     return hybrid_gradient
+
+
+def twice(mesh, x, w, y):
+    """The sum of the sums of both groups is groups times too large, which a factor hides."""
+    return averaged(0, 0, scale=lambda m: 1 / m.get_num_devices() / m.shape[0])(mesh, x, w, y)
+
+
+def in_two_halves(mesh, x, w, y):
+    found, factor = own(mesh, x, w, y)
+    found = ttnn.reduce_scatter(found, dim=0, cluster_axis=0)
+    found = ttnn.all_gather(found, dim=0, cluster_axis=0)
+    return ttnn.multiply(found, factor / mesh.get_num_devices())
 
 
 def on_the_host(mesh, x, w, y):
@@ -97,18 +112,16 @@ def first_that_fits(*given):
 
 
 def without_except(settings, shapes, system):
-    return max(
-        shapes,
-        key=lambda s: (
-            training_plan(
-                replace(settings, device_config=DeviceConfig(s, s[0] > 1 or None, s[1] > 1)), system
-            ).tokens_per_s
-        ),
-    )
+    def speed(shape):
+        device = DeviceConfig(shape, enable_ddp=shape[0] > 1, enable_tp=shape[1] > 1)
+        return training_plan(replace(settings, device_config=device), system).tokens_per_s
+
+    return max(shapes, key=speed)
 
 
 RIGHT = [
     ("08.gradient", averaged(0)),
+    ("08.gradient", in_two_halves),
     ("08.choose", choose),
     ("08.choose", lambda *given: list(choose(*given) or []) or None),
 ]
@@ -127,6 +140,7 @@ WRONG = [
         "[43] times too large: the loss is a mean over all",
     ),
     ("08.gradient", on_the_host, "made on the mesh|NumPy did it on the host|not made"),
+    ("08.gradient", twice, "one sum is enough, but you called all_reduce, all_reduce"),
     ("08.gradient", everything_everywhere, "x is .* you cut nothing"),
     (
         "08.choose",
@@ -143,8 +157,85 @@ WRONG = [
     ("08.choose", lambda *given: None, r"you found no shape, but \(4, 2\) fits"),
     ("08.choose", lambda *given: (2, 2), "is not among the shapes"),
     ("08.choose", lambda *given: "4x2", "should give a shape such as"),
-    ("08.choose", without_except, "your choose stopped with"),
+    ("08.choose", without_except, "has no headroom|your choose stopped with"),
 ]
+
+
+def test_shapes_within_the_error_of_the_model_are_equally_right(monkeypatch, capsys):
+    """A shape that is a little slower than the fastest passes; one that is much slower does not."""
+
+    def slower(*given):  # by at most so much
+        best = choose(*given)
+        near = [s for s, plan in plans(*given) if fitting(plan)]
+        speeds = {s: plan.tokens_per_s for s, plan in plans(*given) if s in near}
+        return min(
+            (s for s in near if speeds[s] * (1 + ERROR) >= speeds[best]),
+            key=speeds.get,
+            default=None,
+        )
+
+    def fitting(plan):
+        return sum(plan.memory.values()) <= 0.9 * plan.system.chip.dram_bytes
+
+    lessons.check("08.choose", slower)
+    assert "more than 10% faster" in capsys.readouterr().out
+    monkeypatch.setattr(lesson_08, "ERROR", -1e-9)
+    with pytest.raises(lessons.CheckFailed, match="another shape that fits is"):
+        lessons.check("08.choose", slower)
+
+
+LARGE = TransformerConfig(
+    num_heads=16,
+    embedding_dim=1024,
+    num_blocks=24,
+    vocab_size=50257,
+    max_sequence_length=1024,
+    dropout_prob=0,
+)
+
+
+@pytest.mark.parametrize("mesh", [(8, 1), (4, 2), (2, 4), (1, 8)])
+def test_the_picture_of_a_layout_has_the_plans_numbers(mesh):
+    plan = training_plan(
+        Settings(
+            DeviceConfig(mesh, enable_ddp=mesh[0] > 1, enable_tp=mesh[1] > 1),
+            TrainingConfig(batch_size=8),
+            transformer_config=LARGE,
+        ),
+        "t3000",
+    )
+    memory, step = layout_pictures(LARGE, mesh, 8)
+    assert {kind: row[0] for kind, row in memory.rows.items() if kind in plan.memory} == {
+        kind: pytest.approx(size / 1e9) for kind, size in plan.memory.items()
+    }
+    assert memory.rows["all"][0] == pytest.approx(sum(plan.memory.values()) / 1e9)
+    assert memory.rows["a chip has"] == pytest.approx((0, 10.8, 1.2))
+    assert sum(step.rows["sending after it"]) == pytest.approx(1e3 * plan.step_time_s)
+    assert sum(step.rows["sending beside it"]) <= sum(step.rows["sending after it"])
+    assert f"{plan.tokens_per_s:,.0f} tokens/s" in step.title
+
+
+def test_the_picture_says_what_fits_and_what_cannot_be():
+    def title(*how, **more):
+        return layout_pictures(LARGE, *how, **more)[0].title
+
+    assert title((2, 4), 16).endswith("does not fit") and title((8, 1), 8).endswith("too tight")
+    assert title((2, 4), 16, recompute=True).endswith("fits")
+    with pytest.raises(TTKitError, match="zero 1 needs dp above 1"):
+        title((1, 8), 8, zero=1)
+
+
+def test_each_control_of_the_notebook_is_quick():
+    start = time.perf_counter()
+    layout_pictures(LARGE, (4, 2), 32, "bfloat16", 2, True)
+    assert time.perf_counter() - start < 5  # modelled in about 0.05 s on an idle machine
+
+
+def test_every_exercise_has_hints_and_four_wrong_answers(capsys):
+    for name in ("08.gradient", "08.choose"):
+        assert len([1 for wrong, *_ in WRONG if wrong == name]) >= 4
+        lessons.hint(name)
+    assert "hint 1 of" in capsys.readouterr().out
 
 
 test_a_right_answer_passes = right(RIGHT)

@@ -1,11 +1,13 @@
 """The exercises of lesson 09, with right answers and with wrong ones."""
 
 import pytest
-from answers import wrong
+from answers import numbered, wrong
 
 from ttkit import lessons
-from ttkit.lessons.lesson_09 import BROKEN, _grade
-from ttkit.plans import gpipe, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.errors import TTKitError
+from ttkit.lessons.lesson_09 import BROKEN, BUBBLE, BUILD, ROOM, _grade, schedule_of
+from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.visualize.editor import ScheduleEditor
 
 
 def two_ahead(stages, micro_batches):
@@ -19,11 +21,32 @@ def two_ahead(stages, micro_batches):
     return rows
 
 
+def best():
+    editor = ScheduleEditor(one_f_one_b(4, 6), room=3)
+    editor.move(0, "F3", 4).move(0, "F4", 6).move(0, "F5", 8)
+    return editor.move(1, "B1", 4).move(1, "B2", 6).move(2, "B2", 5).schedule
+
+
+def drained_twice(stages, micro_batches):
+    """GPipe of three micro-batches, and once more."""
+    half = " ".join([*(f"F{i}" for i in range(3)), *(f"B{i}" for i in range(3))])
+    again = " ".join([*(f"F{i}" for i in range(3, 6)), *(f"B{i}" for i in range(3, 6))])
+    return [f"{half} {again}"] * stages
+
+
+def at_once(rows):
+    """The same with the last stage's list on all stages."""
+    return [rows[-1]] * len(rows)
+
+
 RIGHT = [
     ("09.bubble", lambda p, m, v: (p - 1) / (v * m + p - 1)),
-    ("09.budget", two_ahead),
-    ("09.budget", two_ahead(4, 6)),
+    ("09.bubble", lambda p, m, v: 1 - v * m / (v * m + p - 1)),
+    ("09.budget", best()),
+    ("09.budget", lambda p, m: best()),
+    ("09.budget", [" ".join(map(str, row)) for row in best().actions]),
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2 F3 B3")),
+    ("09.repair", [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]),
 ]
 
 # (exercise, wrong answer, what the feedback must name)
@@ -46,7 +69,19 @@ WRONG = [
         "after action 4, F3, it holds the activations of 4 micro-batches; the memory is for 3",
     ),
     ("09.budget", gpipe, "the memory is for 3"),
-    ("09.budget", one_at_a_time, "75.0% of the time is bubble; at most 50.0% may be"),
+    ("09.budget", one_at_a_time, "75.0% of the time is bubble; at most 40.0% may be"),
+    ("09.budget", drained_twice, "50.0% of the time is bubble; at most 40.0% may be"),
+    ("09.budget", two_ahead, "50.0% of the time is bubble; at most 40.0% may be"),
+    ("09.budget", two_ahead(4, 6), "The longest wait: stage 0, 7 forwards long, before B0"),
+    ("09.budget", at_once(two_ahead(4, 6)), "75.0% of the time is bubble"),
+    ("09.budget", lambda p, m: zb_h1(p, m), "a backward is whole here: write B0, not I0 and W0"),
+    ("09.budget", lambda p, m: interleaved(p, m, 2), "one chunk .*, and the schedule has 2"),
+    ("09.budget", lambda p, m: two_ahead(p, m)[:3], "4 lists, one for each stage"),
+    ("09.bubble", lambda p, m, v: (p - 1) / p, r"bubble\(2, 4, 1\) gives 0.5; "),
+    ("09.bubble", lambda p, m, v: (p - 1) / (v * (m + p - 1)), "gives 0.1364; the schedule"),
+    ("09.bubble", lambda p, m, v: 100 * (p - 1) / (v * m + p - 1), "gives 50; the schedule"),
+    ("09.repair", (0, "F0 B0 F1 B1 F2 B2 F3 B3"), "a deadlock|waits for"),
+    ("09.repair", (2, "F0 B0 F1 B1 F2 B2"), "micro-batch 3 has no action"),
     (
         "09.budget",
         lambda p, m: one_at_a_time(p, m - 1),
@@ -59,7 +94,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "answer"), RIGHT)
+@pytest.mark.parametrize(("name", "answer"), RIGHT, ids=numbered(RIGHT))
 def test_right_answers(name, answer, capsys):
     lessons.check(name, answer)
     assert f"exercise {name}: " in capsys.readouterr().out
@@ -68,9 +103,28 @@ def test_right_answers(name, answer, capsys):
 test_wrong_answers = wrong(WRONG)
 
 
-def test_every_exercise_has_two_wrong_answers():
+def test_every_exercise_has_four_wrong_answers_and_hints(capsys):
     for name in [name for name in lessons.exercises() if name.startswith("09.")]:
-        assert len([1 for wrong, *_ in WRONG if wrong == name]) >= 2, name
+        assert len([1 for wrong, *_ in WRONG if wrong == name]) >= 4, name
+        lessons.hint(name)
+    assert capsys.readouterr().out.count("hint 1 of 3") == 3
+
+
+def test_no_schedule_has_a_smaller_bubble_than_the_budget():
+    """F5 starts on stage 0 after its B0, B1 and B2, F3 and F4, and then goes there and back."""
+    assert best().timeline().time_s == 10 + 3 * 2 + 2 + 4 + 4 * 2
+    assert best().timeline().bubble_fraction == pytest.approx(BUBBLE)
+    assert max(best().peak_activations()) == ROOM
+
+
+def test_the_playground_takes_each_schedule_and_refuses_in_words():
+    for name in BUILD:
+        assert schedule_of(name, 4, 8, 2).schedule.stages == 4
+    assert schedule_of("interleaved", 4, 8, 2).modelled.bubble_fraction == pytest.approx(3 / 19)
+    longer = schedule_of("1F1B", 2, 4, backward=3)
+    assert longer.modelled.time_s == 4 * 4 + 4 and longer.unit == ""
+    with pytest.raises(TTKitError, match="do not fill"):
+        schedule_of("interleaved", 5, 11, 2)
 
 
 ONE = "F0 B0 F1 B1"

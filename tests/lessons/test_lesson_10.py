@@ -1,6 +1,12 @@
 """The exercises of lesson 10, with right answers and with wrong ones."""
 
+import re
+
+import pytest
 from answers import right, wrong
+
+from ttkit import lessons
+from ttkit.lessons.lesson_10 import roles_picture
 
 
 def role(rank, world, n):
@@ -28,6 +34,23 @@ WRONG = [
         r"role\(0, 2, 1\) gives 'aggregator_optimizer'",
     ),
     (
+        "10.roles",
+        lambda rank, world, n: role(min(rank, 2), 4, 2),
+        r"role\(1, 2, 1\) gives 'worker'",
+    ),
+    (
+        "10.roles",
+        lambda rank, world, n: "worker" if rank <= n else "optimizer",
+        r"role\(1, 2, 1\) gives 'worker'; in 2-tier mode rank 1 is 'aggregator_optimizer'",
+    ),
+    ("10.roles", lambda rank, world, n: role(rank, world, n).title(), "gives 'Worker'"),
+    ("10.roles", lambda rank, world, n: role(rank, 4, 2), r"role\(1, 2, 1\) gives 'worker'"),
+    (
+        "10.roles",
+        lambda rank, world, n: "optimizer" if rank == world - 1 else role(rank, world, n),
+        r"role\(1, 2, 1\) gives 'optimizer'",
+    ),
+    (
         "10.bytes",
         lambda n, g, w: (n * g, n * w),
         "8192 bytes come in; the optimizer is a neighbour",
@@ -47,3 +70,25 @@ WRONG = [
 
 test_a_right_answer_passes = right(RIGHT)
 test_a_wrong_answer_is_told_where = wrong(WRONG)
+
+
+def test_every_exercise_has_four_wrong_answers_and_hints(capsys):
+    for name in ("10.roles", "10.bytes"):
+        assert len([1 for wrong, *_ in WRONG if wrong == name]) >= 4
+        lessons.hint(name)
+    assert capsys.readouterr().out.count("hint 1 of 3") == 2
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize("tiers", [2, 3])
+def test_the_picture_of_roles_counts_what_an_aggregator_passes_on(workers, tiers):
+    picture = roles_picture(workers, tiers)
+    through = workers + (tiers == 3)
+    assert f"{2 * through} models are sent" in picture.title
+    assert f"sends {through}, gets {through}" in repr(picture)
+    page = picture._repr_html_()
+    names = re.findall(r">rank (\d+)<", page)
+    assert sorted(map(int, names)) == list(range(workers + tiers - 1))
+    assert page.count("<polygon") == 2 * through  # an arrow each way
+    plain = roles_picture(workers, tiers, counts=False)
+    assert "sent" not in repr(plain) and f"is rank {workers}" in repr(plain)

@@ -133,6 +133,7 @@ WRONG = {
             "stage 0",
             "stage 0 at B0 waits for the gradients of micro-batch 0 from stage 1; "
             "stage 1 at F1 waits for the activations of micro-batch 1",
+            "try: put B0 of stage 1 before its F1, or F1 of stage 0 before its B0",
         ],
     ),
     "neighbours that take the backwards in other orders": (
@@ -151,6 +152,7 @@ WRONG = {
         [
             "a deadlock",
             "stage 0 at 1F0 waits for the activations of micro-batch 0 from stage 1",
+            "try: put F0 of stage 1 before its F1, or F1 of stage 0 before its 1F0",
             "stage 1 at F1 waits",
         ],
     ),

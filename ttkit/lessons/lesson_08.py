@@ -71,7 +71,8 @@ def layout_pictures(
     layout, chip = Layout(dp, tp, **sizes), system_named(system).chip
     found = planned(model, layout, batch, system)
     part = found.memory.total / chip.dram_bytes
-    rows = {kind: (size / 1e9, 0, 0) for kind, size in found.memory._asdict().items()}
+    rows: dict[str, tuple[float, ...]] = {}
+    rows |= {kind: (size / 1e9, 0, 0) for kind, size in found.memory._asdict().items()}
     rows["all"] = (found.memory.total / 1e9, 0, 0)
     room = chip.dram_bytes / 1e9
     rows["a chip has"] = (0, room * (1 - HEADROOM), room * HEADROOM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from ttkit.errors import TTKitError
@@ -16,7 +17,7 @@ from ttkit.words import counted
 STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
 ON_THE_LAST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, on the last one
 BROKEN = ("F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", ON_THE_LAST)
-BUILD = {
+BUILD: dict[str, Callable[..., Schedule]] = {
     "one at a time": one_at_a_time,
     "GPipe": gpipe,
     "1F1B": one_f_one_b,
@@ -164,7 +165,7 @@ def _budget(answer: Any, mesh: Any) -> str:
 )
 def _repair(answer: Any, mesh: Any) -> str:
     pair = 'the number of the stage, and its list put right, as (0, "F0 F1 ...")'
-    is_pair = isinstance(answer, tuple) and len(answer) == 2
+    is_pair = isinstance(answer, (tuple, list)) and len(answer) == 2
     require(is_pair, f"a pair is asked for: {pair}")
     stage, row = answer
     there = f"there is no stage {stage!r}; there are 0 to {len(BROKEN) - 1}"

@@ -1,0 +1,101 @@
+"""A schedule that a reader changes: by a call, by a drag and by keys."""
+
+import re
+
+import pytest
+
+import ttkit.visualize.editor as editor_module
+from ttkit.errors import TTKitError
+from ttkit.plans import one_f_one_b
+from ttkit.visualize.editor import ScheduleEditor
+
+
+def editor(room=0):
+    return ScheduleEditor(one_f_one_b(2, 3), room)
+
+
+def names(row):
+    return " ".join(map(str, row))
+
+
+def test_a_move_puts_an_action_in_another_place_and_says_what_it_changed():
+    mine = editor().move(0, "F1", 2)
+    assert names(mine.schedule.actions[0]) == "F0 B0 F1 F2 B1 B2"
+    assert names(mine.schedule.actions[1]) == names(one_f_one_b(2, 3).actions[1])
+    assert mine.bubble == pytest.approx(mine.schedule.timeline().bubble_fraction)
+    assert mine.message == (
+        "F1 of stage 0 moved from place 1 to 2: bubble 25.0% before, bubble 40.0% now."
+    )
+    assert mine.move(0, mine.schedule.actions[0][2], 1).bubble == pytest.approx(0.25)
+    assert mine.schedule.name == "1F1B" and mine.problem == ""
+
+
+def test_a_deadlock_is_named_and_can_be_repaired():
+    mine = editor().move(1, "B0", 2).move(0, "F1", 2)
+    assert mine.bubble is None and "stage 1 at F1 waits for the activations" in mine.problem
+    page = mine.figure()._repr_html_()
+    assert "ttkit-alarm" in page and "stroke-dasharray" in page and "never starts" in page
+    assert "waits at F1" in repr(mine) and mine.message.endswith("it does not run now.")
+    assert mine.move(0, "F1", 1).bubble is not None
+    assert mine.message.startswith("F1 of stage 0 moved from place 2 to 1: it does not run before")
+
+
+def test_what_a_stage_holds_is_compared_with_its_room():
+    assert editor(room=2).problem == ""
+    assert editor(room=1).problem == "stage 0 holds 2; there is room for 1"
+    assert "there is room for 1" in repr(editor(1)) and "room" not in repr(editor())
+
+
+@pytest.mark.parametrize(
+    ("text", "stage", "row"),
+    [
+        ("0 F1>0 B0", 0, "F0 B0 F1 F2 B1 B2"),
+        ("0 B0>0 F0", 0, "B0 F0 F1 F2 B1 B2"),
+        ("0 F1 right", 0, "F0 B0 F1 F2 B1 B2"),
+        ("1 B1 left", 1, "F0 B0 B1 F1 F2 B2"),
+        ("0 F0 left", 0, "F0 F1 B0 F2 B1 B2"),
+        ("0 B2 right", 0, "F0 F1 B0 F2 B1 B2"),
+        ("0 F1>1 B0", 0, "F0 F1 B0 F2 B1 B2"),
+    ],
+)
+def test_what_a_reader_does_on_the_page(text, stage, row):
+    mine = editor()
+    page = mine.act(text)
+    assert names(mine.schedule.actions[stage]) == row
+    if ">1" in text:
+        assert "drag it onto a box of its own stage" in page
+    wanted = {f"{s} {action}" for s, line in enumerate(mine.schedule.actions) for action in line}
+    assert set(re.findall(r'data-drag="([^"]*)"', page)) == wanted
+    assert set(re.findall(r'data-drop="([^"]*)"', page)) == wanted
+    assert page.count('tabindex="0"') == page.count('role="button"') == len(wanted)
+
+
+@pytest.mark.parametrize(
+    ("move", "phrase"),
+    [
+        ((2, "F0", 0), "the stages have the numbers 0 to 1"),
+        ((0, "F7", 0), "stage 0 does F0, F1, B0"),
+        ((0, "F0", 6), "the places of stage 0 are 0 to 5"),
+        ((0, "F0", -1), "the places of stage 0 are 0 to 5"),
+        ((0, "x", 0), "the action 'x'"),
+    ],
+)
+def test_a_move_that_cannot_be(move, phrase):
+    mine = editor()
+    with pytest.raises(TTKitError, match=phrase):
+        mine.move(*move)
+    assert mine.schedule == one_f_one_b(2, 3)
+
+
+def test_it_is_shown_alive_in_a_notebook_and_printed_elsewhere(monkeypatch, capsys):
+    editor().show()
+    assert "bubble 25.0% of the time" in capsys.readouterr().out
+    shown = []
+    monkeypatch.setattr(editor_module, "in_notebook", lambda: True)
+    monkeypatch.setattr("ttkit.visualize.live.live", lambda *given: shown.append(given))
+    mine = editor()
+    mine.show()
+    widget, words, still = shown[0]
+    assert "drag" in words and "1F1B" in repr(still) and "data-drag" in widget.page
+    widget._handle_custom_msg({"act": "0 F1 right"}, [])
+    assert names(mine.schedule.actions[0]) == "F0 B0 F1 F2 B1 B2" and "40.0%" in widget.page
