@@ -276,7 +276,7 @@ class Stacks(Chart):
         for name, sizes in self.rows.items():
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
             total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
-            lines.append(f"{name}: {total}{', '.join(held)}")
+            lines.append(f"{name}: {total}{', '.join(held) or 'none'}")
         lines += [f"room: {self._text(self.room)}"] if self.room else []
         return "\n  ".join(lines)
 
