@@ -302,7 +302,7 @@ class Stacks(Chart):
             ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
-            ax.axvline(self.room, color="#d64545", label=f"there are {self._text(self.room)}")
+            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
         if self.unit == "B":
             ax.xaxis.set_major_formatter(EngFormatter("B"))
             self._write_sums(ax, left)
