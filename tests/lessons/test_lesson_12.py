@@ -9,7 +9,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons.lesson_12 import SMALL, chances, next_scores
+from ttkit.lessons.lesson_12 import SMALL, next_logits, next_probs
 from ttkit.train import AutoContext, Trainer, synchronize_gradients
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig
 from ttkit.train.replicas import average_gradients
@@ -207,10 +207,10 @@ def test_temperature_spreads_the_chances_and_nothing_is_lost():
     scores = {"a": 2.0, "b": 1.0, "\n": 0.0, "c": -1.0}
     by_hand = np.exp(np.array([2.0, 1.0, 0.0, -1.0]) / 2)
     by_hand = 100 * by_hand / by_hand.sum()
-    rows = chances(scores, 2.0, most=3).rows
+    rows = next_probs(scores, 2.0, most=3).rows
     assert list(rows) == ["'a'", "'b'", "'\\n'", "all others"]
     assert [size for (size,) in rows.values()] == [round(each) for each in by_hand]
-    first = [chances(scores, t).rows["'a'"][0] for t in (0.1, 1.0, 10.0)]
+    first = [next_probs(scores, t).rows["'a'"][0] for t in (0.1, 1.0, 10.0)]
     assert first[0] == 100 > first[1] > first[2]
 
 
@@ -218,7 +218,7 @@ def test_the_scores_are_those_that_sample_draws_from():
     training = TrainingConfig(tokenizer_type="char", checkpoint_dir="", batch_size=4)
     small = Settings(DeviceConfig((1, 2), enable_ddp=True), training, transformer_config=SMALL)
     with Trainer(small) as trainer:
-        scores = next_scores(trainer, "The f")
+        scores = next_logits(trainer, "The f")
         best = max(scores, key=scores.get)
         assert trainer.sample("The f", 1, temperature=0) == "The f" + best
     assert len(scores) == trainer.tokenizer.vocab_size

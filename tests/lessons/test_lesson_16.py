@@ -4,8 +4,54 @@ import numpy as np
 import pytest
 from answers import right, wrong
 
-from ttkit.lessons.lesson_16 import CausalWork
+import ttkit
+from ttkit.lessons import tidy
+from ttkit.lessons.lesson_16 import (
+    CausalWork,
+    block_bytes,
+    opened,
+    rates,
+    step,
+    trained_losses,
+    wrong_ones,
+)
 from ttkit.train.parallel import zigzag
+
+
+# ---------------------------------------------------------------- what is run
+@pytest.fixture
+def on_a_t3000():
+    ttkit.use_system("t3000")
+    yield
+    tidy()
+    ttkit.use_system(None)
+
+
+def test_a_row_of_chips_is_opened_again_and_again(on_a_t3000):
+    first = opened(8).device
+    layout = opened(4, {"tp": 1}, sequence_parallel=True)
+    assert not first.is_open and layout.device.is_open
+    assert (layout.tp_axis, layout.tp_size, layout.sequence_parallel) == (1, 4, True)
+
+
+def test_a_block_keeps_vectors_of_tokens_and_numbers_of_pairs(on_a_t3000):
+    """Of 256 float32; a pair has a number in each of 8 heads and one in the mask."""
+    layout = opened(1)
+    token, pair = rates(layout)
+    assert (token / 1024, pair / 4) == (25, 9)
+    assert block_bytes(256, layout) == token * 256 + pair * 256**2
+
+
+def test_gradients_of_one_chip_are_those_of_four_and_another_one_is_named(on_a_t3000):
+    good = step(64, opened(1))[1]
+    grads = step(64, opened(4, {"tp": 1}))[1]
+    assert wrong_ones(good, grads) == []
+    name = next(iter(grads))
+    assert wrong_ones(good, grads | {name: grads[name] + 1}) == [name]
+
+
+def test_two_chips_train_as_one(on_a_t3000):
+    np.testing.assert_allclose(trained_losses(1, 128), trained_losses(2, 128), 1e-4)
 
 
 # ---------------------------------------------------------------- the picture

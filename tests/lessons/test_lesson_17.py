@@ -10,7 +10,7 @@ import pytest
 from answers import right, wrong
 
 import ttkit
-from ttkit.lessons.lesson_17 import CASES, link_bytes, uneven_traffic, watched_choices
+from ttkit.lessons.lesson_17 import CASES, bars, filled, link_bytes, uneven_traffic, watched_choices
 from ttkit.plans import topology
 from ttkit.train import experts
 
@@ -164,3 +164,15 @@ def test_choices_are_watched_only_inside(monkeypatch):
         assert seen[0].shape == (2, 3, 4)
         1 / 0  # noqa: B018
     assert experts.choices is before
+
+
+def test_every_choice_is_kept_or_dropped_and_every_place_kept_or_empty():
+    loads = np.random.default_rng(17).integers(0, 30, 8)
+    kept, empty, dropped = filled(loads, places=12)
+    assert (kept + dropped == loads).all() and (kept + empty == 12).all()
+    assert dropped.sum() == sum(max(load - 12, 0) for load in loads.tolist())
+    text = repr(bars("a title", filled([12, 3], places=10)))
+    assert text.splitlines()[1:] == [
+        "  expert 0: 10 kept, 2 dropped",
+        "  expert 1: 3 kept, 7 empty",
+    ]

@@ -7,7 +7,7 @@ import pytest
 from answers import right, wrong
 
 from ttkit.lessons import CheckFailed, check
-from ttkit.lessons.lesson_18 import CAPSTONE, BreakEven, alone
+from ttkit.lessons.lesson_18 import CAPSTONE, BreakEven, alone, card
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 
@@ -128,3 +128,15 @@ def test_one_technique_alone_is_planned_however_large_it_is():
     sent = [sum(each.bytes_sent for each in one.traffic) for one in found]
     assert sent[1] > sent[0] > sent[2] and not any(one.refused for one in found)
     assert found[0].memory.total > 12e9 and found[2].times.bubble > found[0].times.bubble == 0
+
+
+def test_the_card_has_a_row_for_each_technique():
+    gpt = TransformerConfig(num_heads=32, embedding_dim=4096, num_blocks=32, dropout_prob=0.0)
+    found = alone(gpt, pp=8, micro_batches=32)
+    table = card("a title", {"PP": ("the blocks", found)})
+    ((name, cut, held, sent, calls, *_, speed),) = table.rows
+    assert (name, cut) == ("PP", "the blocks")
+    assert held == f"{found.memory.total / 1e9:.0f}"
+    assert sent == f"{sum(each.bytes_sent for each in found.traffic) / 1e9:.1f}"
+    assert calls == f"{sum(each.times for each in found.traffic):,}"
+    assert speed == f"{found.tokens_per_s:,.0f}" and len(table.columns) == len(table.rows[0])

@@ -37,8 +37,8 @@ MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
 
 
 # ---------------------------------------------------------------- a picture of the temperature
-def next_scores(trainer: Any, text: str) -> dict[str, float]:
-    """Return the model's score of each character that may follow a text."""
+def next_logits(trainer: Any, text: str) -> dict[str, float]:
+    """Return the model's logit of each character that may follow a text."""
     from ttkit.train.generation import Sampler
 
     trainer.model.eval()
@@ -50,29 +50,29 @@ def next_scores(trainer: Any, text: str) -> dict[str, float]:
     return dict(zip(names, sampler.logits()[0].tolist()))
 
 
-def chances(scores: dict[str, float], temperature: float, most: int = 7) -> Stacks:
+def next_probs(logits: dict[str, float], temperature: float, most: int = 7) -> Stacks:
     """Return a bar for each of the most likely characters, and one for all others, in percent.
 
     Args:
-        scores: of each character.
-        temperature: which the scores are divided by; above 0.
+        logits: of each character.
+        temperature: which the logits are divided by; above 0.
         most: so many characters have a bar of their own.
 
     Example:
-        >>> chances({"a": 1.0, "b": 0.0, "c": -3.0}, 0.5, most=2)
-        chances of the next character at temperature 0.5
+        >>> next_probs({"a": 1.0, "b": 0.0, "c": -3.0}, 0.5, most=2)
+        probability of the next character at temperature 0.5
           'a': 88 %
           'b': 12 %
-          all others
+          all others: none
     """
-    scaled = np.array(list(scores.values()), np.float64) / temperature
+    scaled = np.array(list(logits.values()), np.float64) / temperature
     powers = np.exp(scaled - scaled.max())
     percent = 100 * powers / powers.sum()
     order = np.argsort(-scaled, kind="stable")
-    names = [repr(name) for name in scores]
+    names = [repr(name) for name in logits]
     rows = {names[i]: [round(float(percent[i]))] for i in order[:most]}
     rows["all others"] = [round(float(percent[order[most:]].sum()))]
-    title = f"chances of the next character at temperature {temperature:g}"
+    title = f"probability of the next character at temperature {temperature:g}"
     return Stacks(title, rows, ["%"], unit="%")
 
 

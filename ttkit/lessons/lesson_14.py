@@ -37,9 +37,9 @@ def layer_times(width: int, chips: int) -> Stacks:
     )
     sending = 2 * sum(cost(plan).time_s for plan in each)
     longer = "computing" if computing > sending else "sending"
-    rows = {"computing": [1e6 * computing, 0.0], "sending": [0.0, 1e6 * sending]}
+    rows = {"computing": [1e6 * computing], "sending": [1e6 * sending]}
     title = f"a layer {width:,} wide on {chips} chips (modelled): {longer} takes longer"
-    return Stacks(title, rows, ["us computing", "us sending"], ["us sending"], "microseconds")
+    return Stacks(title, rows, ["microseconds"])
 
 
 # ---------------------------------------------------------------- exercises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ttkit.words import counted
 
 
 # ---------------------------------------------------------------- what a chip holds
-def settings(zero: int = 0, micro_batches: int = 1) -> Settings:
+def settings(zero: Literal[0, 1, 2, 3] = 0, micro_batches: int = 1) -> Settings:
     """Return the lesson's run: a small GPT on eight chips, data parallel, in float32 with AdamW.
 
     Args:

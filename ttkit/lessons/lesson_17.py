@@ -1,4 +1,6 @@
-"""Lesson 17, experts. The answers are places of tokens, and chips of experts."""
+"""Lesson 17, experts: what its pictures read, and its exercises. The answers are places of tokens,
+and chips of experts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.predicting import as_number
 from ttkit.plans import Topology, topology
-from ttkit.train import experts
+from ttkit.profiler import profile
+from ttkit.train import Trainer, experts
+from ttkit.train.config import Settings
+from ttkit.visualize.charts import Stacks
 
 BUDGET = 0.7  # of what the busiest link carries in the order of the experts' numbers
 TOKEN_BYTES = 2 * 4096  # Mixtral's width in bfloat16
@@ -39,6 +44,42 @@ def watched_choices() -> Iterator[list[np.ndarray]]:
         yield found
     finally:
         experts.choices = choose
+
+
+PARTS = ("kept", "empty", "dropped")
+
+
+def filled(loads: Any, places: int) -> np.ndarray:
+    """Return how many choices each expert keeps, has no token for, and drops: [3, experts].
+
+    Args:
+        loads: tokens that chose each expert.
+        places: of an expert.
+
+    Example:
+        >>> filled([12, 3], places=10).tolist()
+        [[10, 3], [0, 7], [2, 0]]
+    """
+    kept = np.minimum(loads, places)
+    return np.array([kept, places - kept, loads - kept])
+
+
+def bars(title: str, found: np.ndarray) -> Stacks:
+    """Return a bar for each expert, from what `filled` returns."""
+    rows = {f"expert {expert}": row for expert, row in enumerate(found.T.tolist())}
+    return Stacks(title, rows, PARTS, hatched=["dropped"])
+
+
+def three_steps(settings: Settings) -> tuple[list[float], np.ndarray, Any]:
+    """Return the losses, the first gradient of a weight of all experts, a profile of the last."""
+    with Trainer(settings) as trainer:
+        losses = [trainer.step().loss]
+        up = trainer.parameters["blocks.0.experts.up"]
+        gradient = up.gather(up.get_grad())
+        losses.append(trainer.step().loss)
+        with profile() as seen:
+            losses.append(trainer.step().loss)
+    return losses, gradient, seen
 
 
 @exercise(

@@ -280,7 +280,7 @@ class Stacks(Chart):
         for name, sizes in self.rows.items():
             held = [f"{self._text(n)} {part}" for n, part in zip(sizes, self.parts) if n]
             total = f"{self._text(sum(sizes))}: " if self.unit == "B" else ""
-            lines.append(f"{name}: {total}{', '.join(held)}")
+            lines.append(f"{name}: {total}{', '.join(held) or 'none'}")
         lines += [f"room: {self._text(self.room)}"] if self.room else []
         return "\n  ".join(lines)
 
@@ -306,7 +306,7 @@ class Stacks(Chart):
             ax.barh(names, sizes, 0.7, left, label=part, linewidth=0.8, **look)
             left = [a + b for a, b in zip(left, sizes)]
         if self.room:
-            ax.axvline(self.room, color="#d64545", label=f"there are {self._text(self.room)}")
+            ax.axvline(self.room, color="#d64545", label=f"room: {self._text(self.room)}")
         if self.unit == "B":
             ax.xaxis.set_major_formatter(EngFormatter("B"))
             self._write_sums(ax, left)
