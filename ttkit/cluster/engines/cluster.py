@@ -103,6 +103,7 @@ class Cluster:
         if self._processes and not self.failure:
             return self
         self.stop()
+        self.latest = {}
         asked, mpirun = f"start {self.name}", find_mpirun(self._mpirun)
         start.check_host(asked, self.n)
         if not shutil.which(mpirun):
@@ -205,8 +206,7 @@ class Cluster:
     @property
     def folder(self) -> Path | None:
         """The folder of the running cluster's logs and keys."""
-        processes = self._processes
-        return processes.folder if processes else None
+        return processes.folder if (processes := self._processes) else None
 
     def view(self, rank: int) -> Any:
         """Return ipyparallel's view of one rank."""
