@@ -81,11 +81,10 @@ class Cluster:
         self.n = len(self.bindings.rank_bindings)
         # the host of each rank: "" for this one
         self._place, self.hosts = start.places_of(config, self.n)
-        self.start_timeout_s = start_timeout_s
+        self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
         # how long `run` and %%px wait; None: as long as it takes
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # of each rank
-        self._mpirun = mpirun
         self._processes: Supervised | None = None
         self._reports: Reports | None = None
         self._client: Any = None
