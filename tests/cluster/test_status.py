@@ -2,8 +2,10 @@
 to date and never in the way.
 """
 
+import sys
 import threading
 import time
+import types
 from dataclasses import replace
 
 import pytest
@@ -165,3 +167,14 @@ def test_a_process_reports_what_it_has_open():
         )
         assert report.process_bytes > 10_000_000 and report.host and x.shape
     assert Report.now().meshes == ()
+
+
+def test_a_process_reports_how_far_its_training_is(monkeypatch):
+    from ttkit.visualize.live_training import Lines
+
+    assert Report.now().doing == ""
+    monkeypatch.setattr(Lines, "now", "step 2 of 9")
+    assert Report.now().doing == "step 2 of 9"
+    half = types.ModuleType("live_training")  # that another thread is importing
+    monkeypatch.setitem(sys.modules, "ttkit.visualize.live_training", half)
+    assert Report.now().doing == ""

@@ -25,6 +25,15 @@ from ttkit.files import write_whole
 from ttkit.train import checkpoint
 
 LOCK, LOG = ".trainer.lock", "log.jsonl"
+# settings of a model that a resumed run may change, or whose change the shapes show
+FREE = {
+    "balance_loss",
+    "capacity_factor",
+    "dropout_prob",
+    "max_sequence_length",
+    "runner_type",
+    "vocab_size",
+}
 _holders: dict[str, RunFolder] = {}  # by path: the folders that this process has locked
 os.register_at_fork(after_in_child=_holders.clear)  # a child has none of these locks
 

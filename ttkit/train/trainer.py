@@ -35,19 +35,10 @@ from ttkit.train.replicas import (
     of_rank_0,
     start_mpi,
 )
-from ttkit.train.run_folder import Record, RunFolder, Saved
+from ttkit.train.run_folder import FREE, Record, RunFolder, Saved
 from ttkit.train.tokenizers import make_tokenizer, tokenizer_from_dict
 
 VALIDATION_BATCHES = 50  # at most, each time
-# settings of a model that a resumed run may change, or whose change the shapes show
-FREE = {
-    "balance_loss",
-    "capacity_factor",
-    "dropout_prob",
-    "max_sequence_length",
-    "runner_type",
-    "vocab_size",
-}
 
 
 class Trainer:
@@ -304,11 +295,8 @@ class Trainer:
         """Write a checkpoint, and return its path; every rank must call, and rank 0 writes."""
         folder = self.run_folder
         if folder is None:
-            fail(
-                "Trainer.save",
-                "checkpoint_dir is empty",
-                "training_config.checkpoint_dir: a folder",
-            )
+            cure = "training_config.checkpoint_dir: a folder"
+            fail("Trainer.save", "checkpoint_dir is empty", cure)
         tensors = self.collected()
         meta = {
             "settings": asdict(self.settings),

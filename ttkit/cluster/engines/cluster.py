@@ -81,11 +81,10 @@ class Cluster:
         self.n = len(self.bindings.rank_bindings)
         # the host of each rank: "" for this one
         self._place, self.hosts = start.places_of(config, self.n)
-        self.start_timeout_s = start_timeout_s
+        self.start_timeout_s, self._mpirun = start_timeout_s, mpirun
         # how long `run` and %%px wait; None: as long as it takes
         self.timeout_s: float | None = None
         self.last_error = [""] * self.n  # of each rank
-        self._mpirun = mpirun
         self._processes: Supervised | None = None
         self._reports: Reports | None = None
         self._client: Any = None
@@ -103,6 +102,7 @@ class Cluster:
         if self._processes and not self.failure:
             return self
         self.stop()
+        self.latest = {}
         asked, mpirun = f"start {self.name}", find_mpirun(self._mpirun)
         start.check_host(asked, self.n)
         if not shutil.which(mpirun):
@@ -205,8 +205,7 @@ class Cluster:
     @property
     def folder(self) -> Path | None:
         """The folder of the running cluster's logs and keys."""
-        processes = self._processes
-        return processes.folder if processes else None
+        return processes.folder if (processes := self._processes) else None
 
     def view(self, rank: int) -> Any:
         """Return ipyparallel's view of one rank."""

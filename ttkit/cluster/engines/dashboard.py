@@ -24,7 +24,7 @@ SHAPES = {"idle": "○", "busy": "▶", "stopped": "■", "interrupted": "■", 
 CARD = (
     "border:{width}px {line} var(--{colour});border-radius:8px;box-sizing:border-box;"
     "color:var(--ink);display:inline-block;font-size:12px;line-height:17px;margin:4px 8px 4px 0;"
-    "max-width:100%;overflow:hidden;padding:6px 10px;vertical-align:top;width:200px"
+    "max-width:100%;overflow:hidden;padding:6px 10px;vertical-align:top;width:190px"
 )
 PRINTS = (
     "background:var(--chip);color:var(--ink);font-family:monospace;font-size:11px;"

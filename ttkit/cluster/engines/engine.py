@@ -72,8 +72,9 @@ class Report:
         # whole MB, so that it changes only when it matters
         process = psutil.Process().memory_info().rss // 1_000_000 * 1_000_000
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
-        training = sys.modules.get("ttkit.visualize.live_training")
-        doing = training.Lines.now if training else ""
+        # while another thread imports a module, it has not all of its names
+        lines = getattr(sys.modules.get("ttkit.visualize.live_training"), "Lines", None)
+        doing = getattr(lines, "now", "")
         if not meshes:
             return cls(socket.gethostname(), process_bytes=process, doing=doing)
         used = sys.modules["ttkit.sim.memory"].bytes_in_use()
