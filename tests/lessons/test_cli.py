@@ -6,7 +6,9 @@ import sys
 
 import nbformat
 import pytest
+from nbconvert import HTMLExporter
 from nbformat.sign import NotebookNotary
+from traitlets.config import Config
 
 from ttkit.cli import main
 from ttkit.lessons import cli
@@ -86,3 +88,13 @@ def test_progress_of_every_lesson(monkeypatch, tmp_path, capsys):
     assert "double passed" in first and "share tried" in first
     assert len(others) == len(cli.notebooks()) - 1 and all(" 0 of " in line for line in others)
     assert last == f"kept in {file}"
+
+
+@pytest.mark.parametrize("program", ["jupyter_nbconvert_config", "jupyter_server_config"])
+def test_an_exported_page_has_no_solutions(program):
+    settings = json.loads((cli.SETTINGS / f"{program}.json").read_text())
+    lesson = nbformat.read(cli.notebooks()[0], as_version=4)
+    for config, count in (({}, 2), (settings, 0)):
+        page, _ = HTMLExporter(config=Config(config)).from_notebook_node(lesson)
+        assert page.count("celltag_solution") == count
+        assert "00.double" in page
