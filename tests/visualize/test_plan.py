@@ -321,14 +321,18 @@ def test_the_stepper_goes_back_and_on():
     pytest.importorskip("ipywidgets")
     plan = all_gather(T3000, 4096, axis=1)
     controls, figure = stepper(plan).children
-    _, slider, label = controls.children
+    back, on, slider, label = controls.children
     assert label.value.startswith("0 B in this step")
     for number in (1, 2, 3):
         slider.value += 1
         assert slider.value == number
         assert figure.value == draw_step(plan, number)._repr_html_()
     assert label.value == "16 KiB in this step, 96 KiB of 96 KiB so far"
-    slider.value = 2
+    on.click()  # after the last step comes the start
+    assert slider.value == 0
+    back.click()
+    assert slider.value == 3
+    back.click()
     assert figure.value == draw_step(plan, 2)._repr_html_()
 
 
@@ -338,7 +342,7 @@ def test_plans_side_by_side_share_one_slider():
     tree = all_reduce(T3000, 1 << 20, algorithm="tree")
     strips = [step_pictures(plan) for plan in (*plans, tree)]
     controls, figure = stepper(*plans, tree).children
-    slider, label = controls.children[1:]
+    slider, label = controls.children[2:]
     assert slider.max == len(tree.steps) == 6
     slider.value = 5
     assert figure.value == draw_moment(strips, 5)._repr_html_()

@@ -47,7 +47,7 @@ def _library_plans() -> Iterator[list[plans.Plan]]:
         made.append(finish(*args))
         return made[-1]
 
-    collectives._finished = recorded
+    collectives._finished = recorded  # type: ignore[assignment]
     try:
         yield made
     finally:
@@ -177,7 +177,7 @@ def _as_given() -> Iterator[list[Any]]:
         given.append(plan.steps)
         prepare(plan)
 
-    plans.Plan.__post_init__ = noted  # type: ignore[method-assign]
+    plans.Plan.__post_init__ = noted  # type: ignore[assignment, method-assign]
     try:
         yield given
     finally:
@@ -323,8 +323,9 @@ def _my_price(my_price: Answer) -> str:
         plans.reduce_scatter(t3000, size),
     ):
         have = my_price(plan, LATENCY_S, BYTES_PER_S)
-        number = as_number(have)
-        my_price.must_give("a number of seconds", number is not None, have)
+        seconds = as_number(have)
+        my_price.must_give("a number of seconds", seconds is not None, have)
+        number = float(seconds or 0)
         want = _price(plan, LATENCY_S, BYTES_PER_S)
         if np.isclose(number, want, rtol=1e-6, atol=0):
             continue

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html import escape
+from typing import Any
 
 from ttkit import plans
 from ttkit.errors import TTKitError, fail
-from ttkit.plans import Plan, Topology, Transfer
+from ttkit.plans import Plan, Step, Topology, Transfer
 from ttkit.visualize.drawing import Figure, on_page, size_text
 from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import StepPicture, problem_of, step_pictures
@@ -45,7 +46,7 @@ class PlanBuilder:
         root: int | None = None,
         names: str = "",
     ):
-        start = {} if root is None else {"root": root}
+        start: dict[str, Any] = {} if root is None else {"root": root}
         known = ("all_gather", "broadcast", "reduce_scatter")
         if collective not in known:
             fail(f"PlanBuilder({collective!r}, ...)", f"it can build {', '.join(known)}")
@@ -54,6 +55,9 @@ class PlanBuilder:
         self.best: Plan = make(topology, shard_bytes, axis=axis, links=1, **start)
         self._empty = Plan(collective, topology, (), shard_bytes, axis, **start)
         self.names = names
+        self._steps: list[list[Transfer]] = [[]]
+        self._chunk: int | None = None
+        self._new: set[tuple[int, int]] = set()
         self.start_anew()
 
     def __repr__(self) -> str:
@@ -65,7 +69,7 @@ class PlanBuilder:
     def plan(self) -> Plan:
         """The plan so far; a last step without transfers is left out."""
         steps = self._steps if self._steps[-1] else self._steps[:-1]
-        return replace(self._empty, steps=tuple(map(tuple, steps)))
+        return replace(self._empty, steps=_steps(steps))
 
     def add(self, source: int, destination: int, chunk: int | None = None) -> None:
         """Add a transfer to the step.
@@ -109,9 +113,7 @@ class PlanBuilder:
 
     def start_anew(self) -> None:
         """Take back everything."""
-        self._steps: list[list[Transfer]] = [[]]
-        self._chunk: int | None = None
-        self._new: set[tuple[int, int]] = set()
+        self._steps, self._chunk, self._new = [[]], None, set()
         self.says = "Step 1: click an arrow to send a chunk."
 
     def choose(self, chunk: int | None) -> None:
@@ -169,7 +171,7 @@ class PlanBuilder:
     @property
     def _whole(self) -> Plan:
         """The plan with its last step, even an empty one."""
-        return replace(self._empty, steps=tuple(map(tuple, self._steps)))
+        return replace(self._empty, steps=_steps(self._steps))
 
     @property
     def _picture(self) -> StepPicture:
@@ -236,6 +238,10 @@ class PlanBuilder:
             live(touchable(self.page(), self.act), "Run this cell to build a plan.", self.figure())
         else:
             print(self)
+
+
+def _steps(steps: list[list[Transfer]]) -> tuple[Step, ...]:
+    return tuple(Step(tuple(step)) for step in steps)
 
 
 def _button(act: str, text: str, pressed: bool = False) -> str:

@@ -103,7 +103,7 @@ def cost_curves(
     curves = {
         name: tuple((n, cost(build(n)).time_s) for n in SIZES) for name, build in algorithms.items()
     }
-    best = [min(curves, key=lambda name, i=i: curves[name][i][1]) for i in range(len(SIZES))]
+    best = [min((curves[name][i][1], name) for name in curves)[1] for i in range(len(SIZES))]
     crossings = []
     for below, above in itertools.pairwise(best):
         if below != above:

@@ -131,14 +131,22 @@ def draw_moment(strips: Sequence[list[StepPicture]], number: int) -> Figure:
 
 
 def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
-    """Return a widget that shows one moment of one plan or several: a play button and a slider."""
+    """Return a widget that shows one moment of one plan or several: a slider and two buttons."""
     import ipywidgets as widgets
 
     strips = [step_pictures(plan, names) for plan in plans]
     last = max(map(len, strips)) - 1
-    play = widgets.Play(min=0, max=last, interval=1800)
     slider = widgets.IntSlider(min=0, max=last, description="step")
     label, figure = widgets.Label(), widgets.HTML()
+
+    def button(text: str, steps: int) -> Any:
+        made = widgets.Button(description=text, layout={"width": "auto"})
+
+        def press(_: Any) -> None:
+            slider.value = (slider.value + steps) % (last + 1)  # after the last, the start
+
+        made.on_click(press)
+        return made
 
     def show(_: Any = None) -> None:
         number = slider.value
@@ -155,8 +163,8 @@ def stepper(*plans: Plan, names: Sequence[str] = ()) -> Any:
         )
         figure.value = step_figure(strips[0][number])._repr_html_()
 
-    widgets.jslink((play, "value"), (slider, "value"))
     slider.observe(show, "value")
     show()
-    controls = widgets.HBox([play, slider, label], layout={"flex_flow": "row wrap"})
+    parts = [button("Step back", -1), button("Next step", 1), slider, label]
+    controls = widgets.HBox(parts, layout={"flex_flow": "row wrap"})
     return widgets.VBox([controls, figure])
