@@ -30,8 +30,8 @@ _NAMES = {
     "profiler": "profile",
     "program": "install_as_ttnn",
     "sim.fabric": "rank_checks",
-    "visualize": "memory step_through visualize_descriptor visualize_memory visualize_mesh_device "
-    "visualize_plan visualize_ranks visualize_schedule "
+    "visualize": "memory step_through visualize_descriptor visualize_matmul visualize_memory "
+    "visualize_mesh_device visualize_plan visualize_ranks visualize_schedule "
     "visualize_system_mesh visualize_tensor",
 }
 _load, _, _later = _attach(__name__, _NAMES)

@@ -18,6 +18,7 @@ __all__ = [
     "memory",
     "step_through",
     "visualize_descriptor",
+    "visualize_matmul",
     "visualize_memory",
     "visualize_mesh_device",
     "visualize_plan",
@@ -148,6 +149,50 @@ def visualize_ranks(cluster: Any) -> None:
     _check(cluster, "bindings", "visualize_ranks", "a cluster")
     system = current_system()
     _show(draw_ranks(boxes_of(cluster, system), system.name))
+
+
+def visualize_matmul(
+    x: Any = None,
+    w: Any = None,
+    result: Any = None,
+    *,
+    cut: str = "columns",
+    chips: int | tuple[int, int] = 4,
+    shape: tuple[int, int, int] | None = None,
+    reduced: bool = False,
+) -> None:
+    """Show which part of x @ w each chip holds and computes, and what must be added.
+
+    Give two tensors of a mesh, or describe the cut. Partial sums are sheets that lie over one
+    another; blocks that no chip computes are hatched.
+
+    Args:
+        x: a tensor of a mesh.
+        w: a tensor of the same mesh, a matrix.
+        result: what became of x @ w; on the simulator its values tell whether partial sums were
+            added.
+        cut: without tensors, "samples", "columns", "rows", "both" or "nothing".
+        chips: how many; for "both" also a mesh such as (2, 2), an axis for each cut.
+        shape: samples, inputs and outputs; by default about 8, 12 and 16.
+        reduced: show the partial sums after an all_reduce.
+
+    Raises:
+        TTKitError: an unknown cut, sizes that do not divide, an all_reduce of unlike blocks.
+        RuntimeError: what ttnn refuses to multiply, in its words.
+
+    Example:
+        >>> visualize_matmul(cut="rows", chips=2)
+        x [8, 12] @ w [12, 16] on 2 chips: the rows of w are cut, and the columns of x
+          chip 0: x[:, 0:6] @ w[0:6, :] -> a partial sum of result[:, :]
+          chip 1: x[:, 6:12] @ w[6:12, :] -> a partial sum of result[:, :]
+          Each sheet is a partial sum of one chip. all_reduce adds the 2 sheets.
+    """
+    from ttkit.visualize.matmul import draw_matmul
+
+    for tensor, name in ((x, "x"), (w, "w")):
+        if x is not None:
+            _check(tensor, "tensor_topology", "visualize_matmul", f"a ttnn tensor as {name}")
+    _show(draw_matmul(x, w, result, cut=cut, chips=chips, shape=shape, reduced=reduced))
 
 
 def visualize_memory(mesh: Any, ax: Any = None) -> Any:

@@ -1,0 +1,115 @@
+"""The picture of x @ w over chips."""
+
+import numpy as np
+import pytest
+
+import ttkit
+from ttkit import ttnn
+from ttkit.visualize.matmul import draw_matmul
+from ttkit.visualize.products import Part, Product, fault
+
+R, S = ttnn.PlacementReplicate(), ttnn.PlacementShard
+
+
+@pytest.fixture
+def place():
+    ttkit.use_system("t3000")
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+
+    def put(shape, *placements):
+        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(list(placements)))
+        array = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+        layout = ttnn.TILE_LAYOUT
+        return ttkit.from_numpy(array, device=mesh, layout=layout, mesh_mapper=mapper)
+
+    yield put
+    mesh.close()
+
+
+def lines(figure):
+    return repr(figure).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("cut", "chip_1"),
+    [
+        ("samples", "x[2:4, :] @ w[:, :] -> result[2:4, :]"),
+        ("columns", "x[:, :] @ w[:, 4:8] -> result[:, 4:8]"),
+        ("rows", "x[:, 3:6] @ w[3:6, :] -> a partial sum of result[:, :]"),
+        ("both", "x[2:4, :] @ w[:, 4:8] -> result[2:4, 4:8]"),
+        ("nothing", "x[:, :] @ w[:, :] -> result[:, :]"),
+    ],
+)
+def test_each_cut_says_what_a_chip_computes(cut, chip_1):
+    assert lines(draw_matmul(cut=cut, chips=4))[2] == f"  chip 1: {chip_1}"
+
+
+def test_blocks_that_no_chip_computes_are_hatched_and_counted():
+    one_axis, two_axes = draw_matmul(cut="both", chips=4), draw_matmul(cut="both", chips=(2, 2))
+    assert "96 of 128 numbers" in repr(one_axis)
+    assert one_axis._repr_html_().count("no chip computes it") == 12
+    assert "no chip computes" not in two_axes._repr_html_()
+
+
+def test_partial_sums_are_sheets_until_they_are_added():
+    sheets, one = (draw_matmul(cut="rows", reduced=added)._repr_html_() for added in (False, True))
+    assert sheets.count("fill-opacity") == 4 and "its partial sum of" in sheets
+    assert "fill-opacity" not in one and "4 sheets have become one" in one
+
+
+def test_adding_blocks_that_are_no_partial_sums_is_refused():
+    with pytest.raises(ttkit.TTKitError, match="different blocks of the result, not partial sums"):
+        draw_matmul(cut="columns", reduced=True)
+    with pytest.raises(ttkit.TTKitError, match="4 copies of one result"):
+        draw_matmul(cut="nothing", reduced=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"cut": "diagonal"}, "samples, columns, rows, both, nothing"),
+        ({"chips": 0}, "chips"),
+        ({"chips": (2, 2)}, "cut='both'"),
+        ({"shape": (8, 12, 15)}, "15 columns of w do not make 4 equal parts"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(options, names):
+    with pytest.raises(ttkit.TTKitError, match=names):
+        draw_matmul(**options)
+
+
+def test_tensors_are_drawn_as_they_are_placed(place):
+    picture = draw_matmul(place((8, 12), S(0), S(1)), place((12, 16), R, S(0)))
+    assert lines(picture)[2] == (
+        "  device 0: x[0:4, 3:6] @ w[3:6, :] -> a partial sum of result[0:4, :]"
+    )
+    assert "the samples and the rows of w are cut" in picture.title
+
+
+def test_the_values_of_a_result_tell_whether_it_was_added(place):
+    ttnn.set_fabric_config(ttnn.FabricConfig.DISABLED)
+    x, w = place((8, 12), R, S(1)), place((12, 16), R, S(0))
+    assert "all_reduce adds the 4 sheets" in repr(draw_matmul(x, w, ttnn.matmul(x, w)))
+    assert "have become one" in repr(draw_matmul(x, w, place((8, 16), R, R)))
+
+
+def test_parts_that_do_not_belong_together_are_named():
+    parts = (Part("chip 0", (0, 8), (0, 6), (6, 12), (0, 16)),)
+    assert "columns 0:6 of x by rows 6:12 of w" in fault(Product((8, 12, 16), parts))
+
+
+def test_what_ttnn_does_not_multiply_is_refused_in_its_words(place):
+    with pytest.raises(RuntimeError, match="width of the first tensor must be equal"):
+        draw_matmul(place((8, 12), R, S(1)), place((12, 16), R, R))
+
+
+@pytest.mark.parametrize("cut", ["samples", "columns", "rows", "both", "nothing"])
+@pytest.mark.parametrize("chips", [1, 8, 32])
+def test_it_fits_a_notebook(cut, chips):
+    (drawing,) = draw_matmul(cut=cut, chips=chips).drawings
+    assert drawing.width <= 800 and drawing.height <= 820
+
+
+def test_it_prints_on_a_terminal(capsys):
+    ttkit.visualize_matmul(cut="rows", chips=2)
+    assert "chip 0: x[:, 0:6] @ w[0:6, :] -> a partial sum" in capsys.readouterr().out
