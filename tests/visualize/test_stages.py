@@ -43,6 +43,8 @@ def test_boxes_have_letters_where_they_fit_and_backwards_are_hatched_where_not()
     hatches = re.findall(r'<path d="M[^"]*" stroke=', narrow)
     assert len(hatches) == 4 * 8 + 1  # each backward, and the legend
     assert page_of(gpipe(4, 8)).count(">F7<") == 4
+    mixed = page_of(gpipe(4, 12))  # a backward has room for its letters, a forward has not
+    assert ">B0<" not in mixed and ">F0<" not in mixed
 
 
 def test_bubble_and_memory_stand_beside_each_name_and_nothing_is_below_ten_pixels():

@@ -21,8 +21,10 @@ class ScheduleEditor:
 
     Example:
         >>> editor = ScheduleEditor(Schedule("mine", 2, 2, ["F0 F1 B0 B1", "F0 B0 F1 B1"]))
-        >>> editor.bubble, editor.move(0, "B0", 1).bubble, editor.schedule.actions[0]
-        (0.3333333333333333, 0.5, (F0, B0, F1, B1))
+        >>> f"{editor.bubble:.3f}", f"{editor.move(0, 'B0', 1).bubble:.3f}"
+        ('0.333', '0.500')
+        >>> editor.schedule.actions[0]
+        (F0, B0, F1, B1)
     """
 
     def __init__(self, schedule: Schedule, room: int = 0):
