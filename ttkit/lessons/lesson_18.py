@@ -44,8 +44,8 @@ class BreakEven(Chart):
 
     def draw(self, ax: Any) -> None:
         """Draw a curve for each name, and a line at 1."""
-        for (name, points), colour in zip(self.curves.items(), COLOURS):
-            ax.plot(*zip(*points), "o-", color=colour, markersize=4, label=name)
+        for (name, points), colour, mark in zip(self.curves.items(), COLOURS, "os^Dvx"):
+            ax.plot(*zip(*points), mark, linestyle="-", color=colour, markersize=5, label=name)
         ax.axhline(1, color="#d64545", linestyle="--", label="break-even")
         ax.set_xscale("log", base=2)
         ticks = [x for x, _ in next(iter(self.curves.values()))]
