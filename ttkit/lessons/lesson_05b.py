@@ -174,7 +174,7 @@ def _places(mistake: str) -> list[str]:
     "Ranks fill the slots of hosts.txt from the top. On which host does each of the four run?",
     "Which host has two ranks? Only those need TT_VISIBLE_DEVICES. Which mesh has two hosts? Only "
     "its ranks need mesh_host_rank.",
-    'A rank of node-1 is written so: {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: '
+    "A rank of node-1 is written so: {rank: 0, mesh_id: 0, env_overrides: {TT_VISIBLE_DEVICES: "
     '"2,3"}}. A rank of mesh 2: {rank: 2, mesh_id: 2, mesh_host_rank: 0}.',
 )
 def _bindings(answer: Any, _: Any) -> str:
