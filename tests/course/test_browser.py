@@ -17,6 +17,7 @@ HANDLES = (SLIDER, LIST, TICK, BUTTON, ACT, DRAG)
 BOX = "input[placeholder='your guess']"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 SMALLEST_PX = 10
+MOST = 6  # handles of a kind that are moved: a schedule has some sixty alike
 # exercise: an answer, and what the check says to it
 ANSWERS = {
     "00.share": ("answer = 48 * 64 // 8", "exercise 00.share: 384 elements on each device"),
@@ -127,7 +128,8 @@ def move_all(lab, area, where):
 
     One that cannot be used at first, must after another was moved.
     """
-    waiting = list(range(len(handles(area))))
+    kinds = [kind for kind, _ in handles(area)]
+    waiting = [n for n, kind in enumerate(kinds) if kinds[:n].count(kind) < MOST]
     while waiting:
         ready = next((n for n in waiting if usable(handles(area)[n][1])), None)
         assert ready is not None, f"{where}: nothing of {waiting} can be used"
@@ -170,7 +172,8 @@ def slide_with_mouse(lab, found):
         float(found.get_attribute(f"aria-value{which}")) for which in ("now", "min", "max")
     )
     track = found.find_element("xpath", "./ancestor::*[contains(@class,'noUi-target')][1]")
-    way = track.size["width"] * (-0.45 if now > (least + most) / 2 else 0.45)
+    there = least if now > (least + most) / 2 else most  # to the farther end
+    way = track.size["width"] * (there - now) / (most - least)
     actions(lab.driver).drag_and_drop_by_offset(found, round(way), 0).perform()
 
 
@@ -199,9 +202,21 @@ def press_enter(lab, found):
     actions(lab.driver).send_keys(KEYS.ENTER).perform()
 
 
-def arrow(lab, found):
+def arrows(lab, found):
+    """To the right and one more to the left: what is last in its row goes only there."""
     lab.ask("arguments[0].focus()", found)
-    actions(lab.driver).send_keys(KEYS.ARROW_RIGHT).perform()
+    actions(lab.driver).send_keys(KEYS.ARROW_RIGHT, KEYS.ARROW_LEFT, KEYS.ARROW_LEFT).perform()
+
+
+def drag(lab, found):
+    """Onto the next part of its row that takes it."""
+    own = found.get_attribute("data-drag")
+    others = lab.ask(
+        "return [...arguments[0].closest('svg').querySelectorAll('[data-drop]')]", found
+    )
+    same_row = [one for one in others if abs(one.rect["y"] - found.rect["y"]) < 5]
+    target = next(one for one in same_row if one.get_attribute("data-drop") != own)
+    actions(lab.driver).drag_and_drop(found, target).perform()
 
 
 MOVES = {
@@ -210,7 +225,7 @@ MOVES = {
     TICK: (click, press_space),
     BUTTON: (click, press_enter),
     ACT: (click, press_enter),
-    DRAG: (arrow,),
+    DRAG: (arrows, drag),
 }
 
 

@@ -178,6 +178,7 @@ class Prediction:
             box = widgets.Dropdown(options=[("choose", ""), *((c, c) for c in choices)], **how)
         else:
             box = widgets.Text(placeholder="your guess", **how)
+        box.add_class("ttkit-guess")
         box.observe(lambda change: self.guess(**{name: change["new"]}), "value")
         self._boxes[name] = box
         return box

@@ -41,7 +41,7 @@ _RULES = (
     "margin:6px 14px 2px 0;max-width:100%;vertical-align:top}"
     ".NAME .ttkit-note{color:var(--soft);font-size:11px;line-height:15px;max-width:800px}"
     f".NAME .ttkit-alarm{{background:{ALARM};border-radius:6px;color:{INK};font-size:11px;"
-    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px}"
+    "line-height:15px;margin:4px 0;max-width:800px;padding:5px 9px;white-space:pre-line}"
 )
 # The class is named after the rules, so that pictures saved with other rules on the same page keep
 # theirs.

@@ -9,6 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+# A question breaks its line where the page is narrow; ipywidgets would cut it.
+NARROW = """
+.ttkit-guess { flex-wrap: wrap; height: auto !important; }
+.ttkit-guess > .widget-label { height: auto; text-align: left; white-space: normal; }
+"""
+
 
 @cache
 def _kind() -> Any:
@@ -20,6 +26,7 @@ def _kind() -> Any:
         """The page in a browser, and what a reader does there."""
 
         _esm = Path(__file__).with_name("live.js")
+        _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
 
     return Touchable
