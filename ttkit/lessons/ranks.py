@@ -201,14 +201,13 @@ def _few(values: list[Any], cluster: Any) -> str:
 def why_stuck(run: Exchange) -> str:
     """Return in words why ranks wait forever.
 
-        Example:
-            >>> from ttkit.lessons.watched import MESSAGES, MESSAGES_ARE, Stuck, Watched
-    from ttkit.plans.messages import ring_exchange
-            >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
-            a deadlock: every rank waits in Recv until its neighbour sends
-              rank 0 waits in Recv for rank 1 to send
-              rank 1 waits in Recv for rank 0 to send
-              try: Sendrecv, which does both at once
+    Example:
+        >>> from ttkit.plans.messages import ring_exchange
+        >>> print(why_stuck(ring_exchange(2, "Recv, then Send")))
+        a deadlock: every rank waits in Recv until its neighbour sends
+          rank 0 waits in Recv for rank 1 to send
+          rank 1 waits in Recv for rank 0 to send
+          try: Sendrecv, which does both at once
     """
     calls = {(wait.call, wait.receives) for wait in run.waits}
     waiting = {wait.rank for wait in run.waits}
