@@ -148,6 +148,12 @@ class Run:
             if lean(have) not in map(lean, shards):
                 cut = how_cut(lean(whole), lean(have))
                 yours = f"you cut {cut}, so that each device holds {have}"
+                dims = [getattr(p, "dim", None) for p in call.result.tensor_topology().placements()]
+                for dim in (d for d in dims if d is not None and cut == "nothing"):
+                    yours = (
+                        f"you cut dimension {dim}, which has size {whole[dim]}: the first device "
+                        "holds all of it, the other devices hold nothing"
+                    )
                 asked = f"the exercise cuts {how_cut(whole, shards[0])}, into {list(shards[0])}"
                 raise CheckFailed(f"on {self.mesh!r}, {name} is {list(whole)}: {yours}; {asked}")
 

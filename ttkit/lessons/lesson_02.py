@@ -101,7 +101,7 @@ def _bytes(bytes_per_chip: Answer) -> str:
         shard = list(shape)
         shard[dim] //= devices
         *front, height, width = shard
-        tiles = math.prod(front) * -(-height // 32) * -(-width // 32)
+        tiles = math.prod(front) * math.ceil(height / 32) * math.ceil(width / 32)
         asked = f"bytes_per_chip({shape}, {devices}, {dim})"
         have = whole_number(bytes_per_chip(shape, devices, dim), asked)
         at_least_32 = math.prod(front) * max(32, height) * max(32, width)
@@ -111,10 +111,12 @@ def _bytes(bytes_per_chip: Answer) -> str:
             tiles * 1024: "that is the number of elements; each takes 2 bytes",
             2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
         }
-        rounded = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
-        rounded[dim] //= devices
+        early = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
+        early[dim] //= devices
         hints.setdefault(
-            2 * math.prod(rounded), "divide first: the shard is rounded up to tiles, not the whole"
+            2 * math.prod(early),
+            f"you rounded {list(shape)} up to tiles and divided then: divide first, "
+            f"a chip rounds its own shard {shard} up",
         )
         hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
         require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")

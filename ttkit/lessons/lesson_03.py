@@ -13,6 +13,11 @@ from ttkit.lessons.answers import Answer, asks, numbers, row_of
 PARTIAL = "each device holds its partial sum only: the sum over the devices is missing"
 
 
+def _rows(whole: np.ndarray, n: int) -> list[np.ndarray]:
+    """Return the samples of each of n devices."""
+    return np.split(whole, n)
+
+
 @exercise(
     "03.data_parallel",
     "What does each chip need: some of the samples, or all? And of the weights?",
@@ -24,7 +29,15 @@ def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x, w1, w2 = numbers(32 * n, 8 * n), numbers(8 * n, 16 * n), numbers(16 * n, 24 * n)
     run = data_parallel.on(mesh, (x, (32, 8 * n)), (w1, w1.shape), (w2, w2.shape))
-    run.equals(list((np.maximum(x @ w1, 0) @ w2).reshape(n, 32, -1)))
+    both = "relu stands between the two products"
+    run.differs(
+        (_rows(x @ w1 @ w2, n), f"your tensor is x @ w1 @ w2: the relu is missing; {both}"),
+        (_rows(np.maximum(x @ w1 @ w2, 0), n), f"relu came after the second product; {both}"),
+        (_rows(np.maximum(x, 0) @ w1 @ w2, n), f"relu came before the first product; {both}"),
+        (_rows(x @ w1, n), "your tensor is x @ w1: relu and the product with w2 are missing"),
+        (_rows(np.maximum(x @ w1, 0), n), "the product with w2 is missing"),
+    )
+    run.equals(_rows(np.maximum(x @ w1, 0) @ w2, n))
     run.multiplied(((32, 8 * n), w1.shape), ((32, 16 * n), w2.shape))
     run.nothing_sent()
     same = "each device did its own rows, and all of them the same program"
@@ -42,6 +55,11 @@ def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
     x, w, b = numbers(4 * n, 8 * n), numbers(8 * n, 32 * n), numbers(1, 32 * n)
     run = column_parallel.on(mesh, (x, x.shape), (w, (8 * n, 32)), (b, (1, 32)))
+    run.differs(
+        (np.split(x @ w, n, 1), "your tensor is x @ w: the bias b was not added"),
+        (np.split(x @ w + 2 * b, n, 1), "the bias b was added twice"),
+        (np.split(x @ w - b, n, 1), "the bias b was subtracted, not added"),
+    )
     run.equals(np.split(x @ w + b, n, 1))
     run.multiplied((x.shape, (8 * n, 32)))
     run.nothing_sent()
@@ -60,7 +78,8 @@ def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
     x, w = numbers(8 * n, 32 * n), numbers(32 * n, 16 * n)
     run = row_parallel.on(mesh, (x, (8 * n, 32)), (w, (32, 16 * n)))
     parts = [a @ b for a, b in zip(np.split(x, n, 1), np.split(w, n), strict=True)]
-    run.differs((parts, PARTIAL))
+    often = f"each device holds {n} times the result: the partial sums were added twice"
+    run.differs((parts, PARTIAL), ([n * (x @ w)] * n, often))
     run.equals([x @ w] * n)
     run.summed()
     run.multiplied(((8 * n, 32), (32, 16 * n)))

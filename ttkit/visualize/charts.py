@@ -24,6 +24,16 @@ NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not kn
 Points = Sequence[tuple[float, float]]
 
 
+def percent(part: float) -> str:
+    """Return a part of a memory in percent, a tiny one by its bound.
+
+    Example:
+        >>> percent(0), percent(0.0000007), percent(0.25)
+        ('0%', '< 0.01%', '25%')
+    """
+    return "< 0.01%" if 0 < part < 1e-4 else f"{100 * part:.3g}%"
+
+
 @dataclass(frozen=True, repr=False)
 class Curves(Chart):
     """Curves over steps, or over something else, such as the losses of one run or of several.
@@ -138,7 +148,7 @@ class MemoryReport(Chart):
         return 2.4 if self.known else 0.4
 
     def draw(self, ax: Any) -> None:
-        """Draw a bar for each chip, up to the whole memory unless nearly all of it is free."""
+        """Draw a bar for each chip and a line at the whole memory."""
         from matplotlib.ticker import EngFormatter
 
         entitle(ax, self.title)
@@ -148,13 +158,16 @@ class MemoryReport(Chart):
         used = list(self.used.values())
         many = len(used) > 8
         drawn = ax.bar(range(len(used)), used, 0.7, color=BLUE)
-        ax.bar_label(drawn, [short(n, "B") for n in used], padding=2, rotation=90 * many)
+        words = [f"{short(n, 'B')}\n{percent(n / self.total)}" for n in used]
+        words = [text.partition("\n")[0] for text in words] if many else words
+        ax.bar_label(drawn, words, padding=2, rotation=90 * many)
         ax.set_xticks(range(len(used)), list(self.used))
         ax.set_xlabel("device")
         ax.yaxis.set_major_formatter(EngFormatter("B"))
-        ax.margins(y=0.4 if many else 0.15)
-        if not any(used) or max(used) > self.total / 50:
-            ax.set_ylim(0, self.total)
+        # nearly empty looks nearly empty: the line is all of the memory
+        ax.axhline(self.total, color=GREY, linestyle="--", linewidth=1)
+        ax.set_ylim(0, self.total * (1.75 if many else 1.35))
+        ax.set_yticks([self.total * part / 4 for part in range(5)])
         ax.grid(axis="y")
         ax.set_axisbelow(True)
 
