@@ -21,6 +21,7 @@ MAP = 26  # side of the small map in a chip
 TILE = 32  # rows and columns of a tile
 WIDE, TALL, LARGEST = 360, 260, 40  # at most so large: a shard, and one tile
 FINEST = 4  # tiles that are smaller are drawn without their edges
+LEAST = 3  # px of values that are seen
 HATCH = 7  # from one line of the hatching to the next
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
@@ -86,10 +87,11 @@ def placement(
     title = f"a tensor {list(shape)} in {dtype} on a {size} mesh of {system}"
     code = code_of(mesh_shape, shape, dtype, layout, (axis_0, axis_1))
     try:
-        return _drawn(title, code, *_made(system, mesh_shape, shape, dtype, layout, axis_0, axis_1))
+        made = _made(system, mesh_shape, shape, dtype, layout, axis_0, axis_1)
     except TTKitError as error:
         refused = f"{title}: refused"
         return Placement(refused, [], (), f"{refused}\n  {error}", str(error), code=code)
+    return _drawn(title, code, made)
 
 
 def code_of(
@@ -108,11 +110,8 @@ def code_of(
         placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(1)]
         mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))
         tensor = ttkit.from_numpy(
-            x,
-            dtype=ttnn.bfloat16,
-            layout=ttnn.TILE_LAYOUT,
-            device=mesh,
-            mesh_mapper=mapper,
+            x, dtype=ttnn.bfloat16, layout=ttnn.TILE_LAYOUT,
+            device=mesh, mesh_mapper=mapper,
         )
     """
     kinds = ["PlacementReplicate()" if dim is None else f"PlacementShard({dim})" for dim in axes]
@@ -123,11 +122,8 @@ def code_of(
             f"placements = [{', '.join(f'ttnn.{kind}' for kind in kinds)}]",
             "mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(placements))",
             "tensor = ttkit.from_numpy(",
-            "    x,",
-            f"    dtype=ttnn.{dtype},",
-            f"    layout=ttnn.{layout}_LAYOUT,",
-            "    device=mesh,",
-            "    mesh_mapper=mapper,",
+            f"    x, dtype=ttnn.{dtype}, layout=ttnn.{layout}_LAYOUT,",
+            "    device=mesh, mesh_mapper=mapper,",
             ")",
         ]
     )
@@ -160,7 +156,7 @@ def _made(
     dtype: str,
     layout: str,
     *axes: int | None,
-) -> tuple[_Made]:
+) -> _Made:
     """Place zeros of this shape on a mesh that nobody else sees, and read what came of it."""
     import numpy as np
 
@@ -183,7 +179,7 @@ def _made(
         )
         sizes = (rows, columns), (high, wide), math.prod(front)
         tiled = tensor.layout == ttnn.TILE_LAYOUT
-        return (_Made(mesh.system, mesh.chips, placed(tensor), *sizes, nbytes, tiled),)
+        return _Made(mesh.system, mesh.chips, placed(tensor), *sizes, nbytes, tiled)
 
 
 # ---------------------------------------------------------------- drawn
@@ -224,7 +220,8 @@ def _drawn(title: str, code: str, made: _Made) -> Placement:
 def _chips(made: _Made) -> MeshDrawing:
     """Draw the mesh: in each chip its id, a small map of what it holds, and the slice in words."""
     whole = made.picture.whole
-    title = "which part each chip holds: rows, then columns"
+    title = "which slice each chip holds: dimension 0, then 1"
+    title += "".join(f", {d}" for d in range(2, len(whole)))
     chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system)
     height = 24 + max(MAP, STEP * len(whole)) + 6
     drawing = MeshDrawing(chips, 82, height, "", gap=(12, 20))
@@ -237,7 +234,7 @@ def _chips(made: _Made) -> MeshDrawing:
         drawing.words(x + drawing.w / 2, y + 15, name, size=NAME, colour=INK, bold=True)
         if ranges:
             map_of(drawing, made.picture, ranges, x + 6, y + 22, MAP)
-        parts = [":" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole)]
+        parts = ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole)]
         drawing.words(x + MAP + 10, y + 32, parts, size=10, colour=INK, anchor="start", step=STEP)
     return drawing
 
@@ -246,7 +243,8 @@ def _shard(made: _Made, padding: float) -> Drawing:
     """Draw the matrix of one shard in its tiles: the values in colour, the padding hatched."""
     (rows, columns), (high, wide) = made.matrix, made.stored
     scale = min(LARGEST / TILE, WIDE / wide, TALL / high)
-    w, h, right, below = wide * scale, high * scale, columns * scale, rows * scale
+    w, h = wide * scale, high * scale
+    right, below = (max(n * scale, LEAST * (n > 0)) for n in (columns, rows))
     title = f"the shard of one chip: {rows} x {columns}"
     if made.tiled:
         title += f" in {high // TILE} x {wide // TILE} tiles"
@@ -258,9 +256,10 @@ def _shard(made: _Made, padding: float) -> Drawing:
     hover = f"values: {rows} x {columns}"
     drawing.add("rect", hover=hover, x=2, y=2, width=right, height=below, fill=tone(0))
     tile = TILE * scale
-    edges = [] if not made.tiled or tile < FINEST else range(wide // TILE * (high // TILE))
-    boxes = [(2 + i % (wide // TILE) * tile, 2 + i // (wide // TILE) * tile) for i in edges]
-    drawing.blocks([(x, y, tile, tile) for x, y in boxes], edge="var(--soft)")
+    if made.tiled and tile >= FINEST:
+        columns_of_tiles = [(2 + i * tile, 2, tile, h) for i in range(wide // TILE)]
+        rows_of_tiles = [(2, 2 + i * tile, w, tile) for i in range(high // TILE)]
+        drawing.blocks([*columns_of_tiles, *rows_of_tiles], edge="var(--soft)")
     drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
     y = h + 14
     drawing.box(2, y, 14, 14, fill=tone(0), round=2)
