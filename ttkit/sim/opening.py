@@ -138,6 +138,28 @@ def open_mesh_device(
     return mesh
 
 
+@contextmanager
+def beside(system: System, shape: tuple[int, ...]) -> Iterator[MeshDevice]:
+    """Open a mesh of any machine for a `with` block, beside what is in use.
+
+    Unlike `open_mesh_device` it leaves the machine, the fabric and the list of open meshes as they
+    are: a lesson tries a placement without touching the reader's own mesh.
+
+    Example:
+        >>> from ttkit.hardware import SYSTEMS
+        >>> with beside(SYSTEMS["galaxy"], (8, 4)) as mesh:
+        ...     mesh.get_num_devices()
+        32
+    """
+    asked = f"open_mesh_device({MeshShape(shape)!r}) on a {system.name}"
+    order = device_order(system, shape, (0, 0), asked)
+    mesh = MeshDevice(system, tuple(system.ids[r][c] for r, c in order), shape)
+    try:
+        yield mesh
+    finally:
+        mesh.is_open = False
+
+
 def _check_fabric(devices: System, ids: Iterable[int], asked: str) -> None:
     """Fail where the descriptor forbids the fabric, or where chips would stay inactive."""
     ranks.check_fabric(fabric_setting[0].name, asked)

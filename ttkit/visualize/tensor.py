@@ -198,7 +198,7 @@ def draw_tensor(tensor: Any) -> Figure:
         drawing.words(left, top, name, size=NAME, bold=not empty, **look)
         drawing.words(left, top + STEP, lines, size=SIZE, step=STEP, **look)
         if cell.ranges is not None:
-            _map(drawing, picture, cell.ranges, map_x, map_y)
+            map_of(drawing, picture, cell.ranges, map_x, map_y)
     return Figure(title, [drawing], _notes(tensor, picture))
 
 
@@ -217,14 +217,23 @@ def mapped(picture: Placed) -> tuple[int, ...]:
     return tuple(sorted([*cut, *others][:2]))
 
 
-def _map(drawing: MeshDrawing, picture: Placed, ranges: Ranges, x: float, y: float) -> None:
+def map_of(
+    drawing: MeshDrawing,
+    picture: Placed,
+    ranges: Ranges,
+    x: float,
+    y: float,
+    side: float = MAP,
+) -> None:
     """Draw two dimensions of the whole as a square, and in it what a chip holds."""
-    drawing.box(x, y, MAP, MAP, fill="#ffffff", edge=INK, round=0)
+    drawing.box(x, y, side, side, fill="#ffffff", edge=INK, round=0)
     spans = [(ranges[d], picture.whole[d]) for d in mapped(picture)]
     spans = [((0, 1), 1)] * (2 - len(spans)) + spans
-    (top, bottom), (left, right) = ((MAP * a / (n or 1), MAP * b / (n or 1)) for (a, b), n in spans)
+    (top, bottom), (left, right) = (
+        (side * a / (n or 1), side * b / (n or 1)) for (a, b), n in spans
+    )
     w, h = max(right - left, SLIVER), max(bottom - top, SLIVER)
-    at = (x + min(left, MAP - w), y + min(top, MAP - h))
+    at = (x + min(left, side - w), y + min(top, side - h))
     drawing.box(*at, w, h, fill="#3d4a5c", edge="none", round=0)
 
 
