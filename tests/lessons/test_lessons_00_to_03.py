@@ -266,7 +266,7 @@ WRONG = [
         "x is [256, 64]: you cut dimension 0 in 4",
     ),
     ("03.data_parallel", lambda mesh, x, a, b: [put(mesh, a, everywhere(mesh)), mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)][1], "bytes on each chip"),
-    ("03.column_parallel", lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1))), "device 4 at (0, 0)"),
+    ("03.column_parallel", lambda mesh, x, w, b: ttnn.matmul(put(mesh, x, everywhere(mesh)), put(mesh, w, cut(mesh, 1))), "the bias b was not added"),
     ("03.column_parallel", lambda mesh, x, w, b: ttnn.linear(*(put(mesh, t, everywhere(mesh)) for t in (x, w)), bias=put(mesh, b, everywhere(mesh))), "w is [64, 256]: you cut nothing"),
     ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 0)), "you cut dimension 0 in 8"),
     ("03.column_parallel", lambda mesh, x, w, b: put(mesh, x, everywhere(mesh)) @ put(mesh, w, cut(mesh, 1)) + put(mesh, b, everywhere(mesh)), "b is [1, 256]"),

@@ -22,7 +22,12 @@ from ttkit.lessons.answers import (
 from ttkit.lessons.calls import put_on_mesh
 
 
-@exercise("02.columns")
+@exercise(
+    "02.columns",
+    "How many placements does a mesh with two axes need, and which axis runs down its rows?",
+    "Replicate along the first axis, shard dimension 1 along the second.",
+    "ttnn.MeshMapperConfig([ttnn.PlacementReplicate(), ttnn.PlacementShard(1)])",
+)
 @asks("columns(mesh, x)", (2, 4), (4, 2))
 def _columns(columns: Answer, mesh: Any) -> str:
     ttnn = backend.load()
@@ -38,7 +43,12 @@ def _columns(columns: Answer, mesh: Any) -> str:
     return "columns of the tensor on columns of the mesh, every row of it a replica"
 
 
-@exercise("02.round_trip")
+@exercise(
+    "02.round_trip",
+    "Which dimension is cut along the rows of the mesh, and which along its columns?",
+    "Shard dimension 0 along axis 0 and dimension 1 along axis 1; a composer names the same.",
+    "ttnn.MeshComposerConfig([0, 1]) with ttnn.create_mesh_composer, and ttkit.to_numpy",
+)
 @asks("round_trip(mesh, x)", (2, 4), (4, 2))
 def _round_trip(round_trip: Answer, mesh: Any) -> str:
     down, across = mesh.shape
@@ -72,7 +82,12 @@ def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None
     require(composed, "no composer among your calls: the shards were joined by hand")
 
 
-@exercise("02.bytes")
+@exercise(
+    "02.bytes",
+    "Which shape has the shard of one chip? Divide first.",
+    "How many tiles does that shape need? math.ceil(n / 32) along each of the last two dimensions.",
+    "A bfloat16 tile is 32 x 32 x 2 bytes; the other dimensions multiply the tiles.",
+)
 @asks("bytes_per_chip(shape, devices, dim)")
 def _bytes(bytes_per_chip: Answer) -> str:
     for shape, devices, dim in (
@@ -96,12 +111,10 @@ def _bytes(bytes_per_chip: Answer) -> str:
             tiles * 1024: "that is the number of elements; each takes 2 bytes",
             2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
         }
-        early = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
-        early[dim] //= devices
+        rounded = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
+        rounded[dim] //= devices
         hints.setdefault(
-            2 * math.prod(early),
-            f"you rounded {list(shape)} up to tiles and divided then: divide first, "
-            f"a chip rounds its own shard {shard} up",
+            2 * math.prod(rounded), "divide first: the shard is rounded up to tiles, not the whole"
         )
         hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
         require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")

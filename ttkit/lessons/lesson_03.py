@@ -18,7 +18,12 @@ def _rows(whole: np.ndarray, n: int) -> list[np.ndarray]:
     return np.split(whole, n)
 
 
-@exercise("03.data_parallel")
+@exercise(
+    "03.data_parallel",
+    "What does each chip need: some of the samples, or all? And of the weights?",
+    "ttnn.ShardTensorToMesh(mesh, dim=0) for x, ttnn.ReplicateTensorToMesh(mesh) for w1 and w2",
+    "The program of one chip is ttnn.matmul, ttnn.relu, ttnn.matmul.",
+)
 @asks("data_parallel(mesh, x, w1, w2)", (2, 4), (1, 3))
 def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
@@ -39,7 +44,12 @@ def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     return f"{same}; nothing sent, {run.given()}"
 
 
-@exercise("03.column_parallel")
+@exercise(
+    "03.column_parallel",
+    "A chip computes some columns of the result. Which numbers of the bias does it add?",
+    "The bias has shape [1, n]: cut it along dimension 1, as the columns of w are cut.",
+    "ttnn.linear(x, w, bias=b) on the three tensors",
+)
 @asks("column_parallel(mesh, x, w, b)", (2, 4), (1, 3))
 def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
@@ -56,7 +66,12 @@ def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
     return f"weights and bias cut alike; nothing sent, {run.given()}"
 
 
-@exercise("03.row_parallel")
+@exercise(
+    "03.row_parallel",
+    "Which dimension of x and which of w are summed over?",
+    "Cut x along dimension 1 and w along dimension 0: each chip has a partial sum.",
+    "ttnn.all_reduce(..., cluster_axis=1) adds the partial sums of a row of chips.",
+)
 @asks("row_parallel(mesh, x, w)", (1, 4), (1, 3), fabric=True)
 def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
     n = row_of(mesh)
