@@ -98,7 +98,7 @@ WRONG = [
     ("02.columns", lambda mesh, x: by_axes(mesh, x, S(1), S(0)), "you cut dimension 0 in 4"),
     ("02.columns", lambda mesh, x: put(mesh, x[:, ::-1].copy(), over(mesh, R, S(1))), "device 4 at (0, 0)"),
     ("02.columns", lambda mesh, x: ttkit.from_numpy(x, layout=ttnn.TILE_LAYOUT, mesh_mapper=over(mesh, R, S(1))), "host memory"),
-    ("02.bytes", rounded_first, "you rounded [8, 16] up to tiles and divided then"),
+    ("02.bytes", rounded_first, "divide first: the shard is rounded up to tiles, not the whole"),
     ("02.bytes", lambda shape, n, dim: 32768, "should be"),
     ("02.bytes", lambda shape, n, dim: bytes_per_chip(shape, n, 0), "should be"),
 ]  # fmt: skip

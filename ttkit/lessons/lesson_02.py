@@ -111,12 +111,10 @@ def _bytes(bytes_per_chip: Answer) -> str:
             tiles * 1024: "that is the number of elements; each takes 2 bytes",
             2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
         }
-        early = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
-        early[dim] //= devices
+        rounded = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
+        rounded[dim] //= devices
         hints.setdefault(
-            2 * math.prod(early),
-            f"you rounded {list(shape)} up to tiles and divided then: divide first, "
-            f"a chip rounds its own shard {shard} up",
+            2 * math.prod(rounded), "divide first: the shard is rounded up to tiles, not the whole"
         )
         hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
         require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")
