@@ -226,7 +226,7 @@ def _chips(made: _Made) -> MeshDrawing:
     whole = made.picture.whole
     title = "which slice each chip holds: dimension 0, then 1"
     title += "".join(f", {d}" for d in range(2, len(whole)))
-    chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system)
+    chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
     height = 24 + max(MAP, STEP * len(whole)) + 6
     drawing = MeshDrawing(chips, 82, height, "", gap=(12, 20))
     for cell, device, (x, y) in zip(made.picture.cells, made.devices, drawing.corners):
