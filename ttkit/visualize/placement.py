@@ -163,9 +163,10 @@ def _made(
     """Place zeros of this shape on a mesh that nobody else sees, and read what came of it."""
     import numpy as np
 
-    from ttkit.sim import ttnn
+    from ttkit.sim import ttnn as simulated
     from ttkit.sim.opening import beside
 
+    ttnn: Any = simulated  # also where the program itself runs on cards
     replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
     kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
     with beside(system_named(system), tuple(mesh_shape)) as mesh:
@@ -217,7 +218,11 @@ def _drawn(title: str, code: str, made: _Made) -> Placement:
         for part, ids in held.items()
     ]
     text = "\n  ".join([title, *lines, how])
-    drawings = [_chips(made), _shard(made, padding)]
+    chips_drawn = _chips(made)
+    if chips_drawn.picture.fold:
+        fold = chips_drawn.picture.fold
+        notes.append(f"The line of chips is folded: {fold} there, {fold} back.")
+    drawings = [chips_drawn, _shard(made, padding)]
     return Placement(title, drawings, notes, text, code=code, nbytes=made.nbytes, padding=padding)
 
 
