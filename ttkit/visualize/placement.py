@@ -277,8 +277,8 @@ def _shard(made: _Made, padding: float) -> Drawing:
     x = 36 + width_of(words, SIZE)
     drawing.box(x, y, 14, 14, fill="var(--empty)", round=2)
     _hatch(drawing, x, y, 14, 14)
-    said = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
-    drawing.words(x + 20, y + 11, said, size=SIZE, anchor="start")
+    label = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
+    drawing.words(x + 20, y + 11, label, size=SIZE, anchor="start")
     return drawing
 
 
