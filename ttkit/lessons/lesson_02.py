@@ -104,18 +104,46 @@ def _bytes(bytes_per_chip: Answer) -> str:
         tiles = math.prod(front) * math.ceil(height / 32) * math.ceil(width / 32)
         asked = f"bytes_per_chip({shape}, {devices}, {dim})"
         have = whole_number(bytes_per_chip(shape, devices, dim), asked)
-        at_least_32 = math.prod(front) * max(32, height) * max(32, width)
-        hints = {
-            2 * math.prod(shard): "a chip stores whole tiles of 32 x 32, not elements",
-            tiles * 4096: "bfloat16 takes 2 bytes, not 4",
-            tiles * 1024: "that is the number of elements; each takes 2 bytes",
-            2 * at_least_32: "sizes above 32 are rounded up to a multiple of 32, too",
-        }
-        rounded = [*shape[:-2], *(math.ceil(n / 32) * 32 for n in shape[-2:])]
-        rounded[dim] //= devices
-        hints.setdefault(
-            2 * math.prod(rounded), "divide first: the shard is rounded up to tiles, not the whole"
-        )
-        hint = hints.get(have, f"a shard of {shard} takes {tiles} tiles")
+        hint = _why(have, shape, devices, dim) or f"a shard of {shard} takes {tiles} tiles"
         require(have == tiles * 2048, f"{asked} should be {tiles * 2048:,}, is {have:,}: {hint}")
     return "tiles counted, not elements"
+
+
+def _why(have: int, shape: Shape, devices: int, dim: int) -> str:
+    """Return the mistake that gives so many bytes; "" for one that is not known."""
+    shard = [n // devices if d == dim else n for d, n in enumerate(shape)]
+    *front, height, width = shard
+    matrices, up = math.prod(front), lambda n: -(-n // 32) * 32
+    right = matrices * up(height) * up(width)
+    rounded = [*shape[:-2], *map(up, shape[-2:])]
+    whole = math.prod(rounded)
+    rounded[dim] //= devices
+    together = "that is what all devices hold together: "
+    together += f"dimension {dim} is sharded, and one of {devices} shards is on a chip"
+    mistakes = (
+        (math.prod(shard), "a chip stores whole tiles of 32 x 32, not elements"),
+        (right * 2, "bfloat16 takes 2 bytes, not 4"),
+        (right / 2, "that is the number of elements; each takes 2 bytes"),
+        (
+            matrices * max(32, height) * max(32, width),
+            "sizes above 32 are rounded up to a multiple of 32, too",
+        ),
+        (
+            math.prod(rounded),
+            "divide first: the shard is rounded up to tiles, not the whole tensor",
+        ),
+        (right * devices, together),
+        (whole, together),
+        (
+            math.ceil(math.prod(shard) / 1024) * 1024,
+            "rows and columns are rounded up one by one: a tile holds no values of the next rows",
+        ),
+        (math.prod(map(up, shard)), "only the last two dimensions are rounded up to 32"),
+        (
+            up(height) * up(width),
+            f"the dimensions before the last two count, too: {matrices} matrices",
+        ),
+        (matrices * height * up(width), "both of the last two dimensions are rounded up"),
+        (matrices * up(height) * width, "both of the last two dimensions are rounded up"),
+    )
+    return next((words for elements, words in mistakes if have == 2 * elements), "")

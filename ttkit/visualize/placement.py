@@ -15,6 +15,7 @@ from ttkit.visualize.mesh import MeshDrawing, picture_of
 from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
 
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
+REPLICATE = "replicate"
 LAYOUTS = ("TILE", "ROW_MAJOR")
 NAME, SIZE, STEP = 12, 11.5, 13  # sizes of words, and from line to line
 MAP = 26  # side of the small map in a chip
@@ -25,7 +26,7 @@ LEAST = 3  # px of values that are seen
 HATCH = 7  # from one line of the hatching to the next
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
-    "max-width:800px;overflow-x:auto;padding:6px 9px;white-space:pre"
+    "max-width:800px;padding:6px 9px;white-space:pre-wrap"
 )
 
 
@@ -54,8 +55,8 @@ def placement(
     shape: Sequence[int] = (256, 512),
     dtype: str = "bfloat16",
     layout: str = "TILE",
-    axis_0: int | None = None,
-    axis_1: int | None = None,
+    axis_0: int | str = REPLICATE,
+    axis_1: int | str = REPLICATE,
 ) -> Placement:
     """Return the picture of a tensor on a simulated mesh, or of ttnn's words that refuse it.
 
@@ -66,7 +67,7 @@ def placement(
         mesh_shape: rows and columns of the mesh.
         shape: of the whole tensor.
         dtype, layout: as ttnn names them: "bfloat16", "TILE".
-        axis_0, axis_1: the dimension that is sharded along this mesh axis; None replicates.
+        axis_0, axis_1: the dimension that is sharded along this mesh axis, or "replicate".
 
     Example:
         >>> picture = placement("t3000", (1, 4), (40, 64), axis_1=1)
@@ -99,12 +100,12 @@ def code_of(
     shape: Sequence[int],
     dtype: str,
     layout: str,
-    axes: Sequence[int | None],
+    axes: Sequence[int | str],
 ) -> str:
     """Return the lines of Python that place an array `x` like this.
 
     Example:
-        >>> print(code_of((2, 4), (8, 16), "bfloat16", "TILE", (None, 1)))
+        >>> print(code_of((2, 4), (8, 16), "bfloat16", "TILE", ("replicate", 1)))
         # x is a NumPy array of shape [8, 16]
         mesh = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
         placements = [ttnn.PlacementReplicate(), ttnn.PlacementShard(1)]
@@ -114,7 +115,9 @@ def code_of(
             device=mesh, mesh_mapper=mapper,
         )
     """
-    kinds = ["PlacementReplicate()" if dim is None else f"PlacementShard({dim})" for dim in axes]
+    kinds = [
+        "PlacementReplicate()" if dim == REPLICATE else f"PlacementShard({dim})" for dim in axes
+    ]
     return "\n".join(
         [
             f"# x is a NumPy array of shape {list(shape)}",
@@ -155,15 +158,17 @@ def _made(
     shape: Sequence[int],
     dtype: str,
     layout: str,
-    *axes: int | None,
+    *axes: int | str,
 ) -> _Made:
     """Place zeros of this shape on a mesh that nobody else sees, and read what came of it."""
     import numpy as np
 
-    from ttkit.sim import ttnn
+    from ttkit.sim import ttnn as simulated
     from ttkit.sim.opening import beside
 
-    kinds = [ttnn.PlacementReplicate() if d is None else ttnn.PlacementShard(d) for d in axes]
+    ttnn: Any = simulated  # also where the program itself runs on cards
+    replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
+    kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
     with beside(system_named(system), tuple(mesh_shape)) as mesh:
         mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(kinds))
         tensor = ttnn.from_torch(
@@ -213,7 +218,11 @@ def _drawn(title: str, code: str, made: _Made) -> Placement:
         for part, ids in held.items()
     ]
     text = "\n  ".join([title, *lines, how])
-    drawings = [_chips(made), _shard(made, padding)]
+    chips_drawn = _chips(made)
+    if chips_drawn.picture.fold:
+        fold = chips_drawn.picture.fold
+        notes.append(f"The line of chips is folded: {fold} there, {fold} back.")
+    drawings = [chips_drawn, _shard(made, padding)]
     return Placement(title, drawings, notes, text, code=code, nbytes=made.nbytes, padding=padding)
 
 
@@ -222,7 +231,7 @@ def _chips(made: _Made) -> MeshDrawing:
     whole = made.picture.whole
     title = "which slice each chip holds: dimension 0, then 1"
     title += "".join(f", {d}" for d in range(2, len(whole)))
-    chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system)
+    chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
     height = 24 + max(MAP, STEP * len(whole)) + 6
     drawing = MeshDrawing(chips, 82, height, "", gap=(12, 20))
     for cell, device, (x, y) in zip(made.picture.cells, made.devices, drawing.corners):
@@ -268,8 +277,8 @@ def _shard(made: _Made, padding: float) -> Drawing:
     x = 36 + width_of(words, SIZE)
     drawing.box(x, y, 14, 14, fill="var(--empty)", round=2)
     _hatch(drawing, x, y, 14, 14)
-    said = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
-    drawing.words(x + 20, y + 11, said, size=SIZE, anchor="start")
+    label = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
+    drawing.words(x + 20, y + 11, label, size=SIZE, anchor="start")
     return drawing
 
 

@@ -1,0 +1,137 @@
+"""The picture of a placement is what the simulator opens: shards, bytes, padding, and refusals."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from machine import close_all
+
+import ttkit
+from ttkit import ttnn
+from ttkit.dialect import is_strict
+from ttkit.sim import mesh as sim_mesh
+from ttkit.sim.memory import bytes_in_use
+from ttkit.visualize.placement import REPLICATE, placement
+
+MESHES = [("t3000", (2, 4)), ("t3000", (4, 2)), ("t3000", (1, 8)), ("galaxy", (8, 4))]
+MESHES += [("galaxy", (1, 32)), ("n300", (2, 4)), ("n300", (1, 2))]
+SHAPES = [(256, 512), (8, 16), (100, 200), (2, 64, 64), (70,)]
+AXES = [REPLICATE, 0, 1]
+
+
+@pytest.fixture(autouse=True)
+def back_to_the_default():
+    yield
+    close_all()
+    ttkit.strict(False)
+
+
+def made(system, mesh_shape, shape, dtype, layout, *axes):
+    """What a learner's own program gets: (where each shard lies, bytes on each chip, padding)."""
+    ttkit.use_system(system)
+    replicate, shard = ttnn.PlacementReplicate, ttnn.PlacementShard
+    with ttnn.open_mesh_device(ttnn.MeshShape(*mesh_shape)) as mesh:
+        kinds = [replicate() if dim == REPLICATE else shard(dim) for dim in axes]
+        mapper = ttnn.create_mesh_mapper(mesh, ttnn.MeshMapperConfig(kinds))
+        whole = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        options = {"dtype": getattr(ttnn, dtype), "layout": getattr(ttnn, f"{layout}_LAYOUT")}
+        tensor = ttkit.from_numpy(whole, device=mesh, mesh_mapper=mapper, **options)
+        used = bytes_in_use()
+        assert len({used[device] for device in mesh.get_device_ids()}) == 1
+        padding = 1 - math.prod(tensor.shape) / math.prod(tensor.padded_shape)
+        shards = dict(zip(mesh.get_device_ids(), ttnn.get_device_tensors(tensor)))
+        arrays = {device: ttkit.to_numpy(shard) for device, shard in shards.items()}
+        return whole, arrays, used[mesh.get_device_ids()[0]], padding
+
+
+@pytest.mark.parametrize(("system", "mesh_shape"), MESHES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_picture_is_what_the_simulator_opens(system, mesh_shape, shape):
+    kinds = [("float32", "TILE"), ("bfloat8_b", "TILE"), ("bfloat16", "ROW_MAJOR")]
+    kinds.append(("bfloat8_b", "ROW_MAJOR"))
+    for (dtype, layout), axes in itertools.product(kinds, itertools.product(AXES, AXES)):
+        asked = (system, mesh_shape, shape, dtype, layout, *axes)
+        picture = placement(*asked)
+        try:
+            whole, arrays, nbytes, padding = made(*asked)
+        except RuntimeError as error:
+            said = str(error).partition(": ")[2]
+            assert said in picture.alarm and said in repr(picture), asked
+            assert (picture.nbytes, picture.drawings) == (0, [])
+            continue
+        assert not picture.alarm and picture.nbytes == nbytes, asked
+        assert picture.padding == pytest.approx(padding)
+        assert f": {nbytes:,} bytes on each chip" in picture.title
+        held = {}
+        for line in repr(picture).splitlines()[1:-1]:
+            part, _, devices = line.strip().partition(" on device")
+            for device in devices.removeprefix("s").split(","):
+                held[int(device)] = part
+        assert held.keys() == arrays.keys()
+        if dtype == "float32":
+            for device, part in held.items():
+                assert np.array_equal(eval(f"whole{part}", {"whole": whole}), arrays[device])
+        chips = picture.drawings[0].svg()
+        for device, part in held.items():
+            assert f"device {device} at (" in chips and f": {part}, {nbytes:,} bytes" in chips
+
+
+def test_nothing_of_the_reader_is_changed():
+    ttkit.strict()
+    ttkit.use_system("n300")
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
+    tensor = ttkit.from_numpy(np.zeros((64, 64), np.float32), device=mesh)
+    used = bytes_in_use()
+    for asked in (("galaxy", (8, 4)), ("t3000", (4, 4)), ("t3000", (2, 4), (7, 7))):
+        placement(*asked, axis_0=1)
+        assert sim_mesh.opened_meshes == [mesh] and mesh.is_open
+        assert bytes_in_use() == used
+        assert ttnn.get_fabric_config() == ttnn.FabricConfig.FABRIC_1D
+        assert ttnn.get_num_devices() == 2
+        assert ttkit.hardware.current_system().name == "n300"
+    assert tensor.is_allocated()
+    assert is_strict()
+
+
+def test_the_code_makes_what_the_picture_shows():
+    for axes in [(REPLICATE, 1), (0, REPLICATE), (1, 0)]:
+        asked = ("t3000", (2, 4), (100, 200), "bfloat16", "TILE", *axes)
+        picture, names = placement(*asked), {"x": np.ones((100, 200), np.float32)}
+        exec(picture.code, {"ttnn": ttnn, "ttkit": ttkit}, names)
+        tensor, mesh = names["tensor"], names["mesh"]
+        assert set(bytes_in_use().values()) == {picture.nbytes}
+        assert tensor.dtype == ttnn.bfloat16 and tensor.layout == ttnn.TILE_LAYOUT
+        assert max(map(len, picture.code.splitlines())) <= 84
+        assert picture._repr_html_().count("ttnn.create_mesh_mapper(") == 1
+        ttnn.deallocate(tensor)
+        mesh.close()
+
+
+def test_padding_is_hatched_and_named():
+    shard = placement("t3000", (2, 4), (100, 200), "bfloat16", "TILE", 0, 1).drawings[1]
+    assert shard.title == "the shard of one chip: 50 x 50 in 2 x 2 tiles"
+    svg = shard.svg()
+    assert "padding: 39%" in svg and "values: 61%" in svg
+    assert "stored as 64 x 64, 39% holds no value" in svg
+    assert svg.count('stroke-width="1.2"') == 3  # right, below, and in the legend
+    full = placement("t3000", (2, 4), (256, 512), "bfloat16", "TILE", 0, 1).drawings[1].svg()
+    assert full.count('stroke-width="1.2"') == 1 and "padding: 0%" in full
+    rows = placement("t3000", (2, 4), (100, 200), "bfloat16", "ROW_MAJOR", 0, 1)
+    assert rows.padding == 0 and "no tiles" in rows.drawings[1].svg()
+
+
+@pytest.mark.parametrize(("system", "mesh_shape"), MESHES[:5])
+def test_pictures_fit_a_page_and_can_be_read(system, mesh_shape):
+    for shape in SHAPES[:4]:
+        for drawing in placement(system, mesh_shape, shape).drawings:
+            assert drawing.width <= 770 and drawing.height <= 720 and drawing.smallest >= 10
+
+
+def test_what_is_no_name_is_refused():
+    with pytest.raises(ttkit.TTKitError, match="one of"):
+        placement(dtype="float64")
+    with pytest.raises(ttkit.TTKitError, match="one of"):
+        placement(layout="tiles")
+    assert "no system has that name" in placement("t4000").alarm
