@@ -143,6 +143,19 @@ def test_the_map_names_every_lesson_and_every_link_leads_somewhere():
                     assert (folder / target).is_file(), f"{name}: {target}"
 
 
+def test_the_minutes_are_the_same_everywhere():
+    folder = pathlib.Path(LESSONS["00_start_here"]).parent
+    pages = [folder / "welcome.md", folder.parent / "README.md"]
+    for path in notebooks():
+        (minutes,) = re.findall(r"about (\d+) minutes", source(cells(path.stem)[0]))
+        for page in pages:
+            text = page.read_text(encoding="utf-8")
+            assert re.findall(rf"{path.name}\) \| (\d+) \|", text) == [minutes], (
+                page.name,
+                path.name,
+            )
+
+
 def test_each_lesson_leads_to_the_one_before_and_the_next():
     order = notebooks()
     for number, path in enumerate(order):

@@ -22,7 +22,7 @@ from ttkit.train import Trainer, experts
 from ttkit.train.config import Settings
 from ttkit.visualize.charts import Stacks
 
-BUDGET = 0.7  # of what the busiest link carries in the order of the experts' numbers
+BUDGET = 0.7  # of what the busiest pair carries in the order of the experts' numbers
 TOKEN_BYTES = 2 * 4096  # Mixtral's width in bfloat16
 CASES = (((1, 8), 1), ((1, 8), 2), ((2, 4), 2))  # mesh shape, seed of the table
 
@@ -172,7 +172,7 @@ def _place(answer: Answer) -> str:
             figures = f"{most:,} bytes; {naive * BUDGET:,.0f} are allowed"
             raise CheckFailed(f"{where} chip {a} sends chip {b} {figures}{why}")
         found.append(f"{most / naive:.0%}")
-    return f"the busiest link carries {', '.join(found)} of what the order of numbers sends"
+    return f"the busiest pair carries {', '.join(found)} of what the order of numbers sends"
 
 
 def _dealt(answer: Answer, chips: Topology, traffic: np.ndarray, where: str) -> list[list[int]]:
