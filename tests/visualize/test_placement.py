@@ -122,6 +122,11 @@ def test_padding_is_hatched_and_named():
     assert rows.padding == 0 and "no tiles" in rows.drawings[1].svg()
 
 
+def test_a_mesh_of_four_columns_fits_a_window_of_800_pixels_beside_the_files():
+    for system, mesh_shape in (MESHES[0], MESHES[2], MESHES[3], MESHES[4]):
+        assert placement(system, mesh_shape, axis_1=0).drawings[0].width <= 349
+
+
 @pytest.mark.parametrize(("system", "mesh_shape"), MESHES[:5])
 def test_pictures_fit_a_page_and_can_be_read(system, mesh_shape):
     for shape in SHAPES[:4]:

@@ -17,8 +17,8 @@ from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
 LAYOUTS = ("TILE", "ROW_MAJOR")
-NAME, SIZE, STEP = 12, 11.5, 13  # sizes of words, and from line to line
-MAP = 26  # side of the small map in a chip
+NAME, SIZE, PART, STEP = 12, 11.5, 10, 13  # sizes of words, and from line to line
+MAP = 20  # side of the small map in a chip
 TILE = 32  # rows and columns of a tile
 WIDE, TALL, LARGEST = 360, 260, 40  # at most so large: a shard, and one tile
 FINEST = 4  # tiles that are smaller are drawn without their edges
@@ -232,9 +232,15 @@ def _chips(made: _Made) -> MeshDrawing:
     title = "which slice each chip holds: dimension 0, then 1"
     title += "".join(f", {d}" for d in range(2, len(whole)))
     chips = picture_of(title, made.picture.mesh_shape, made.devices, made.system).folded(4)
+    held = [
+        ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(cell.ranges or (), whole)]
+        for cell in made.picture.cells
+    ]
+    words = max(width_of(part, PART) for parts in held for part in ["", *parts])
     height = 24 + max(MAP, STEP * len(whole)) + 6
-    drawing = MeshDrawing(chips, 82, height, "", gap=(12, 20))
-    for cell, device, (x, y) in zip(made.picture.cells, made.devices, drawing.corners):
+    drawing = MeshDrawing(chips, max(74, MAP + 11 + words), height, "", gap=(9, 20))
+    drawn = zip(made.picture.cells, made.devices, held, drawing.corners)
+    for cell, device, parts, (x, y) in drawn:
         ranges, at = cell.ranges or (), f"device {device} at {cell.coordinate}"
         hover = f"{at}: {slice_text(ranges, whole)}, {made.nbytes:,} bytes"
         look: dict[str, Any] = {"fill": tone(cell.group or 0), "stroke": "var(--edge)", "rx": 6}
@@ -242,9 +248,8 @@ def _chips(made: _Made) -> MeshDrawing:
         name = f"device {device}"
         drawing.words(x + drawing.w / 2, y + 15, name, size=NAME, colour=INK, bold=True)
         if ranges:
-            map_of(drawing, made.picture, ranges, x + 6, y + 22, MAP)
-        parts = ["all" if (a, b) == (0, n) else f"{a}:{b}" for (a, b), n in zip(ranges, whole)]
-        drawing.words(x + MAP + 10, y + 32, parts, size=10, colour=INK, anchor="start", step=STEP)
+            map_of(drawing, made.picture, ranges, x + 4, y + 23, MAP)
+        drawing.words(x + MAP + 8, y + 31, parts, size=PART, colour=INK, anchor="start", step=STEP)
     return drawing
 
 
@@ -265,10 +270,13 @@ def _shard(made: _Made, padding: float) -> Drawing:
     hover = f"values: {rows} x {columns}"
     drawing.add("rect", hover=hover, x=2, y=2, width=right, height=below, fill=tone(0))
     tile = TILE * scale
-    if made.tiled and tile >= FINEST:
-        columns_of_tiles = [(2 + i * tile, 2, tile, h) for i in range(wide // TILE)]
-        rows_of_tiles = [(2, 2 + i * tile, w, tile) for i in range(high // TILE)]
-        drawing.blocks([*columns_of_tiles, *rows_of_tiles], edge="var(--soft)")
+    # edges are dark on the values, and of the theme's colour on the padding
+    for wide_to, high_to, ink in ((w, h, "var(--soft)"), (right, below, INK)):
+        if made.tiled and tile >= FINEST:
+            steps = [i * tile for i in range(1, max(wide, high) // TILE)]
+            across = [(2, 2 + at, wide_to, 0) for at in steps if at < high_to]
+            down = [(2 + at, 2, 0, high_to) for at in steps if at < wide_to]
+            drawing.blocks([*across, *down], edge=ink)
     drawing.blocks([(2, 2, w, h)], edge="var(--ink)", width=1.5)
     y = h + 14
     drawing.box(2, y, 14, 14, fill=tone(0), round=2)
