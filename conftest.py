@@ -122,6 +122,6 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def pytest_collectstart(collector):
-    """Compare charts in notebooks by their text, which says what they show, not by their bytes."""
+    """Compare pictures in notebooks by their text, which says what they show, not by bytes."""
     if isinstance(collector, pytest.File) and collector.path.suffix == ".ipynb":
-        collector.sanitize_patterns['(?s)<svg class="ttkit-chart".*?</svg>'] = "a chart"
+        collector.sanitize_patterns[r"(?s)<svg\b.*?</svg>"] = "a picture"
