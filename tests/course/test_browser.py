@@ -90,7 +90,9 @@ def wrong(cells):
 
 
 def handles(area):
-    return [(kind, found) for kind in HANDLES for found in area.find_elements(CSS, kind)]
+    """What can be taken hold of; the picture that stays is hidden, and with it its parts."""
+    found = ((kind, one) for kind in HANDLES for one in area.find_elements(CSS, kind))
+    return [(kind, one) for kind, one in found if one.is_displayed()]
 
 
 def asks(area):
@@ -135,7 +137,8 @@ def move_all(lab, area, where):
     while waiting:
         ready = next((n for n in waiting if usable(handles(area)[n][1])), None)
         assert ready is not None, f"{where}: nothing of {waiting} can be used"
-        kind = handles(area)[ready][0]
+        kind, first = handles(area)[ready]
+        chosen = ui.Select(first).first_selected_option.text if kind == LIST else ""
         for way in MOVES[kind]:
             before = picture(lab, area)
             found = handles(area)[ready][1]
@@ -145,6 +148,9 @@ def move_all(lab, area, where):
                 lambda before=before: picture(lab, area) != before,
                 what=f"{kind} of {where} was moved ({way.__name__}), the picture stays as it was",
             )
+            lab.settle()
+        if chosen:  # what is refused looks the same, whatever else is chosen
+            ui.Select(handles(area)[ready][1]).select_by_visible_text(chosen)
             lab.settle()
         waiting.remove(ready)
 
@@ -158,7 +164,7 @@ def picture(lab, area):
     may put another in their place at any time.
     """
     return lab.ask(
-        "return [...arguments[0].querySelectorAll('svg, img, .ttkit-alarm')]"
+        "return [...arguments[0].querySelectorAll('svg, img, .ttkit-alarm, .ttkit-title, .ttkit-note')]"
         ".map(found => found.outerHTML)",
         area,
     )
