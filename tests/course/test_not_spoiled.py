@@ -93,10 +93,9 @@ def test_solutions_are_folded_and_leave_the_learners_answer_alone(name):
         assert cell["metadata"]["jupyter"] == {"source_hidden": True, "outputs_hidden": True}
         written = {node.name for node in functions(text)}
         assert not written & answers, f"the solution overwrites {written & answers}"
-    for cell in cells(name):
-        if cell["cell_type"] == "markdown" and "Solution" in source(cell):
-            assert "<details><summary>Solution</summary>" in source(cell)
-            assert "<details open" not in source(cell)
+        assert text.startswith("# Solution. "), text
+    told = [cell for cell in cells(name) if "click its three dots" in source(cell)]
+    assert len(told) == 1 and "## Exercises" in source(told[0])
 
 
 def functions(text):
