@@ -14,17 +14,6 @@ from try_readme import try_lab
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PIP = ["-m", "pip", "--disable-pip-version-check", "--quiet"]
-RUN = """
-import nbformat, pathlib, sys
-from nbclient import NotebookClient
-path = pathlib.Path(sys.argv[1])
-NotebookClient(
-    nbformat.read(path, as_version=4),
-    timeout=120,
-    kernel_name="python3",
-    resources={"metadata": {"path": str(path.parent)}},
-).execute()
-"""
 
 
 def main() -> int:
@@ -50,7 +39,8 @@ def main() -> int:
             if wrong := try_lab(command, work, env, lessons / "notebooks"):
                 print(f"`ttkit lab` {wrong}", file=sys.stderr)
                 return 1
-            step(python, "-c", RUN, str(lessons / "notebooks" / "00_start_here.ipynb"))
+            lesson = str(lessons / "notebooks" / "00_start_here.ipynb")
+            step("jupyter", "execute", "--timeout=120", lesson)
             step("ttkit", "lessons")
         except subprocess.CalledProcessError as error:
             print(f"failed: {error}", file=sys.stderr)

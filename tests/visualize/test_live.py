@@ -9,7 +9,7 @@ def made(monkeypatch, act, **how):
     import ipykernel.connect
 
     monkeypatch.setattr(ipykernel.connect, "get_connection_file", lambda: "/run/kernel-ab-12.json")
-    return live.buttons({"stop": "Stop"}, act, **how).children[0]
+    return live.buttons({"stop": "Stop"}, act, **how)
 
 
 def test_the_page_knows_the_kernel_and_the_labels(monkeypatch):

@@ -9,26 +9,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from visualize.test_training import record, run
 
 from ttkit.train.config import Settings, TrainingConfig, TransformerConfig
 from ttkit.train.run_folder import Record
 from ttkit.visualize import live_training
-
-
-def run(steps=0, world=1, rank=0, replicas=None):
-    """What the views read of a trainer."""
-    return SimpleNamespace(
-        history=[record(i + 1) for i in range(steps)],
-        steps=steps,
-        world=world,
-        rank=rank,
-        replicas=replicas,
-        settings=Settings(training_config=TrainingConfig(project_name="stories")),
-    )
-
-
-def record(step, validation=None):
-    return Record(step, 6 / step, 1e-3, 0.5, 12345.6, validation)
 
 
 def test_a_log_has_some_lines_whatever_the_length(capsys):
@@ -104,8 +89,7 @@ def shown(monkeypatch):
     import IPython
 
     monkeypatch.setenv("TTKIT_PROGRESS", "1")
-    button = SimpleNamespace(_repr_mimebundle_=lambda: {"w": 1})
-    monkeypatch.setattr(live_training, "buttons", lambda *_, **__: button)
+    monkeypatch.setattr(live_training, "buttons", lambda *_, **__: {"w": 1})
     found, count = [], iter(range(9))
 
     def display(data, raw=False, display_id=False):
@@ -113,7 +97,11 @@ def shown(monkeypatch):
         found.append((which, data))
         return SimpleNamespace(update=lambda data, raw=False: found.append((which, data)))
 
+    def show_widget(widget, words):
+        return display({**widget, "text/plain": words}, raw=True)
+
     monkeypatch.setattr(IPython.display, "display", display)
+    monkeypatch.setattr(live_training, "show_widget", show_widget)
     return found
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,9 +61,7 @@ def copy_course(folder: Path) -> list[str]:
                 if not target.exists():
                     lines.append(f"{name} is yours and stays; the newer one is {target.name}")
             if not target.exists() or _hash(target) != fresh:
-                beside = target.with_name(f".{target.name}.{os.getpid()}")
-                shutil.copyfile(source / name, beside)
-                os.replace(beside, target)
+                write_whole(target, (source / name).read_bytes(), asked)
             copied[str(name)] = fresh
         (folder / KEPT).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

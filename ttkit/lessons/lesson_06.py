@@ -14,6 +14,7 @@ from ttkit.lessons.lesson_05 import on_ranks, ranks_of
 from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart
 from ttkit.visualize.charts import COLOURS, Curves, Stacks
+from ttkit.words import counted
 
 Losses = Sequence[float]
 MARKS = "os^D"  # one for each replica
@@ -107,7 +108,7 @@ def speed_up(profiles: Mapping[int, Any]) -> list[Chart]:
         "send beside computing": [(n, n * one / run.time_s) for n, run in beside.items()],
     }
     parts = {
-        f"{n} chip{'s' * (n > 1)}": (1e6 * (run.time_s - run.exposed_s), 1e6 * run.exposed_s)
+        counted(n, "chip"): (1e6 * (run.time_s - run.exposed_s), 1e6 * run.exposed_s)
         for n, run in profiles.items()
     }
     shares = ", ".join(f"{run.exposed_s / run.time_s:.0%} on {n}" for n, run in profiles.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ttkit.errors import fail
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
+from ttkit.words import counted
 
 LANE, BOX, HIGH = 38, 82, 28  # from chip to chip, and a box: its width and height
 LEFT, GAP, SIGN = 58, 12, 46  # room for the chip's name, between boxes, and for f or g
@@ -38,7 +39,7 @@ def passes(way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True
     columns.append((end, "whole" if sums else part))
     sent = f"{sign} is an all-reduce." if sums else "Nothing is sent."
     has = "is the whole sum on every chip" if sums else "is a partial sum on each chip"
-    title = f"{way}, {chips} chip{'s' * (chips > 1)}: {end} {has}. {sent}"
+    title = f"{way}, {counted(chips, 'chip')}: {end} {has}. {sent}"
     notes = [
         "Grey: whole, and the same on every chip. A colour: the chip's own part. "
         "Striped: a partial sum, as long as the whole.",
@@ -132,7 +133,7 @@ def heads(heads: int = 8, chips: int = 4) -> Figure:
         rule = "num_heads must be divisible by the number of devices"
         fail(f"{heads} heads over {chips} chips", rule, f"a multiple of {chips}, or fewer chips")
     each = heads // chips
-    title = f"{heads} attention heads over {chips} chip{'s' * (chips > 1)}: {each} on each"
+    title = f"{heads} attention heads over {counted(chips, 'chip')}: {each} on each"
     wide = min(58, 660 // max(each, 1))
     drawing = Drawing(max(LEFT + each * wide + 10, 300), chips * LANE + 4, title)
     lines = [title]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.visualize import _show
 from ttkit.visualize.drawing import on_page
-from ttkit.visualize.live import live
+from ttkit.visualize.live import listed, live
 from ttkit.words import in_notebook
 
 Values = Sequence[Any] | Mapping[str, Any] | bool
@@ -47,7 +47,7 @@ def play(
         name = ", ".join(name.replace("_", " ") for name in controls)
         live(panel(draw, values, controls), f"Run this cell to move: {name}.", first)
     else:
-        for picture in first if isinstance(first, list) else [first]:
+        for picture in listed(first):
             _show(picture)
 
 
@@ -80,8 +80,7 @@ def page(draw: Callable[..., Any], values: Mapping[str, Any]) -> str:
         pictures = draw(**values)
     except (RuntimeError, TypeError, ValueError) as error:
         return on_page(f'<div class="ttkit-alarm" role="alert">{escape(str(error))}</div>')
-    pictures = pictures if isinstance(pictures, list) else [pictures]
-    return "".join(picture._repr_html_() for picture in pictures)
+    return "".join(picture._repr_html_() for picture in listed(pictures))
 
 
 def _handle(name: str, given: Values, value: Any) -> Any:

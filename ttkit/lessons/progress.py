@@ -10,7 +10,7 @@ from typing import Any
 from ttkit.files import write_whole
 from ttkit.words import in_notebook
 
-BEST = ("tried", "passed")  # the later one stays
+PASSED = "passed"  # which stays, whatever is tried later
 
 
 def place() -> Path | None:
@@ -48,7 +48,7 @@ def keep(kind: str, name: str, what: Any) -> None:
     if path is None or not in_notebook():
         return
     all_kept = kept()
-    if all_kept[kind].get(name) == BEST[-1]:
+    if all_kept[kind].get(name) == PASSED:
         return
     all_kept[kind][name] = what
     try:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ttkit.errors import fail
 from ttkit.lazy import drawn_by
+from ttkit.words import counted
 
 ANY = -1  # in the place of a rank: whichever sends
 AT_ONCE = {"Isend", "Irecv"}  # they return before the message has arrived
@@ -98,9 +99,9 @@ class Exchange:
     @property
     def title(self) -> str:
         """The run in one line."""
-        sent = f"{len(self.messages)} message{'s' * (len(self.messages) != 1)}"
+        sent = counted(len(self.messages), "message")
         if not self.waits:
-            return f"{self.ranks} ranks: {sent} in {self.steps} step{'s' * (self.steps != 1)}"
+            return f"{self.ranks} ranks: {sent} in {counted(self.steps, 'step')}"
         if self.cycle:
             ring = (*self.cycle, self.cycle[0])
             pairs = [

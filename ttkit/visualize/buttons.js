@@ -20,10 +20,6 @@ function render({ model, el }) {
       model.send({ act });
       button.disabled = model.get("once");
     });
-    // JupyterLab has its own use for these keys
-    button.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === " ") event.stopPropagation();
-    });
     el.append(button);
   }
   const note = document.createElement("span");

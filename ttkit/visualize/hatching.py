@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 from ttkit.visualize.drawing import Drawing, Rectangle
+
+
+def slanted(area: Rectangle, gap: float) -> str:
+    """Return the path of lines that rise through a box, and meet those of the boxes beside it.
+
+    Example:
+        >>> slanted((0, 0, 10, 10), 10)
+        'M0 10L10 0'
+    """
+    left, top, width, height = area
+    path, low, high = "", left + top, left + top + width + height
+    along = (math.floor(low / gap) + 1) * gap  # the line on which x + y is this
+    while along < high:
+        start, end = max(left, along - top - height), min(left + width, along - top)
+        path += f"M{start:.5g} {along - start:.5g}L{end:.5g} {along - end:.5g}"
+        along += gap
+    return path if width > 0 and height > 0 else ""
 
 
 def hatch(
@@ -26,14 +45,9 @@ def hatch(
         >>> page.svg().count("M")
         3
     """
-    left, top, width, height = area
-    path, at = "", gap
-    while at < width + height:  # from the left or lower edge to the upper or right one
-        x1, y1 = max(0, at - height), min(at, height)
-        x2, y2 = min(at, width), max(0, at - width)
-        path += f"M{left + x1:.5g} {top + y1:.5g}L{left + x2:.5g} {top + y2:.5g}"
-        at += gap
-    drawing.add("path", d=path, fill="none", stroke=colour, stroke_width=1.2)
+    if path := slanted(area, gap):
+        drawing.add("path", d=path, fill="none", stroke=colour, stroke_width=1.2)
     if hover:
+        left, top, width, height = area
         look = {"fill": "transparent", "stroke": "none"}
         drawing.add("rect", "", hover, x=left, y=top, width=width, height=height, **look)

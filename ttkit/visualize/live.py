@@ -17,8 +17,8 @@ NARROW = """
 
 
 @cache
-def _kind() -> Any:
-    """Return the class of widgets that show a page; anywidget is imported when one is made."""
+def _kinds() -> tuple[Any, Any]:
+    """Return the classes of widgets; anywidget is imported when the first one is made."""
     import anywidget
     import traitlets
 
@@ -29,7 +29,16 @@ def _kind() -> Any:
         _css = NARROW
         page = traitlets.Unicode().tag(sync=True)
 
-    return Touchable
+    class Buttons(anywidget.AnyWidget):  # type: ignore[misc]
+        """The buttons in a browser, and a message beside them."""
+
+        _esm = Path(__file__).with_name("buttons.js")
+        labels = traitlets.Dict().tag(sync=True)
+        kernel = traitlets.Unicode().tag(sync=True)
+        once = traitlets.Bool().tag(sync=True)
+        message = traitlets.Unicode().tag(sync=True)
+
+    return Touchable, Buttons
 
 
 def touchable(page: str, act: Callable[[str], str]) -> Any:
@@ -43,7 +52,7 @@ def touchable(page: str, act: Callable[[str], str]) -> Any:
         act: gets the part's text, "a>b" of a drag, "a left" or "a right" of an arrow key; returns
             the page that is shown then.
     """
-    widget = _kind()(page=page)
+    widget = _kinds()[0](page=page)
 
     def receive(_: Any, message: dict[str, str], __: Any) -> None:
         widget.page = act(message["act"])
@@ -52,16 +61,18 @@ def touchable(page: str, act: Callable[[str], str]) -> Any:
     return widget
 
 
-def show_widget(widget: Any, words: str) -> None:
+def show_widget(widget: Any, words: str) -> Any:
     """Display a widget whose controls get their keys; a saved page has the words.
+
+    Return IPython's handle of what is displayed.
 
     JupyterLab would take Enter, arrows and letters for itself: only its own text boxes get them.
     """
     import ipywidgets as widgets
     from IPython.display import display
 
-    both = widgets.VBox([widget, _kind()()])
-    display({**both._repr_mimebundle_(), "text/plain": words}, raw=True)
+    both = widgets.VBox([widget, _kinds()[0]()])
+    return display({**both._repr_mimebundle_(), "text/plain": words}, raw=True, display_id=True)
 
 
 def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = False) -> Any:
@@ -75,28 +86,21 @@ def buttons(labels: dict[str, str], act: Callable[[str], str], once: bool = Fals
         act: gets the name once the kernel is free; returns a message to show beside them.
         once: whether a button can be used only once.
     """
-    import anywidget
-    import ipywidgets as widgets
-    import traitlets
     from ipykernel.connect import get_connection_file
 
-    class Buttons(anywidget.AnyWidget):  # type: ignore[misc]
-        """The buttons in a browser, and a message beside them."""
-
-        _esm = Path(__file__).with_name("buttons.js")
-        labels = traitlets.Dict().tag(sync=True)
-        kernel = traitlets.Unicode().tag(sync=True)
-        once = traitlets.Bool().tag(sync=True)
-        message = traitlets.Unicode().tag(sync=True)
-
     kernel = Path(get_connection_file()).stem.removeprefix("kernel-")
-    widget = Buttons(labels=labels, kernel=kernel, once=once)
+    widget = _kinds()[1](labels=labels, kernel=kernel, once=once)
 
     def receive(_: Any, message: dict[str, str], __: Any) -> None:
         widget.message = act(message["act"])
 
     widget.on_msg(receive)
-    return widgets.HBox([widget])
+    return widget
+
+
+def listed(pictures: Any) -> list[Any]:
+    """Return a picture, or several in a list, as a list."""
+    return pictures if isinstance(pictures, list) else [pictures]
 
 
 def live(widget: Any, words: str, still: Any) -> None:
@@ -109,7 +113,7 @@ def live(widget: Any, words: str, still: Any) -> None:
     import ipywidgets as widgets
     from IPython.display import display
 
-    pictures = still if isinstance(still, list) else [still]
+    pictures = listed(still)
     page = "".join(picture._repr_html_() for picture in pictures)
     text = "\n".join(map(repr, pictures))
     name = f"ttkit-still-{sha256(text.encode()).hexdigest()[:8]}"  # the same on every CPU

@@ -11,13 +11,14 @@ from html import escape
 from typing import Any
 
 from ttkit.visualize.drawing import Drawing, on_page
-from ttkit.visualize.live import buttons
+from ttkit.visualize.live import buttons, show_widget
 from ttkit.visualize.training import loss_curves, words
 from ttkit.words import in_notebook, shows_progress
 
 RECENT = 10  # steps whose speed is shown
 LINES = 20  # printed in a whole run where there is neither terminal nor notebook
 EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
+STOP = "Stop after this step"
 POINTS = 300  # of the curve, at most
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480.0, 170.0, 52.0, 22.0, 12.0
 BAR = (
@@ -112,9 +113,8 @@ class Page(View):
         if shows_progress():
             from IPython.display import display
 
-            stop = buttons({"stop": "Stop after this step"}, lambda _: "", once=True)
-            bundle = {**stop._repr_mimebundle_(), "text/plain": "Stop after this step"}
-            self.button = display(bundle, raw=True, display_id=True)
+            stop = buttons({"stop": STOP}, lambda _: "", once=True)
+            self.button = show_widget(stop, STOP)
             self.handle = display(self._data("nothing yet", 0), raw=True, display_id=True)
 
     def update(self, record: Any) -> None:

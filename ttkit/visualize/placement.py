@@ -11,8 +11,10 @@ from typing import Any
 from ttkit.errors import TTKitError, fail
 from ttkit.hardware.systems import system_named
 from ttkit.visualize.drawing import INK, Drawing, Figure, on_page, tone, width_of
+from ttkit.visualize.hatching import hatch
 from ttkit.visualize.mesh import MeshDrawing, picture_of
 from ttkit.visualize.tensor import Placed, map_of, placed, slice_text
+from ttkit.words import counted
 
 DTYPES = ("float32", "bfloat16", "bfloat8_b", "bfloat4_b", "uint32", "int32", "uint16", "uint8")
 REPLICATE = "replicate"
@@ -23,7 +25,7 @@ TILE = 32  # rows and columns of a tile
 WIDE, TALL, LARGEST = 360, 260, 40  # at most so large: a shard, and one tile
 FINEST = 4  # tiles that are smaller are drawn without their edges
 LEAST = 3  # px of values that are seen
-HATCH = 7  # from one line of the hatching to the next
+SOFT = "var(--soft)"
 PRE = (
     "background:var(--chip);border-radius:6px;color:var(--ink);font-size:12px;margin:4px 0;"
     "max-width:800px;padding:6px 9px;white-space:pre-wrap"
@@ -197,8 +199,8 @@ def _drawn(title: str, code: str, made: _Made) -> Placement:
     one = " x ".join(map(str, made.matrix))
     if made.tiled:
         tiles = stored // TILE**2
-        how = f"a shard of {one} is stored as {' x '.join(map(str, made.stored))}: {tiles} "
-        how += f"tile{'s' * (tiles > 1)} of {made.nbytes // tiles:,} bytes, "
+        how = f"a shard of {one} is stored as {' x '.join(map(str, made.stored))}: "
+        how += f"{counted(tiles, 'tile')} of {made.nbytes // tiles:,} bytes, "
         how += f"{padding:.0%} is padding"
     else:
         how = f"a shard of {one} is stored row by row: {values:,} elements, no padding"
@@ -265,13 +267,13 @@ def _shard(made: _Made, padding: float) -> Drawing:
     drawing = Drawing(max(w + 4, 230), h + 48, title)
     hover = f"padding: stored as {high} x {wide}, {padding:.0%} holds no value"
     drawing.add("rect", hover=hover, x=2, y=2, width=w, height=h, fill="var(--empty)")
-    _hatch(drawing, 2 + right, 2, w - right, h)
-    _hatch(drawing, 2, 2 + below, right, h - below)
+    hatch(drawing, (2 + right, 2, w - right, h), colour=SOFT)
+    hatch(drawing, (2, 2 + below, right, h - below), colour=SOFT)
     hover = f"values: {rows} x {columns}"
     drawing.add("rect", hover=hover, x=2, y=2, width=right, height=below, fill=tone(0))
     tile = TILE * scale
     # edges are dark on the values, and of the theme's colour on the padding
-    for wide_to, high_to, ink in ((w, h, "var(--soft)"), (right, below, INK)):
+    for wide_to, high_to, ink in ((w, h, SOFT), (right, below, INK)):
         if made.tiled and tile >= FINEST:
             steps = [i * tile for i in range(1, max(wide, high) // TILE)]
             across = [(2, 2 + at, wide_to, 0) for at in steps if at < high_to]
@@ -284,18 +286,7 @@ def _shard(made: _Made, padding: float) -> Drawing:
     drawing.words(22, y + 11, words, size=SIZE, anchor="start")
     x = 36 + width_of(words, SIZE)
     drawing.box(x, y, 14, 14, fill="var(--empty)", round=2)
-    _hatch(drawing, x, y, 14, 14)
+    hatch(drawing, (x, y, 14, 14), colour=SOFT)
     label = f"padding: {padding:.0%}" if made.tiled else "padding: none, no tiles"
     drawing.words(x + 20, y + 11, label, size=SIZE, anchor="start")
     return drawing
-
-
-def _hatch(drawing: Drawing, x: float, y: float, w: float, h: float) -> None:
-    """Draw slanted lines that end at the edges of a box."""
-    path, first = "", math.ceil((x + y) / HATCH)
-    for i in range(first, math.floor((x + w + y + h) / HATCH) + 1) if w > 0 and h > 0 else ():
-        along = i * HATCH  # the line on which x + y is this
-        left, right = max(x, along - y - h), min(x + w, along - y)
-        path += f"M{left:g} {along - left:g}L{right:g} {along - right:g}"
-    if path:
-        drawing.add("path", d=path, fill="none", stroke="var(--soft)", stroke_width=1.2)

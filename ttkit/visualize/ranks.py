@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttkit.visualize.drawing import INK, Drawing, Figure, ranges, tone
+from ttkit.words import counted
 
 RANK_W, GAP, PAD = 124, 12, 12  # of a process
 HEAD = 64  # the process, above its cards
@@ -39,7 +40,7 @@ class RankBox:
         place = f", {self.place}" if self.place else ""
         return (
             f"rank {self.number}{host}: {word} {ranges(self.cards)} "
-            f"({count} chip{'s' * (count != 1)}: {chips}){place}"
+            f"({counted(count, 'chip')}: {chips}){place}"
         )
 
 

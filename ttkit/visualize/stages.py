@@ -9,6 +9,7 @@ from typing import Any
 from ttkit.plans.actions import KINDS, Action
 from ttkit.plans.timetable import Slot
 from ttkit.visualize.drawing import BAD, INK, Drawing, Rectangle, tone, width_of
+from ttkit.visualize.hatching import slanted
 from ttkit.words import short
 
 FILL = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
@@ -124,9 +125,7 @@ def _hatch(drawing: Drawing, boxes: Sequence[Rectangle], kind: str) -> None:
     path = ""
     for x, y, w, h in boxes:
         if kind == "B":
-            for k in range(4, int(w + h), 6):  # along x + y = k, from edge to edge
-                a, b = max(0.0, k - h), min(w, k)
-                path += f"M{x + a:.4g} {y + k - a:.4g}L{x + b:.4g} {y + k - b:.4g}"
+            path += slanted((x, y, w, h), 6)
         elif kind == "I":
             path += "".join(f"M{x:.4g} {y + k:.4g}h{w:.4g}" for k in range(5, int(h), 6))
         elif kind == "W":

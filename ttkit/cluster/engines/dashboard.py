@@ -13,7 +13,7 @@ from ttkit.cluster.engines.stacks import stacks, users_line
 from ttkit.cluster.engines.status import Live, Row, Status
 from ttkit.hardware import current_machine
 from ttkit.hardware.systems import System
-from ttkit.words import shows_progress
+from ttkit.words import counted, shows_progress
 
 Cluster = Any  # of engines.cluster, which imports this module
 LOOK_S, LOOK_FAR_S = 2.0, 30.0  # between two looks at the lines of busy ranks, here and by ssh
@@ -92,9 +92,8 @@ class Dashboard:
         return self.state == "running"
 
     def __repr__(self) -> str:
-        count = len(self.cards)
         when = f" ({self.at})" if self.at and shows_progress() else ""
-        lines = [f"{self.name}: {count} rank{'s' * (count != 1)}, {self.state}{when}"]
+        lines = [f"{self.name}: {counted(len(self.cards), 'rank')}, {self.state}{when}"]
         for card in self.cards:
             lines.append(f"  rank {card.row.rank}: {card.row.state}, {card.owns}")
         return "\n".join([*lines, *([self.failure] if self.failure else [])])
@@ -179,13 +178,10 @@ class Watcher:
 
     def show(self, live: Live) -> None:
         """Show the cards, which are kept up to date, and below them the buttons."""
-        from IPython.display import display
-
-        from ttkit.visualize.live import buttons
+        from ttkit.visualize.live import buttons, show_widget
 
         live.show(self.now(), self.now)
-        bundle = buttons(BUTTONS, self.act)._repr_mimebundle_()
-        display({**bundle, "text/plain": WORDS}, raw=True)
+        show_widget(buttons(BUTTONS, self.act), WORDS)
 
     def act(self, name: str) -> str:
         """Do what a button says, after the cell that it interrupted; return a message."""
