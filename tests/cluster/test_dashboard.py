@@ -44,6 +44,14 @@ def test_a_card_tells_what_a_rank_owns_and_does():
     assert "border:2px solid" in html and "as it was" not in html
 
 
+def test_a_card_draws_the_losses_of_a_training():
+    html = page(Card(row(1, "busy"), losses=(4.0, 2.0, 3.0)))
+    assert "<title>the loss so far: from 4.000 to 3.000</title>" in html
+    assert 'points="3.0,3.0 83.0,33.0 163.0,18.0"' in html
+    assert "the loss so far: from 2.000 to 2.000" in page(Card(row(), losses=(2.0,)))
+    assert "the loss so far" not in page(Card(row()))
+
+
 def test_the_state_is_told_by_a_word_and_a_shape():
     found = [
         page(Card(row(state=state)), state=state) for state in ("idle", "busy", "stopped", "failed")

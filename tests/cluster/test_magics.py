@@ -300,6 +300,38 @@ def test_the_stop_button_interrupts_the_ranks(notebook, tmp_path, asked):
     assert notebook.run("%px print('again')")[0] == "[rank 0] again\n[rank 1] again\n"
 
 
+STOPS = """%%px
+import os, pathlib
+from ttkit.cluster.engines.engine import FOLDER, Report, report_file
+
+def tell(record):
+    report = Report.parsed(report_file(os.environ[FOLDER], 0).read_text())
+    if report.doing and report.losses:
+        pathlib.Path(TOLD).touch()
+
+"""
+
+
+def test_the_stop_button_ends_a_training_after_its_step(notebook, tmp_path):
+    told = tmp_path / "it trains"
+
+    def press():
+        while not told.exists():
+            time.sleep(0.05)
+        notebook.manager.interrupt_kernel()
+
+    threading.Thread(target=press, daemon=True).start()
+    train = TRAINS.removeprefix("%%px\n").partition("    trainer.fit")[0]
+    fit = "    steps = len(trainer.fit(100_000, on_step=tell))\nprint(steps, 'steps')"
+    stdout, _, _, error = notebook.run(STOPS.replace("TOLD", repr(str(told))) + train + fit)
+    lines = stdout.splitlines()
+    assert error == "" and lines[0] == (
+        "the training stops after this step; interrupt again to stop at once"
+    )
+    steps = [int(line.split()[2]) for line in lines if line.endswith(" steps")]
+    assert steps[0] == steps[1] and 0 < steps[0] < 100_000, stdout
+
+
 def test_the_cell_that_starts_a_cluster_run_again(notebook):
     before = notebook.family()
     stdout, _, _, error = notebook.run("cluster = ttkit.Cluster(2).start()")

@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from ttkit.cluster.engines import results
+from ttkit.cluster.engines.engine import Report
 from ttkit.cluster.engines.stacks import stacks, users_line
 from ttkit.cluster.engines.status import Live, Row, Status
 from ttkit.hardware import current_machine
@@ -42,6 +43,7 @@ class Card:
         chips: the ids of those that it owns; none where the numbers of its cards are not known.
         line, doing: where its program and its training are.
         prints: its last lines.
+        losses: of its training, so far.
     """
 
     row: Row
@@ -49,6 +51,7 @@ class Card:
     line: str = ""
     doing: str = ""
     prints: tuple[str, ...] = ()
+    losses: tuple[float, ...] = ()
 
     @property
     def owns(self) -> str:
@@ -124,6 +127,10 @@ class Dashboard:
         if self.system and card.chips:
             picture = draw_share(self.system, card.chips, f"rank {row.rank}", row.rank).svg()
         facts = "".join(f"<div>{escape(fact)}</div>" for fact in card.facts())
+        if card.losses:
+            from ttkit.visualize.live_training import small_curve
+
+            facts += small_curve(card.losses).svg()
         printed = escape("\n".join(card.prints)) if shows_progress() else ""
         prints = f'<div style="{PRINTS}">{printed}</div>' if printed else ""
         name = f'role="group" aria-label="rank {row.rank}, {row.state}"'
@@ -171,10 +178,9 @@ class Watcher:
     def _card(self, row: Row) -> Card:
         answer = self.cluster.latest.get(row.rank)
         prints = tuple(results.prints(answer, results.LAST_LINES)) if answer else ()
-        doing = self.cluster.report(row.rank).doing if row.state == "busy" else ""
-        return Card(
-            row, owned(self.system, row.cards), self._lines.get(row.rank, ""), doing, prints
-        )
+        report = self.cluster.report(row.rank) if row.state == "busy" else Report()
+        owns, line = owned(self.system, row.cards), self._lines.get(row.rank, "")
+        return Card(row, owns, line, report.doing, prints, tuple(report.losses))
 
     def show(self, live: Live) -> None:
         """Show the cards, which are kept up to date, and below them the buttons."""

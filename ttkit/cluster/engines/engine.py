@@ -47,6 +47,7 @@ class Report:
         dram_bytes: in use on the fullest of these devices.
         process_bytes: of the host's memory, in use by the process.
         doing: how far its training is, in words; "" where none goes on.
+        losses: of the training's steps, some of them.
     """
 
     host: str = ""
@@ -55,6 +56,7 @@ class Report:
     dram_bytes: int | None = None
     process_bytes: int | None = None
     doing: str = ""
+    losses: tuple[float, ...] = ()
 
     @classmethod
     def parsed(cls, text: str | bytes) -> Report:
@@ -74,14 +76,14 @@ class Report:
         meshes = list(getattr(sys.modules.get("ttkit.sim.mesh"), "opened_meshes", ()))
         # while another thread imports a module, it has not all of its names
         lines = getattr(sys.modules.get("ttkit.visualize.live_training"), "Lines", None)
-        doing = getattr(lines, "now", "")
+        doing, losses = getattr(lines, "now", ""), getattr(lines, "losses", ())
         if not meshes:
-            return cls(socket.gethostname(), process_bytes=process, doing=doing)
+            return cls(socket.gethostname(), process_bytes=process, doing=doing, losses=losses)
         used = sys.modules["ttkit.sim.memory"].bytes_in_use()
         devices = tuple(device for mesh in meshes for device in mesh.get_device_ids())
         dram = max((used[device] for device in devices), default=0)
         shapes = tuple(tuple(mesh.shape) for mesh in meshes)
-        return cls(socket.gethostname(), shapes, devices, dram, process, doing)
+        return cls(socket.gethostname(), shapes, devices, dram, process, doing, losses)
 
 
 def report_file(folder: str | os.PathLike[str], rank: int) -> Path:

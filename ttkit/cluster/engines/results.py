@@ -137,11 +137,17 @@ def results(cluster: Cluster, answers: Answers, asked: str) -> list[Any]:
 
     Raises:
         TTKitError: a rank raised, or the cluster failed.
-        KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too.
+        KeyboardInterrupt: the notebook's stop button; the ranks are interrupted too. Ranks that
+            train stop after their step, and answer; only a second interrupt raises.
     """
     cluster.latest = answers
     try:
-        _wait(cluster, answers, asked)
+        try:
+            _wait(cluster, answers, asked)
+        except KeyboardInterrupt:
+            if not stop_training(cluster):
+                raise
+            _wait(cluster, answers, asked)
     except KeyboardInterrupt:
         print(interrupt(cluster))
         raise Interrupted(f"{asked} was interrupted") from None
@@ -230,6 +236,18 @@ def _await_failure(cluster: Cluster, asked: str) -> None:
     while not cluster.failure and time.monotonic() < until:
         time.sleep(0.02)
     cluster.check(asked)
+
+
+def stop_training(cluster: Cluster) -> bool:
+    """Stop a training over the ranks after its step; return whether one goes on.
+
+    One rank is interrupted: after each step the ranks tell each other (ttkit.train.replicas).
+    """
+    training = [rank for rank in cluster.busy() if cluster.report(rank).doing]
+    if training:
+        cluster.signal(training[0], signal.SIGINT)
+        print("the training stops after this step; interrupt again to stop at once")
+    return bool(training)
 
 
 def interrupt(cluster: Cluster) -> str:
