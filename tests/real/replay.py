@@ -380,6 +380,9 @@ def main() -> None:
         lines.append(f"{name}: {len(calls)} calls of operations; {counted}")
         lines += sorted(set(notes))
         failed += counts[3]
+        if name.startswith("training step") and not agree:
+            lines.append(f"  NOTHING of {name} was replayed")
+            failed += 1
     pathlib.Path(sys.argv[2]).write_text(json.dumps({"lines": lines, "failed": failed}))
 
 
