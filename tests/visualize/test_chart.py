@@ -1,6 +1,7 @@
 """How all charts are shown: small, readable on both pages, compared by what they show."""
 
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -180,3 +181,28 @@ def test_notebooks_compare_charts_by_what_they_show(tmp_path):
         done.stdout.count("mismatch 'text/plain'") == 2
         and "mismatch 'text/html'" not in done.stdout
     )
+
+
+def hovers(chart, tag):
+    """What an invisible shape says under the pointer -> the shape."""
+    shapes = ET.fromstring(chart_svg(chart)).iter(f"{{http://www.w3.org/2000/svg}}{tag}")
+    return {shape[0].text: shape.attrib for shape in shapes if len(shape)}
+
+
+def test_points_and_bars_tell_their_values_under_the_pointer():
+    curve = Curves("loss", {"run": [(1, 8.0), (2, math.nan), (3, 6.0), (5, 2.0)]})
+    found = hovers(curve, "circle")
+    assert list(found) == ["run: 8 at step 1", "run: 6 at step 3", "run: 2 at step 5"]
+    x, y = ([float(point[axis]) for point in found.values()] for axis in ("cx", "cy"))
+    assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
+    assert 2 * (y[1] - y[0]) == pytest.approx(y[2] - y[1], abs=0.3)
+    bars = hovers(Stacks("tokens", {"a": (4, 0), "b": (5, 3)}, ("kept", "<lost>")), "rect")
+    wide = {words: float(shape["width"]) for words, shape in bars.items()}
+    assert wide["kept: 4"] / wide["kept: 5"] == pytest.approx(4 / 5, abs=0.01)
+    assert wide["<lost>: 0"] == 0 < wide["<lost>: 3"]
+    many = Curves("loss", {"run": [(step, step) for step in range(10_000)]})
+    assert 30 < len(hovers(many, "circle")) <= 61
+
+
+def test_the_grey_of_a_lane_tells_nothing():
+    assert hovers(schedule_picture(one_f_one_b(2, 4)), "rect") == {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from textwrap import fill
 from typing import Any
@@ -14,6 +15,8 @@ from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 WIDTH = 8.0  # inches, 768 px on a page; the smallest text is 8 points, which is 10.7 px
 SMALL, DOTS_PER_INCH = 8, 192
 MANY = 300  # bars of a lane: more are saved as a bitmap, which keeps the picture small
+HOVERS = 60  # points of a line that tell their values, at most
+BEHIND = 0.9  # matplotlib's zorder of bars that tell nothing
 # Charts are drawn in the colours of the light page. `_shorter` replaces those by the variables of
 # the page's style, which have other values on a dark page.
 LIGHT_PAGE = dict(rule[2:].split(":") for rule in LIGHT.split(";"))
@@ -91,7 +94,8 @@ def chart_svg(chart: Chart) -> str:
     # matplotlib makes ids from the salt; two charts on one page must not share them.
     with style.context(["default", {**LOOK, "svg.hashsalt": text}]):
         figure = Figure((WIDTH, chart.height), layout="constrained")
-        chart.draw(figure.subplots())
+        axes = figure.subplots()
+        chart.draw(axes)
         # they would differ from run to run
         unknown = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(page, format="svg", dpi=DOTS_PER_INCH, metadata=unknown)
@@ -106,7 +110,44 @@ def chart_svg(chart: Chart) -> str:
     names = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
     about = f"<title>{escape(chart.title)}</title><desc>{escape(text)}</desc>"
     start = f'<svg class="ttkit-chart" {names} {size} role="img" stroke-linejoin="round">{about}'
-    return start + re.sub(r"\s*<[^>]*>\n*", _shorter, body)
+    drawn = re.sub(r"\s*<[^>]*>\n*", _shorter, body)
+    hovers = f'<g fill="none" pointer-events="all">{"".join(_hovers(axes))}</g>'
+    return f"{start}{drawn.removesuffix('</svg>')}{hovers}</svg>"
+
+
+def _hovers(ax: Any) -> Iterator[str]:
+    """Yield what is seen only under a pointer: the values of points and of the parts of bars.
+
+    Only an Axes that has been drawn knows where they are.
+    """
+    figure = ax.figure
+    wide, high = 72 * figure.get_size_inches()  # matplotlib's SVG has 72 units an inch
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        part, up = figure.transFigure.inverted().transform(ax.transData.transform((x, y)))
+        return part * wide, (1 - up) * high
+
+    shape = "<{}><title>{}</title></{}>"
+    over, value = ax.get_xlabel() or "x", ax.get_ylabel()
+    for line in ax.lines:
+        name, points = line.get_label(), list(zip(line.get_xdata(), line.get_ydata()))
+        if name.startswith("_") or line.get_transform() != ax.transData:
+            continue
+        for x, y in points[:: len(points) // HOVERS + 1]:
+            if math.isfinite(y):
+                words = escape(f"{name}: {value} {y:.4g} at {over} {x:.6g}".replace(":  ", ": "))
+                cx, cy = at(x, y)
+                yield shape.format(f'circle cx="{cx:.1f}" cy="{cy:.1f}" r="6"', words, "circle")
+    for parts in ax.containers:
+        if parts.get_label().startswith("_") or parts[0].get_zorder() == BEHIND:
+            continue
+        for bar in parts:
+            corners = zip(*(at(*corner) for corner in bar.get_bbox().get_points()))
+            (left, right), (top, low) = map(sorted, corners)  # an axis may run backwards
+            size = bar.get_width() if parts.orientation == "horizontal" else bar.get_height()
+            box = f'rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}"'
+            words = escape(f"{parts.get_label()}: {size:,.6g}")
+            yield shape.format(f'{box} height="{low - top:.1f}"', words, "rect")
 
 
 def _shorter(tag: re.Match[str]) -> str:
@@ -133,7 +174,7 @@ def leave_empty(ax: Any, text: str) -> None:
 
 def lanes(ax: Any, names: Sequence[str], end: float, empty: str) -> None:
     """Set up lanes, the first on top, on an axis from 0 to `end`; what is `empty` stays grey."""
-    ax.barh(range(len(names)), end, 0.8, color=(GREY, 0.2), label=empty)
+    ax.barh(range(len(names)), end, 0.8, color=(GREY, 0.2), label=empty, zorder=BEHIND)
     ax.set_yticks(range(len(names)), names)
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, end), ylim=(len(names) - 0.5, -0.5))
