@@ -22,12 +22,19 @@ how = {"tokenizer_type": "byte", "eval_every": 0, "num_epochs": 999, "max_steps"
 config = TrainingConfig(batch_size=8, checkpoint_dir="ck", model_save_interval=0, **how)
 settings = Settings(training_config=config, transformer_config=small)
 trainer = Trainer(settings, text=builtin_corpus()[:6000])"""
+ON_RANKS = """%%px
+from ttkit.train.config import Distributed
+"""
 
 
 @pytest.fixture
 def lab(tmp_path):
     with started(tmp_path) as lab:
-        cells = [CLUSTER, WORKS, TRAINER, "trainer.fit()", "trainer.fit(3)"]
+        both = TRAINER.replace('"ck"', '""').replace(
+            "small)\ntrainer", "small,\n    distributed=Distributed(enabled=True))\ntrainer"
+        )
+        on_ranks = f"{ON_RANKS}{both}\nhistory = trainer.fit()\nprint(len(history) < 100_000)"
+        cells = [CLUSTER, WORKS, TRAINER, "trainer.fit()", "trainer.fit(3)", on_ranks]
         notebook = nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, cells)])
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         notebook.metadata["kernelspec"] = kernel
@@ -44,6 +51,10 @@ def begin(lab, index):
 
 def text(lab, index):
     return lab.node(index).find_element(CSS, ".jp-Cell-outputArea").text
+
+
+def page(lab, index):
+    return lab.node(index).get_attribute("innerHTML")
 
 
 def end(lab, index):
@@ -92,4 +103,11 @@ def test_buttons_work_while_a_cell_runs(lab):
     begin(lab, 4)
     end(lab, 4)
     assert "3 steps, " in text(lab, 4)
+    begin(lab, 5)
+    lab.until(lambda: "the loss so far" in page(lab, 0), what="no losses on the cards")
+    press(lab, 0, "Interrupt")
+    end(lab, 5)
+    lines = text(lab, 5).splitlines()
+    assert lines[0] == "the training stops after this step; interrupt again to stop at once"
+    assert lines[-1] == "[rank 1] True"
     assert not lab.complaints()
