@@ -34,11 +34,6 @@ ALLOWED = {
         "02",
         "20 GB",
     ): "those sides multiplied, at 2 bytes; the message of the next cell has the exact number",
-    (
-        "02",
-        "1,088 bytes",
-    ): "by definition of bfloat8_b, a byte an element and one for each sixteen; "
-    "the cell before prints it",
     ("08", "70B"): "a model's name: billions of parameters",
     ("08", "8B"): "the same",
     ("15", "8B"): "the same",
