@@ -9,6 +9,7 @@ from ttkit.lessons import tidy
 from ttkit.lessons.lesson_16 import (
     CausalWork,
     block_bytes,
+    compare,
     opened,
     rates,
     step,
@@ -48,6 +49,16 @@ def test_gradients_of_one_chip_are_those_of_four_and_another_one_is_named(on_a_t
     assert wrong_ones(good, grads) == []
     name = next(iter(grads))
     assert wrong_ones(good, grads | {name: grads[name] + 1}) == [name]
+
+
+def test_a_layout_is_compared_with_one_chip(on_a_t3000, capsys):
+    compare("tensor", step(512, opened(1)), opened(8, {"tp": 1}))
+    first, gradients, *sent, kept = capsys.readouterr().out.splitlines()
+    assert first == "yes: tensor parallel: the loss of one chip"
+    assert gradients == "  wrong gradients: 0 of 37"
+    assert sent[0].startswith("  MB on links in both passes: all_reduce ")
+    assert sent[1] == "  MB on links once a step: none"
+    assert kept == "  kept: 12.1 vectors a token, 2.0 numbers a pair"
 
 
 def test_two_chips_train_as_one(on_a_t3000):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 import ttkit
 from ttkit import backend
-from ttkit.lessons import difference, exercise, require, tidy
+from ttkit.lessons import difference, exercise, require, same, tidy
 from ttkit.lessons.answers import Answer, asks, numbers
 from ttkit.train import Trainer
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
@@ -82,6 +83,26 @@ def step(length: int, layout: MeshLayout) -> tuple[Any, dict[str, Any], tuple[An
 def wrong_ones(good: dict[str, Any], grads: dict[str, Any]) -> list[str]:
     """Return the names of the gradients that are not the good ones."""
     return [name for name in good if difference(good[name], grads[name], 1e-3, 1e-5)]
+
+
+def compare(name: str, one: tuple[Any, ...], layout: MeshLayout) -> None:
+    """Print what a step has in common with one chip's, what it sends, and what a block keeps.
+
+    Args:
+        name: of the layout, such as "tensor".
+        one: what `step` of 512 tokens returns on one chip.
+    """
+    loss, grads, profiles, _ = step(512, layout)
+    same(one[0], loss, f"{name} parallel: the loss of one chip", 1e-4)
+    print("  wrong gradients:", len(wrong_ones(one[1], grads)), "of", len(grads))
+    for when, profile in zip(("in both passes", "once a step"), profiles):
+        sent: Counter[str] = Counter()
+        for record in profile.records:
+            sent[record.name] += record.bytes_on_links  # type: ignore[assignment]
+        texts = [f"{call} {sent[call] / 1e6:.1f}" for call in sent if sent[call]]
+        print(f"  MB on links {when}:", ", ".join(texts) or "none")
+    token, pair = rates(layout)
+    print(f"  kept: {token / 1024:.1f} vectors a token, {pair / 4:.1f} numbers a pair")
 
 
 def trained_losses(chips: int, length: int = 512) -> np.ndarray:

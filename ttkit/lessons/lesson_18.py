@@ -12,6 +12,7 @@ from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.calls import Peak, bytes_by_collective
 from ttkit.lessons.predicting import as_number
+from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS
 from ttkit.visualize.tables import Report
@@ -77,6 +78,20 @@ def card(title: str, cuts: Mapping[str, tuple[str, Any]]) -> Report:
 
 
 # ---------------------------------------------------------------- a step that is counted
+def small_gpt() -> Settings:
+    """Return the small run of this lesson: a GPT of two blocks on a row of eight chips."""
+    training = TrainingConfig(batch_size=16, tokenizer_type="byte", checkpoint_dir="", eval_every=0)
+    model = TransformerConfig(
+        num_heads=8,
+        embedding_dim=256,
+        num_blocks=2,
+        vocab_size=256,
+        max_sequence_length=128,
+        dropout_prob=0,
+    )
+    return Settings(DeviceConfig((1, 8)), training, transformer_config=model)
+
+
 def counted_step(trainer: Any) -> tuple[int, Counter[str]]:
     """Train a step; return the highest memory of a chip, and bytes on links by collective."""
     from ttkit.profiler import profile
