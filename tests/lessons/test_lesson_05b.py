@@ -123,3 +123,13 @@ def test_the_record_in_the_lesson_is_what_is_said():
         f"```\n{said}\n```" in "".join(cell["source"])
         for cell in json.loads(path.read_text())["cells"]
     )
+
+
+def test_a_terminal_prints_the_command_and_what_went_wrong(capsys):
+    lesson_05b.terminal("convert", "no-such-file.json", "--to", "txt")
+    assert "no-such-file.json" in capsys.readouterr().out
+
+
+def test_a_command_without_its_variables():
+    words = ["mpirun", "-x", "A=1", "-x", "B=2", "-np", "1", "python"]
+    assert lesson_05b.without_variables(words) == ["mpirun", "-np", "1", "python"]

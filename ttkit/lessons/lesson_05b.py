@@ -8,6 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -110,6 +113,27 @@ def spoiled(folder: str | os.PathLike[str], *mistakes: str) -> Path:
     kinds = KIND.format("pair", [1, 2], [1, 1])
     (path / "mgd.textproto").write_text(_chain(kinds, *["pair"] * 4))
     return path
+
+
+def without_variables(words: Iterable[str]) -> list[str]:
+    """Return the words of a command without its variables, `-x NAME=value`.
+
+    Example:
+        >>> without_variables(["mpirun", "-x", "TT_MESH_ID=1", "python"])
+        ['mpirun', 'python']
+    """
+    given = list(words)
+    return [
+        word for i, word in enumerate(given) if word != "-x" and (i == 0 or given[i - 1] != "-x")
+    ]
+
+
+def terminal(*words: str) -> None:
+    """Print what `ttkit WORDS` prints in a terminal, ranks in their order, this host as HOST."""
+    command = [sys.executable, "-m", "ttkit", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).replace(socket.gethostname(), "HOST").splitlines()
+    print("\n".join(sorted(said) if words[0] == "run" else said))
 
 
 def copy_of(setup: Path, folder: str | os.PathLike[str]) -> Path:
