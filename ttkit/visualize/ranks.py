@@ -48,7 +48,7 @@ def boxes_of(cluster: Any, system: Any) -> list[RankBox]:
     """Return the ranks of a cluster, started or not, each host being such a system."""
     bindings, boxes = cluster.bindings, []
     for binding in bindings.rank_bindings:
-        given = {**bindings.global_env, **binding.env_overrides}.get("TT_VISIBLE_DEVICES", "")
+        given = bindings.visible_devices(binding)
         names = given.split(",") if given else map(str, range(len(system.cards)))
         cards = {int(name): system.cards[int(name)] for name in names}
         part = binding.mesh_host_rank

@@ -152,15 +152,9 @@ def check_fit(bindings: Bindings) -> None:
             # fails where the descriptor has no such host rank
             mesh.part_of(binding.mesh_host_rank or 0)
         elif is_simulated():
-            visible, machine = visible_devices(bindings, binding), current_machine()
+            visible, machine = bindings.visible_devices(binding), current_machine()
             machine = narrow(machine, visible) if visible else machine
             placed(machine, mesh, bool(descriptor.pinnings))
-
-
-def visible_devices(bindings: Bindings, binding: RankBinding) -> str:
-    """Return a rank's TT_VISIBLE_DEVICES; "" where its binding does not set it."""
-    given = {**bindings.global_env, **binding.env_overrides}
-    return given.get("TT_VISIBLE_DEVICES", "")
 
 
 def _cards() -> tuple[list[str], str]:

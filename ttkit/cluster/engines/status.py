@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ttkit.cluster.engines.engine import MARK, REPORT_EVERY_S, Report, report_file
-from ttkit.cluster.engines.start import visible_devices
 from ttkit.cluster.launch.output import TAG
 from ttkit.words import in_notebook, short, shows_progress
 
@@ -113,7 +112,7 @@ def rows_of(cluster: Cluster) -> tuple[Row, ...]:
         report = replace(report, host=host) if state == "running" else Report(host)
         pid = pids[rank] if rank < len(pids) else None
         now = state if state != "running" else "busy" if rank in busy else "idle"
-        cards, error = visible_devices(bindings, binding), cluster.last_error[rank]
+        cards, error = bindings.visible_devices(binding), cluster.last_error[rank]
         rows.append(Row.of(rank, pid, cards, binding.mesh_id, now, error, report))
     return tuple(rows)
 

@@ -108,6 +108,11 @@ class Bindings(BaseModel):
     factory_system_descriptor_path: Path | None = None
     mock_cluster_rank_binding: dict[int, Path] = Field(default_factory=dict)
 
+    def visible_devices(self, binding: RankBinding) -> str:
+        """Return a rank's TT_VISIBLE_DEVICES; "" where its binding does not set it."""
+        given = {**self.global_env, **binding.env_overrides}
+        return given.get("TT_VISIBLE_DEVICES", "")
+
 
 class TTRunConfig(Bindings):
     """What tt-run demands of a file beyond what Python code may leave out."""

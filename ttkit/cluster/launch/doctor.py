@@ -179,7 +179,7 @@ def needs_of(bindings: Bindings, placed: Sequence[str]) -> list[Need]:
             mesh = read_descriptor(path).mesh(binding.mesh_id)
         except TTKitError:
             continue  # the linter's finding
-        visible = {**bindings.global_env, **binding.env_overrides}.get("TT_VISIBLE_DEVICES", "")
+        visible = bindings.visible_devices(binding)
         devices = tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
         chips = prod(mesh.device_dims) // mesh.num_hosts
         needs.append(Need(binding.rank, host, binding.mesh_id, chips, devices))
