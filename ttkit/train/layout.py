@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttkit.errors import fail
@@ -59,7 +59,7 @@ class Layout:
         return self.dp * self.tp * self.pp * self.cp
 
     @classmethod
-    def of(cls, settings: Settings, **changes: Any) -> Layout:
+    def of(cls, settings: Settings) -> Layout:
         """Return the layout of a training configuration.
 
         Example:
@@ -68,7 +68,7 @@ class Layout:
             'DP4 TP8'
         """
         device, pipeline = settings.device_config, settings.multihost_config
-        sizes = {
+        sizes: dict[str, Any] = {
             {"ddp": "dp"}.get(name, name): device.mesh_shape[axis]
             for name, axis in device.axes().items()
         }
@@ -81,13 +81,10 @@ class Layout:
         lean = settings.transformer_config.runner_type == "memory_efficient"
         training = settings.training_config
         return cls(
-            **sizes
-            | {
-                "recompute": lean,
-                "micro_batches": training.gradient_accumulation_steps,
-                "precision": training.precision,
-            }
-            | changes
+            **sizes,
+            recompute=lean,
+            micro_batches=training.gradient_accumulation_steps,
+            precision=training.precision,
         )
 
     def __str__(self) -> str:
@@ -178,8 +175,3 @@ class Layout:
             transformer_config=replace(settings.transformer_config, runner_type=runner),
             layout=replace(settings.layout, expert_parallel=self.ep > 1, **shared),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from one chip's."""
-        plain = asdict(Layout())
-        return {key: value for key, value in asdict(self).items() if value != plain[key]}
