@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,9 +75,7 @@ class Synced:
         return lines
 
 
-def rsync_command(
-    folder: Path, host: str, apply: bool = False, delete: bool = False, exclude: Sequence[str] = ()
-) -> list[str]:
+def rsync_command(folder: Path, host: str, apply: bool = False, delete: bool = False) -> list[str]:
     """Return the rsync that copies a folder to a host; without `apply` it only lists changes.
 
     Example:
@@ -86,7 +84,7 @@ def rsync_command(
     """
     words = ["rsync", "--archive", "--compress", "--mkpath", "--out-format=%i %n"]
     words += ["-e", " ".join(["ssh", *ssh.OPTIONS])]
-    words += [f"--exclude={pattern}" for pattern in (*EXCLUDED, *exclude)]
+    words += [f"--exclude={pattern}" for pattern in EXCLUDED]
     words += [*["--dry-run"] * (not apply), *["--delete"] * delete]
     return [*words, f"{folder}/", f"{host}:{folder}/"]
 
@@ -97,7 +95,6 @@ def sync(
     *,
     apply: bool = False,
     delete: bool = False,
-    exclude: Sequence[str] = (),
     install: str = "",
 ) -> Iterable[Synced]:
     """Copy a folder to the same path on all hosts but this one, all at once.
@@ -107,7 +104,6 @@ def sync(
     Args:
         apply: do it; otherwise only list what would be done.
         delete: also delete there what is not here, except what is excluded.
-        exclude: further names that stay here, as rsync has them.
         install: the Python there, such as "python3.12", that makes .venv in the folder and installs
             the project into it; "" for none.
 
@@ -126,7 +122,7 @@ def sync(
         )
 
     def one(host: str) -> Synced:
-        words = rsync_command(path, host, apply, delete, exclude)
+        words = rsync_command(path, host, apply, delete)
         try:
             done = ssh.call(words)
         except FileNotFoundError:
