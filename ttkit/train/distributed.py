@@ -149,17 +149,14 @@ def all_to_all(
     return _collective("all_to_all", tensor, exchanged, back, in_dim, out_dim, cluster_axis)
 
 
-def ring_shift(tensor: Tensor, cluster_axis: int | None = None, backward: bool = False) -> Tensor:
+def ring_shift(tensor: Tensor, cluster_axis: int | None = None) -> Tensor:
     """Return on each device the tensor of the device before it; on the first, that of the last.
 
     On cards the fabric must be FABRIC_2D unless a cable joins the ends of the axis: a socket of
     ttnn needs a route from the last device to the first.
-
-    Args:
-        backward: return the tensor of the device after it.
     """
-    there, back = (partial(shifted, backward=way) for way in (backward, not backward))
-    return _collective("ring_shift", tensor, there, back, cluster_axis)
+    back = partial(shifted, backward=True)
+    return _collective("ring_shift", tensor, shifted, back, cluster_axis)
 
 
 def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
@@ -167,6 +164,9 @@ def shifted(value: Value, cluster_axis: int, backward: bool = False) -> Value:
 
     The receiving buffer has room for the whole value, so that no device's send waits for another
     device to receive; ttml has small ones, and sends from even and odd devices in turns.
+
+    Args:
+        backward: the other way round the ring, as gradients go.
     """
     mesh, shape, step = value.device(), tuple(value.device().shape), -1 if backward else 1
     room = 1 << max(16, (4 * value.volume() - 1).bit_length())  # bytes, of 4 an element
