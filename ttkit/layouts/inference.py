@@ -17,6 +17,7 @@ from ttkit.errors import fail
 from ttkit.hardware import System
 from ttkit.hardware.chips import GEMM_REPORT, Chip, Fact
 from ttkit.hardware.systems import system_named
+from ttkit.layouts.report import Tables
 from ttkit.plans import Plan, Topology, all_gather, all_reduce, cost, topology
 from ttkit.train.config import DeviceConfig, TransformerConfig
 from ttkit.train.memory import DTYPES, tiled
@@ -50,8 +51,8 @@ LAYER_S = {
 }
 
 
-@dataclass(frozen=True)
-class InferencePlan:
+@dataclass(frozen=True, repr=False)
+class InferencePlan(Tables):
     """The cost of inference; prints as tables. Made by `plan_inference`.
 
     Args:
@@ -196,12 +197,6 @@ class InferencePlan:
             Report(speed, phases, times, total),
             *([sent] if traffic else []),
         ]
-
-    def __repr__(self) -> str:
-        return "\n\n".join(map(repr, self.reports()))
-
-    def _repr_html_(self) -> str:
-        return "".join(report._repr_html_() for report in self.reports())
 
 
 def _ms(seconds: float) -> str:

@@ -13,7 +13,21 @@ from ttkit.words import counted
 ROWS = 12  # of a table
 
 
-class Layouts:
+class Tables:
+    """What prints as several tables, and shows them in a notebook."""
+
+    def reports(self) -> list[Any]:
+        """Return the tables."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n\n".join(repr(report) for report in self.reports())
+
+    def _repr_html_(self) -> str:
+        return "".join(report._repr_html_() for report in self.reports())
+
+
+class Layouts(Tables):
     """All layouts of a model on a machine; prints as a table, the fastest first.
 
     Attributes:
@@ -112,12 +126,6 @@ class Layouts:
             settings = replace(settings, distributed=Distributed(enabled=True))
         head = f"# {layout}: {chosen.tokens_per_s:,.0f} tokens/s, modelled\n"
         return head + yaml.safe_dump(differing(settings), sort_keys=False)
-
-    def __repr__(self) -> str:
-        return "\n\n".join(repr(report) for report in self.reports())
-
-    def _repr_html_(self) -> str:
-        return "".join(report._repr_html_() for report in self.reports())
 
 
 def differing(settings: Settings) -> dict[str, Any]:

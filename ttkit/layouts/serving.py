@@ -7,12 +7,13 @@ from typing import Any
 from ttkit.errors import TTKitError
 from ttkit.layouts.inference import InferencePlan, plan_inference
 from ttkit.layouts.places import Machine, place_of, sizes_of, why_not_memory
+from ttkit.layouts.report import Tables
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 from ttkit.words import short
 
 
-class Serving:
+class Serving(Tables):
     """Layouts for prefill and decode; prints as a table, most tokens a second first.
 
     Attributes:
@@ -75,9 +76,3 @@ class Serving:
             why = [[str(layout), rule] for layout, rule in self.refused]
             found.append(Report("Refused", ["<layout", "<why"], why))
         return found
-
-    def __repr__(self) -> str:
-        return "\n\n".join(repr(report) for report in self.reports())
-
-    def _repr_html_(self) -> str:
-        return "".join(report._repr_html_() for report in self.reports())
