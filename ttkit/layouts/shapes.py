@@ -146,12 +146,10 @@ class Operations:
         self.experimental = self
         for name, dtype in DTYPES.items():
             setattr(self, name.lower(), dtype)
-        for name in ALIKE:
-            setattr(self, name, self._alike)
-        for name in GRADIENTS:
-            setattr(self, name, self._gradients)
-        for name in FOLDS:
-            setattr(self, name, self._folded)
+        rules = (ALIKE, self._alike), (GRADIENTS, self._gradients), (FOLDS, self._folded)
+        for names, rule in rules:
+            for name in names:
+                setattr(self, name, rule)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         rule = f"ttnn.{name} has no rule for shapes"
