@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ttkit.errors import fail
 from ttkit.plans import Action, Schedule
 from ttkit.visualize import _show
@@ -49,8 +51,7 @@ class ScheduleEditor:
         row.insert(place, row.pop(old))
         rows = [*self.schedule.actions]
         rows[stage] = tuple(row)
-        of = self.schedule
-        self.schedule = Schedule(of.name, of.stages, of.micro_batches, tuple(rows), of.chunks)
+        self.schedule = replace(self.schedule, actions=tuple(rows))
         self.message = f"{moved} of stage {stage} moved from place {old} to {place}: "
         self.message += f"{_state(before)} before, {_state(self.bubble)} now."
         return self
