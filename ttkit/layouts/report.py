@@ -96,12 +96,6 @@ class Layouts(Tables):
             for each in self.refused
         )
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw memory against speed into a matplotlib Axes, and return it."""
-        from ttkit.visualize.layouts import pareto
-
-        return pareto(self).plot(ax)
-
     def explain(self, candidate: Any = None) -> Any:
         """Return a page on one layout, the fastest unless given."""
         from ttkit.visualize.layouts import Page, explanation
