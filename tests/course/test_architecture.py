@@ -32,3 +32,13 @@ def test_links_lead_to_files():
     links = re.findall(r"\]\(([^)#]+)\)", PAGE)
     assert len(links) > 20
     assert [link for link in links if not (DOCS / link).is_file()] == []
+
+
+def test_a_module_is_short_enough_to_be_read():
+    package = DOCS.parent / "ttkit"
+    long = {
+        str(path.relative_to(package)): lines
+        for path in package.rglob("*.py")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 350
+    }
+    assert not long, "look for what belongs elsewhere"

@@ -17,7 +17,8 @@ from visualize.test_look import SVG, contrast
 
 from ttkit.plans import all_gather, gpipe, interleaved, one_f_one_b, topology, zb_h1
 from ttkit.visualize.chart import PAGE, chart_svg
-from ttkit.visualize.charts import Curves, MemoryReport, Stacks, link_chart
+from ttkit.visualize.charts import Curves, MemoryReport, Stacks
+from ttkit.visualize.costs import link_chart
 from ttkit.visualize.drawing import CLASS, DARK, LIGHT
 from ttkit.visualize.schedule import schedule_picture
 from ttkit.visualize.timeline import COMMUNICATION, COMPUTE, Bar, Lane, Timeline

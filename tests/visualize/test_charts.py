@@ -10,16 +10,13 @@ from matplotlib.figure import Figure
 from visualize.test_look import contrast
 
 import ttkit
-from ttkit.plans import all_gather, all_reduce, broadcast, cost, point_to_point, topology
 from ttkit.visualize.charts import (
     COLOURS,
     LINES,
-    MOST,
     Curves,
     MemoryBars,
     MemoryReport,
     Stacks,
-    link_chart,
 )
 from ttkit.visualize.drawing import DARK, LIGHT
 from ttkit.visualize.training import loss_curves
@@ -173,54 +170,6 @@ def test_into_an_axes_of_mine(mesh, capsys):
     ax = Figure().subplots()
     assert ttkit.visualize_memory(mesh, ax=ax) is ax and len(ax.containers[0]) == 8
     assert capsys.readouterr().out == ""
-
-
-# ---------------------------------------------------------------- bytes from chip to chip
-@pytest.mark.parametrize(
-    "plan",
-    [
-        all_gather(topology("n300"), 1 << 20),
-        all_gather(topology("t3000"), 1024),
-        all_reduce(topology("galaxy_torus"), 1 << 20),
-        point_to_point(topology("t3000"), 7, 4, 2),
-    ],
-    ids=repr,
-)
-def test_bars_are_the_bytes_of_the_busiest_ways(plan):
-    chart = link_chart(plan)
-    ax = axes(chart)
-    (drawn,) = ax.containers
-    sizes = sorted(plan.bytes_per_link.values(), reverse=True)
-    assert list(drawn.datavalues) == [size for _, size, _ in chart.bars] == sizes[:MOST]
-    for name, size, words in chart.bars:
-        way = tuple(map(int, name.split(" → ")))
-        busy = sum(any((t.source, t.destination) == way for t in step) for step in plan.steps)
-        assert plan.bytes_per_link[way] == size
-        assert words.endswith(f"busy in {busy} of {len(plan.steps)} steps")
-    assert [label.get_text() for label in ax.get_yticklabels()] == [bar[0] for bar in chart.bars]
-    assert [text.get_text() for text in ax.texts] == [bar[2] for bar in chart.bars]
-    assert ax.get_title() == chart.title and ax.get_xlabel() == "\n".join(chart.foot)
-    assert ax.yaxis_inverted()  # the busiest on top
-
-
-def test_bars_are_of_pairs_not_of_links():
-    """A pair has two links: of 4 MiB over the busiest pair each carries 2."""
-    plan = all_gather(topology("t3000"), 1 << 20)
-    said = repr(link_chart(plan))
-    assert "bytes of each pair of chips, one way, over 2 links together" in said
-    assert max(size for _, size, _ in link_chart(plan).bars) == 4 << 20
-    card = str(cost(plan))
-    assert "busiest pair" in card and "2,097,152 over each of 2 links" in card
-    alone = all_gather(topology("t3000"), 1 << 20, links=1)
-    assert "over 1 link together" in repr(link_chart(alone))
-    assert "over each of" not in str(cost(alone))
-
-
-def test_the_other_ways_are_counted():
-    plan = all_reduce(topology("galaxy_torus"), 1 << 20)
-    more = len(plan.bytes_per_link) - MOST
-    assert f"{more} more carry at most" in repr(link_chart(plan))
-    assert "Without bytes: 1 way." in repr(link_chart(broadcast(topology("n300"), 4096)))
 
 
 # ---------------------------------------------------------------- stacks

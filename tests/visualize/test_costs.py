@@ -1,13 +1,13 @@
 """The chart of what algorithms take over the size: its points are the model's, and the cross-over
-is where the fastest changes.
+is where the fastest changes. And the chart of the bytes from chip to chip.
 """
 
 import pytest
 from matplotlib.figure import Figure
 
 from ttkit.errors import TTKitError
-from ttkit.plans import all_reduce, cost, crossover, topology
-from ttkit.visualize.costs import SIZES, cost_curves
+from ttkit.plans import all_gather, all_reduce, broadcast, cost, crossover, point_to_point, topology
+from ttkit.visualize.costs import MOST, SIZES, cost_curves, link_chart
 
 RIM, GRID = topology("t3000", (1, 8)), topology("t3000")
 ALL = {
@@ -54,3 +54,50 @@ def test_what_it_refuses():
         cost_curves("none", {})
     with pytest.raises(TTKitError, match="size=0"):
         cost_curves("none", ALL, 0)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        all_gather(topology("n300"), 1 << 20),
+        all_gather(topology("t3000"), 1024),
+        all_reduce(topology("galaxy_torus"), 1 << 20),
+        point_to_point(topology("t3000"), 7, 4, 2),
+    ],
+    ids=repr,
+)
+def test_bars_are_the_bytes_of_the_busiest_ways(plan):
+    chart = link_chart(plan)
+    ax = chart.plot(Figure().subplots())
+    (drawn,) = ax.containers
+    sizes = sorted(plan.bytes_per_link.values(), reverse=True)
+    assert list(drawn.datavalues) == [size for _, size, _ in chart.bars] == sizes[:MOST]
+    for name, size, words in chart.bars:
+        way = tuple(map(int, name.split(" → ")))
+        busy = sum(any((t.source, t.destination) == way for t in step) for step in plan.steps)
+        assert plan.bytes_per_link[way] == size
+        assert words.endswith(f"busy in {busy} of {len(plan.steps)} steps")
+    assert [label.get_text() for label in ax.get_yticklabels()] == [bar[0] for bar in chart.bars]
+    assert [text.get_text() for text in ax.texts] == [bar[2] for bar in chart.bars]
+    assert ax.get_title() == chart.title and ax.get_xlabel() == "\n".join(chart.foot)
+    assert ax.yaxis_inverted()  # the busiest on top
+
+
+def test_bars_are_of_pairs_not_of_links():
+    """A pair has two links: of 4 MiB over the busiest pair each carries 2."""
+    plan = all_gather(topology("t3000"), 1 << 20)
+    said = repr(link_chart(plan))
+    assert "bytes of each pair of chips, one way, over 2 links together" in said
+    assert max(size for _, size, _ in link_chart(plan).bars) == 4 << 20
+    card = str(cost(plan))
+    assert "busiest pair" in card and "2,097,152 over each of 2 links" in card
+    alone = all_gather(topology("t3000"), 1 << 20, links=1)
+    assert "over 1 link together" in repr(link_chart(alone))
+    assert "over each of" not in str(cost(alone))
+
+
+def test_the_other_ways_are_counted():
+    plan = all_reduce(topology("galaxy_torus"), 1 << 20)
+    more = len(plan.bytes_per_link) - MOST
+    assert f"{more} more carry at most" in repr(link_chart(plan))
+    assert "Without bytes: 1 way." in repr(link_chart(broadcast(topology("n300"), 4096)))

@@ -27,7 +27,7 @@ from ttkit.plans import (
     shift,
     topology,
 )
-from ttkit.visualize.charts import link_chart
+from ttkit.visualize.costs import link_chart
 from ttkit.visualize.drawing import INK
 from ttkit.visualize.plan import chosen, draw_moment, draw_plan, draw_step, stepper
 from ttkit.visualize.step_drawing import StepDrawing

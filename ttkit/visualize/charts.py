@@ -1,25 +1,22 @@
-"""Charts of losses over steps, of the chips' memory, and of bytes from chip to chip."""
+"""Charts of losses over steps, of the chips' memory, and of bars in parts."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.chart import BLUE, GREY, INK, ORANGE, Chart, entitle, leave_empty
-from ttkit.visualize.drawing import size_text
-from ttkit.words import counted, short
+from ttkit.words import short
 
 # Each stands out from a light and from a dark page.
 COLOURS = (BLUE, ORANGE, GREY, "#a85cc4", "#85893a", "#cc5780")
 DASHES = ("-", "--", ":")  # so that curves that lie on one another can be distinguished
 LINES = ("", "//", "..", "xx", "--", "\\\\")  # so that parts of a bar can be, without colour
 DOTS = 20  # up to so many points, each has a dot
-MOST = 16  # ways from chip to chip with a bar of their own
 NOT_KNOWN = math.nan  # a number, so that a difference of two reports is "not known" too
 Points = Sequence[tuple[float, float]]
 
@@ -192,75 +189,6 @@ def memory(mesh: Any) -> MemoryReport:
     total = mesh.system.chip.dram_bytes
     near = {device: l1[device] for device in ids if l1[device]}
     return MemoryReport(repr(mesh), total, {device: used[device] for device in ids}, near)
-
-
-# ---------------------------------------------------------------- bytes from chip to chip
-@dataclass(frozen=True, repr=False)
-class LinkChart(Chart):
-    """A bar for each of the busiest ways from chip to chip, and sentences about the others.
-
-    Args:
-        bars: (way, bytes, how busy it is), the busiest first.
-    """
-
-    title: str
-    bars: tuple[tuple[str, int, str], ...]
-    foot: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        bars = (f"{name}: {words}" for name, _, words in self.bars)
-        return "\n".join([self.title, *bars, *self.foot])
-
-    @property
-    def height(self) -> float:
-        """Of the figure, in inches."""
-        return 0.9 + 0.22 * len(self.bars) + 0.15 * len(self.foot)
-
-    def draw(self, ax: Any) -> None:
-        """Draw the bars, the busiest on top."""
-        names, sizes, words = zip(*self.bars) if self.bars else ((), (), ())
-        drawn = ax.barh(names, sizes, 0.7, color=BLUE)
-        ax.bar_label(drawn, words, padding=5)
-        ax.set(xlim=(0, 1.5 * max(sizes, default=1)), xticks=[])
-        ax.margins(y=0.01)
-        ax.invert_yaxis()
-        ax.set_xlabel("\n".join(self.foot), loc="left")
-        entitle(ax, self.title)
-
-
-def link_chart(plan: Any) -> LinkChart:
-    """Chart what a plan of `ttkit.plans` sends over each pair of chips, and in how many steps.
-
-    A pair is two linked chips. Of its bytes each link that a transfer uses carries an equal part.
-
-    Example:
-        >>> from ttkit.plans import broadcast, topology
-        >>> link_chart(broadcast(topology("n300"), 4096))
-        broadcast on n300 1x2, both ways
-        bytes of each pair of chips, one way, over 2 links together
-        0 → 1: 4 KiB, busy in 1 of 1 steps
-        Without bytes: 1 way.
-    """
-    from ttkit.visualize.steps import title_of
-
-    steps: Counter[tuple[int, int]] = Counter()
-    for step in plan.steps:
-        steps.update({(t.source, t.destination) for t in step if t.bytes})
-    place, pairs = plan.topology.place, plan.topology.pairs
-    sizes = {way: size for way, size in plan.bytes_per_link.items() if size and way in pairs}
-    ways = sorted(sizes, key=lambda way: (-sizes[way], -steps[way], *map(place.get, way)))
-    bars = []
-    for way in ways[:MOST]:
-        words = f"{size_text(sizes[way])}, busy in {steps[way]} of {len(plan.steps)} steps"
-        bars.append((f"{way[0]} → {way[1]}", sizes[way], words))
-    foot = []
-    if ways[MOST:]:
-        most = size_text(sizes[ways[MOST]])
-        foot.append(f"{len(ways) - MOST} more carry at most {most} each.")
-    if idle := len(pairs) - len(ways):
-        foot.append(f"Without bytes: {counted(idle, 'way')}.")
-    over = f"bytes of each pair of chips, one way, over {counted(plan.links, 'link')} together"
-    return LinkChart(f"{title_of(plan)}\n{over}", tuple(bars), tuple(foot))
 
 
 @dataclass(frozen=True, repr=False)
