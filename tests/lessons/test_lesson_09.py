@@ -5,8 +5,10 @@ from answers import numbered, wrong
 
 from ttkit import lessons
 from ttkit.errors import TTKitError
-from ttkit.lessons.lesson_09 import BROKEN, BUBBLE, BUILD, ROOM, _grade, schedule_of
+from ttkit.lessons.lesson_09 import BROKEN, BUBBLE, BUILD, ROOM, _grade, card, schedule_of
 from ttkit.plans import gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
+from ttkit.train.config import TransformerConfig
+from ttkit.train.layout import Layout
 from ttkit.visualize.editor import ScheduleEditor
 
 
@@ -192,3 +194,11 @@ def test_what_is_wrong_with_a_schedule_is_named(answer, memory, bubble, phrase):
 def test_a_schedule_that_is_not_there(answer):
     with pytest.raises(lessons.NotDone, match="a schedule of 2 stages"):
         _grade(answer, 2, 3, 3, 1)
+
+
+def test_the_card_of_a_layout_is_the_planners():
+    sizes = {"num_heads": 2, "embedding_dim": 64, "num_blocks": 8, "vocab_size": 64}
+    model = TransformerConfig(**sizes, max_sequence_length=32, dropout_prob=0)
+    found = card(model, Layout(pp=8, micro_batches=8), 8)
+    assert list(found) == ["MB sent", "calls", "GB held", "% waits"]
+    assert found["calls"] == 16 and 0 < found["% waits"] < 100

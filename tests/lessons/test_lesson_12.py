@@ -1,6 +1,7 @@
 """The exercises of lesson 12: right answers, and wrong ones that are told what is wrong."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from machine import close_all
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons.lesson_12 import SMALL, next_logits, next_probs
+from ttkit.lessons.lesson_12 import SMALL, interrupt_at, next_logits, next_probs
 from ttkit.train import AutoContext, Trainer, synchronize_gradients
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig
 from ttkit.train.replicas import average_gradients
@@ -231,3 +232,10 @@ def test_an_open_mesh_is_named():
             lessons.check("12.loop", in_order)
     finally:
         AutoContext.get_instance().close_device()
+
+
+def test_a_run_is_interrupted_at_its_step_only():
+    on_step = interrupt_at(2)
+    on_step(SimpleNamespace(step=1))
+    with pytest.raises(KeyboardInterrupt):
+        on_step(SimpleNamespace(step=2))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, exercise, require
 from ttkit.lessons.answers import asks
+from ttkit.lessons.lesson_08 import planned
 from ttkit.lessons.predicting import as_number
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
 from ttkit.visualize.schedule import SchedulePicture
@@ -47,6 +49,57 @@ def schedule_of(
     more = (chunks,) if schedule == "interleaved" else ()
     built = BUILD[schedule](stages, micro_batches, *more)
     return SchedulePicture(built.timeline(1, backward), unit="")
+
+
+# ---------------------------------------------------------------- what the lesson measures
+def timed(settings: Any, text: str, seconds: float) -> tuple[list[float], Any]:
+    """Train three steps; then time three slow ones. For `cluster.run`, a stage on each rank.
+
+    Args:
+        settings, text: of a `PipelineTrainer`.
+        seconds: how long each forward sleeps; each backward sleeps twice as long.
+
+    Returns:
+        The losses of the first three steps, and the timetable of the fastest slow step: the one
+        that other programs disturbed least.
+    """
+    from ttkit.train import PipelineTrainer
+
+    def slow(call: Callable[..., Any], pause: float) -> Callable[..., Any]:
+        def slept(*args: Any) -> Any:
+            time.sleep(pause)
+            return call(*args)
+
+        return slept
+
+    with PipelineTrainer(settings, text=text) as trainer:
+        losses = [record.loss for record in trainer.fit(3, show=False)]
+        for stage in trainer.stages.values():
+            stage.forward = slow(stage.forward, seconds)  # type: ignore[method-assign]
+            stage.backward = slow(stage.backward, 2 * seconds)  # type: ignore[method-assign]
+        found = []
+        for _ in range(3):
+            trainer.step()
+            found.append(trainer.timetable())
+        return losses, min(found, key=lambda table: table.time_s)
+
+
+def card(model: Any, layout: Any, batch: int) -> dict[str, float]:
+    """Return what one step costs a chip of a T3000, modelled, by the name of its column.
+
+    Args:
+        model: a `TransformerConfig`.
+        layout: a `ttkit.train.layout.Layout`.
+        batch: sequences of a step, of all groups together.
+    """
+    found = planned(model, layout, batch)
+    times = found.times
+    return {
+        "MB sent": round(sum(each.bytes_sent for each in found.traffic) / 1e6),
+        "calls": sum(each.times for each in found.traffic),
+        "GB held": round(found.memory.total / 1e9, 1),
+        "% waits": round(100 * (times.communication + times.bubble) / times.total),
+    }
 
 
 # ---------------------------------------------------------------- exercises

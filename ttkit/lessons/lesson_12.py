@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -74,6 +75,17 @@ def next_probs(logits: dict[str, float], temperature: float, most: int = 7) -> S
     rows["all others"] = [round(float(percent[order[most:]].sum()))]
     title = f"probability of the next character at temperature {temperature:g}"
     return Stacks(title, rows, ["%"], unit="%")
+
+
+# ---------------------------------------------------------------- a run that is interrupted
+def interrupt_at(step: int) -> Callable[[Any], None]:
+    """Return an `on_step` for `fit` that interrupts the run after a step, as Ctrl-C does."""
+
+    def interrupt(record: Any) -> None:
+        if record.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return interrupt
 
 
 # ---------------------------------------------------------------- exercises
