@@ -31,13 +31,8 @@ import ttkit  # noqa: E402
 from ttkit import lessons  # noqa: E402
 from ttkit.cluster.engines.magics import run_cell  # noqa: E402
 
-APPLY = (
-    "I am {rank} of {size}",
-    "mesh = ttnn.open_mesh_device",
-    "travelling = np.array",
-    "builtin = np.empty_like",
-    "one_process = np.maximum",
-)
+# the cells of lesson 05 that run on any two ranks with a mesh each
+APPLY = ("05-06", "05-14", "05-16", "05-17", "05-18", "05-20")
 
 
 def bindings(folder, parts, descriptor, shared):
@@ -58,41 +53,44 @@ def bindings(folder, parts, descriptor, shared):
 
 
 def lesson_cells():
-    """The code cells of lesson 05 that run on any two ranks with a mesh each."""
+    """The sources of those cells."""
     cells = json.loads((ROOT / "notebooks/05_engines_and_ranks.ipynb").read_text())["cells"]
-    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    found = [next(source for source in sources if mark in source) for mark in APPLY]
+    found = {cell["id"]: "".join(cell["source"]) for cell in cells}
     # Which cards a rank has is in the mock's descriptor here, not in a variable.
-    return [
-        source.replace("os.environ['TT_VISIBLE_DEVICES']", "os.environ.get('TT_VISIBLE_DEVICES')")
-        for source in found
-    ]
+    named, perhaps = 'os.environ["TT_VISIBLE_DEVICES"]', 'os.environ.get("TT_VISIBLE_DEVICES")'
+    assert named in found[APPLY[0]]
+    return [found[name].replace(named, perhaps) for name in APPLY]
 
 
 def two_meshes(folder):
     """Lesson 05 on two ranks, each with a mesh of its own."""
     import numpy
 
+    from ttkit.lessons.ranks import watch
+
     said = io.StringIO()
     with (
         ttkit.Cluster(bindings(folder, "t3000_host", "two_meshes.textproto", False)) as cluster,
         contextlib.redirect_stdout(said),
     ):
+        names = {"np": numpy, "cluster": cluster, "lessons": lessons, "watch": watch}
         for cell in lesson_cells():
             if cell.startswith("%%px\n"):
                 run_cell(cluster, cell.removeprefix("%%px\n"))
             else:
-                exec(cell, {"np": numpy, "cluster": cluster, "lessons": lessons})
+                exec(cell, names)
         kinds = cluster.run(lambda: type(mesh).__module__.partition(".")[0])  # type: ignore[name-defined]  # noqa: F821
-        sums = cluster.run(lambda: float(comm.allreduce(rank + 1.0)))  # type: ignore[name-defined]  # noqa: F821
-    text = said.getvalue()
+        sums = cluster.run(lambda: float(comm.allreduce(comm.rank + 1.0)))  # type: ignore[name-defined]  # noqa: F821
+    text, run = said.getvalue(), names["run"]
     assert kinds == ["ttnn", "ttnn"], kinds
     assert sums == [3.0, 3.0], sums
-    assert text.count("I am") == 2 and "I am 1 of 2" in text, text
+    assert text.count("I am rank ") == 2 and "I am rank 1 of 2" in text, text
     # 16 samples over two ranks of two chips
-    assert text.count("on one of my chips (4, 4)") == 2, text
-    assert text.count("(shape only: no kernel runs on a mock cluster)") == 2, text
-    return "two meshes: lesson 05's cells, " + str(len(APPLY)) + " of them; MPI's sum is right"
+    assert text.count("mine (8, 4), on one chip (4, 4)") == 2, text
+    assert run.steps == 1 and run.results[0] == run.results[1], run
+    assert text.count("(shape only: no kernel runs on a mock cluster)") == 1, text
+    assert text.count("the total is ") == 2, text
+    return f"two meshes: lesson 05's cells, {len(APPLY)} of them; MPI's sum is right"
 
 
 def on_the_big_mesh():
