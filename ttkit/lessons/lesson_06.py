@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import difference, exercise, require
+import ttkit
+from ttkit import backend
+from ttkit.lessons import difference, exercise, require, tidy
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
 from ttkit.lessons.predicting import as_number
@@ -18,6 +20,32 @@ from ttkit.words import counted
 
 Losses = Sequence[float]
 MARKS = "os^D"  # one for each replica
+
+
+# ---------------------------------------------------------------- what lesson 06 writes by hand
+def opened(chips: int = 4) -> Any:
+    """Close what is open, and open a row of chips that can send."""
+    tidy()
+    ttnn = backend.load()
+    ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
+    return ttnn.open_mesh_device(ttnn.MeshShape(1, chips))
+
+
+def place(mesh: Any, array: np.ndarray, dim: int | None = None) -> Any:
+    """Return the array on the mesh in tiles: cut along a dimension, or whole on every chip.
+
+    Example:
+        >>> mesh, x = opened(), np.ones((64, 128), np.float32)
+        >>> place(mesh, x, dim=1).shape, place(mesh, x).shape
+        (Shape([64, 32]), Shape([64, 128]))
+        >>> tidy()
+    """
+    ttnn = backend.load()
+    if dim is None:
+        mapper = ttnn.ReplicateTensorToMesh(mesh)
+    else:
+        mapper = ttnn.ShardTensorToMesh(mesh, dim=dim)
+    return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
 
 # ---------------------------------------------------------------- the pictures

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.lessons import exercise, require
+from ttkit.lessons import exercise, require, tidy
 from ttkit.lessons.answers import Answer, Run, asks, numbers, row_of
 from ttkit.lessons.lesson_03 import PARTIAL
 from ttkit.visualize.chart import BLUE, Chart, entitle
@@ -31,6 +31,34 @@ LAYERS = {  # what a parameter's name begins with: its layer, in the order of th
     "norm": "last norm",
     "vocabulary.head": "logits",
 }
+
+
+# ---------------------------------------------------------------- what is measured
+def loss_bytes(vocabulary: int = 8192, tokens: int = 64, chips: int = 4) -> dict[str, int]:
+    """Return the bytes over links of the loss of a vocabulary in parts, in two ways.
+
+    Returns:
+        "three numbers" of each token, which `ttkit.train` sends, and "all logits" gathered.
+    """
+    from ttkit import ttnn
+    from ttkit.profiler import profile
+    from ttkit.train.config import DeviceConfig, Settings
+    from ttkit.train.context import open_layout
+    from ttkit.train.models import Vocabulary
+
+    tidy()
+    layout = open_layout(Settings(DeviceConfig((1, chips), enable_tp=True)))
+    table = Vocabulary(vocab_size=vocabulary, width=128, tied=True, layout=layout)
+    table.init_weights(42)
+    drawn = np.random.default_rng(0).integers(0, vocabulary, (1, 1, 1, tokens))
+    numbered = layout.tokens(drawn)
+    logits = table.logits(table.embed(numbered))
+    with profile() as few:
+        table.loss(logits, numbered)
+    with profile() as every:
+        ttnn.all_gather(logits.get_value(), 3, cluster_axis=1)
+    seen = {"three numbers": few, "all logits": every}
+    return {name: sum(r.bytes_on_links for r in p.records) for name, p in seen.items()}
 
 
 # ---------------------------------------------------------------- the silent bug

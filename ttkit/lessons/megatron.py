@@ -1,9 +1,10 @@
-"""Pictures for lesson 07: where f and g stand, and attention heads over chips."""
+"""Pictures for lesson 07: two cuts, where f and g stand, and attention heads over chips."""
 
 from __future__ import annotations
 
 from ttkit.errors import fail
 from ttkit.visualize.drawing import INK, Drawing, Figure, tone
+from ttkit.visualize.matmul import draw_matmul
 from ttkit.words import counted
 
 LANE, BOX, HIGH = 38, 82, 28  # from chip to chip, and a box: its width and height
@@ -11,6 +12,16 @@ LEFT, GAP, SIGN = 58, 12, 46  # room for the chip's name, between boxes, and for
 WHOLE = "#e6e9ed"
 STRIPES = "rgba(255,255,255,.55)"
 Column = tuple[str, str]  # the words in the boxes, and what they are: whole, own, or a sum's part
+
+
+def cuts(added: bool = False, chips: int = 4) -> list[Figure]:
+    """Draw a product whose matrix is cut by columns, then one whose matrix is cut by rows.
+
+    Args:
+        added: all_reduce has added the partial sums of the second product.
+    """
+    hidden = draw_matmul(cut="columns", chips=chips, shape=(8, 12, 16))
+    return [hidden, draw_matmul(cut="rows", chips=chips, shape=(8, 16, 12), reduced=added)]
 
 
 def passes(way: str = "forwards", chips: int = 4, f: bool = True, g: bool = True) -> Figure:
