@@ -8,8 +8,8 @@ from machine import strict_with_fabric
 import ttkit
 from ttkit import lessons, ttnn
 from ttkit.errors import TTKitError
-from ttkit.lessons.lesson_07 import CHECKS, find, left_out, train_gpt, wrong_gradients
-from ttkit.lessons.megatron import heads, passes
+from ttkit.lessons.lesson_07 import CHECKS, find, left_out, loss_bytes, train_gpt, wrong_gradients
+from ttkit.lessons.megatron import cuts, heads, passes
 
 
 @pytest.fixture(autouse=True)
@@ -265,3 +265,15 @@ def test_heads_are_shared_out_whole():
     assert "head 3: its columns of query" in heads(4, 4)._repr_html_()
     with pytest.raises(TTKitError, match="num_heads must be divisible"):
         heads(6, 4)
+
+
+def test_three_numbers_a_token_send_less_than_all_logits():
+    few, many = loss_bytes(vocabulary=2048), loss_bytes(vocabulary=4096)
+    assert few["three numbers"] == many["three numbers"] < few["all logits"]
+    assert many["all logits"] == 2 * few["all logits"]
+
+
+def test_the_two_cuts_are_drawn_with_and_without_the_sum():
+    columns, rows = cuts()
+    assert "the columns of w are cut" in repr(columns) and "a partial sum" in repr(rows)
+    assert repr(cuts(added=True)[0]) == repr(columns) and repr(cuts(added=True)[1]) != repr(rows)

@@ -57,6 +57,7 @@ def loss_bytes(vocabulary: int = 8192, tokens: int = 64, chips: int = 4) -> dict
         table.loss(logits, numbered)
     with profile() as every:
         ttnn.all_gather(logits.get_value(), 3, cluster_axis=1)
+    tidy()
     seen = {"three numbers": few, "all logits": every}
     return {name: sum(r.bytes_on_links for r in p.records) for name, p in seen.items()}
 
