@@ -23,6 +23,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SETUP_S = 900  # the first command installs about a hundred packages
+LISTENS_S = 30  # until a server that has printed its address takes connections
 ADDRESS = re.compile(r"(http://(?:localhost|127\.0\.0\.1):\d+)(/lab/tree/\S+?)?\?token=(\w+)")
 
 
@@ -44,9 +45,18 @@ def commands() -> list[str]:
 
 
 def get(address: str, token: str) -> bytes:
+    """What the server answers. It prints its address just before it listens there."""
     request = urllib.request.Request(address, headers={"Authorization": f"token {token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.read()
+    until = time.monotonic() + LISTENS_S
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.read()
+        except urllib.error.URLError as error:
+            refused = isinstance(error.reason, ConnectionRefusedError)
+            if not refused or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
 
 
 def problem_with(server: "re.Match[str]", notebooks: pathlib.Path) -> str:
