@@ -120,29 +120,28 @@ def _hovers(ax: Any) -> Iterator[str]:
 
     Only an Axes that has been drawn knows where they are.
     """
-    figure = ax.figure
-    wide, high = 72 * figure.get_size_inches()  # matplotlib's SVG has 72 units an inch
+    wide, high = 72 * ax.figure.get_size_inches()  # matplotlib's SVG has 72 units an inch
+    to_figure = ax.transData + ax.figure.transFigure.inverted()
 
-    def at(x: float, y: float) -> tuple[float, float]:
-        part, up = figure.transFigure.inverted().transform(ax.transData.transform((x, y)))
-        return part * wide, (1 - up) * high
+    def at(points: Any) -> Any:
+        return (0, high) + to_figure.transform(points) * (wide, -high)  # y points down there
 
     shape = "<{}><title>{}</title></{}>"
-    over, value = ax.get_xlabel() or "x", ax.get_ylabel()
+    over, value = ax.get_xlabel() or "x", f"{ax.get_ylabel()} ".lstrip()
     for line in ax.lines:
-        name, points = line.get_label(), list(zip(line.get_xdata(), line.get_ydata()))
-        if name.startswith("_") or line.get_transform() != ax.transData:
+        points = [(x, y) for x, y in line.get_xydata() if math.isfinite(y)]
+        points = points[:: len(points) // HOVERS + 1]
+        name = line.get_label()
+        if not points or name.startswith("_") or line.get_transform() != ax.transData:
             continue
-        for x, y in points[:: len(points) // HOVERS + 1]:
-            if math.isfinite(y):
-                words = escape(f"{name}: {value} {y:.4g} at {over} {x:.6g}".replace(":  ", ": "))
-                cx, cy = at(x, y)
-                yield shape.format(f'circle cx="{cx:.1f}" cy="{cy:.1f}" r="6"', words, "circle")
+        for (x, y), (cx, cy) in zip(points, at(points)):
+            words = escape(f"{name}: {value}{y:.4g} at {over} {x:.6g}")
+            yield shape.format(f'circle cx="{cx:.1f}" cy="{cy:.1f}" r="6"', words, "circle")
     for parts in ax.containers:
         if parts.get_label().startswith("_") or parts[0].get_zorder() == BEHIND:
             continue
         for bar in parts:
-            corners = zip(*(at(*corner) for corner in bar.get_bbox().get_points()))
+            corners = at(bar.get_bbox().get_points()).T
             (left, right), (top, low) = map(sorted, corners)  # an axis may run backwards
             size = bar.get_width() if parts.orientation == "horizontal" else bar.get_height()
             box = f'rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}"'

@@ -21,6 +21,7 @@ LINES = 20  # printed in a whole run where there is neither terminal nor noteboo
 EVERY_S = 0.25  # between two updates: one takes a thousandth of a second here
 STOP = "Stop after this step"
 POINTS, FEW_POINTS = 300, 30  # of the curve, and of the small one of a rank, at most
+CURVE = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 480.0, 170.0, 52.0, 22.0, 12.0
 BAR = (
     '<div role="progressbar" aria-label="training" aria-valuemin="0" aria-valuemax="{end}" '
@@ -186,8 +187,7 @@ def sketch(history: Any, end: int) -> Drawing:
         drawing.words(at(step, low)[0], HEIGHT - 6, f"step {step}", anchor=anchor, size=13)
     points = " ".join("{:.1f},{:.1f}".format(*at(r.step, r.loss)) for r in shown)
     if shown:
-        look = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
-        drawing.add("polyline", points=points, **look)
+        drawing.add("polyline", points=points, **CURVE)
     for record in (r for r in history if r.validation_loss is not None):
         x, y = at(record.step, record.validation_loss)
         hover = f"validation loss {record.validation_loss:.3f} at step {record.step}"
@@ -209,6 +209,5 @@ def small_curve(losses: Sequence[float]) -> Drawing:
         f"{3 + place * wide:.1f},{33 - 30 * (loss - low) / span:.1f}"
         for place, loss in enumerate(losses)
     )
-    look = {"fill": "none", "stroke": "var(--link)", "stroke_width": "1.6"}
-    drawing.add("polyline", points=points, **look)
+    drawing.add("polyline", points=points, **CURVE)
     return drawing
