@@ -197,6 +197,7 @@ def test_points_and_bars_tell_their_values_under_the_pointer():
     x, y = ([float(point[axis]) for point in found.values()] for axis in ("cx", "cy"))
     assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
     assert 2 * (y[1] - y[0]) == pytest.approx(y[2] - y[1], abs=0.3)
+    assert 0 < y[0] < y[1] < y[2] < 72 * curve.height  # a smaller value lies lower
     bars = hovers(Stacks("tokens", {"a": (4, 0), "b": (5, 3)}, ("kept", "<lost>")), "rect")
     wide = {words: float(shape["width"]) for words, shape in bars.items()}
     assert wide["kept: 4"] / wide["kept: 5"] == pytest.approx(4 / 5, abs=0.01)
