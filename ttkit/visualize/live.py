@@ -9,10 +9,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# A question breaks its line where the page is narrow; ipywidgets would cut it.
+# Where the page is narrow, a question breaks its line and a wide picture scrolls in its own box;
+# ipywidgets would cut both. A list stands beside its question, not at the far end of the row.
 NARROW = """
 .ttkit-guess { flex-wrap: wrap; height: auto !important; }
-.ttkit-guess > .widget-label { height: auto; text-align: left; white-space: normal; }
+.ttkit-guess > .widget-label {
+    flex: 0 1 auto; height: auto; text-align: left; white-space: normal;
+}
+.ttkit-guess > select { flex: 0 1 auto; }
+.ttkit-guess > input { max-width: 240px; }
+.jupyter-widgets:has(> .widget-html-content .ttkit-picture),
+.widget-html-content:has(.ttkit-picture) { max-width: 100%; min-width: 0; overflow-x: auto; }
 """
 
 

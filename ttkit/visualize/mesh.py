@@ -13,9 +13,9 @@ from ttkit.visualize.drawing import INK, Drawing, Figure, Point, tone
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # of indices of chips
 
-CHIP_W, CHIP_H = 94, 58
+CHIP_W, CHIP_H = 82, 58  # a row of eight fits a page of 1,280 px beside the contents
 SHARE_W, SHARE_H = 24, 18  # of a chip in a small picture
-GAPS = (28.0, 36.0)  # between chips, across and down
+GAPS = (20.0, 36.0)  # between chips, across and down
 LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of chips
 CARD = 8  # between a chip and the outline of its card
 UNKNOWN = -1  # a host rank that is not known

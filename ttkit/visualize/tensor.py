@@ -171,10 +171,15 @@ def draw_tensor(tensor: Any) -> Figure:
     beside = rows >= 4 >= columns  # the map stands left of the words, not above them
     names, words = [], []
     for label, cell in zip(chips.labels, picture.cells):
-        away = "remote " * (mesh is not None)
-        names.append((away if cell.device is None else f"device {cell.device} ") + label)
+        away = "remote" * (mesh is not None)
+        name = away if cell.device is None else f"device {cell.device}"
         text = "no shard" if cell.ranges is None else slice_text(cell.ranges, picture.whole)
-        words.append(wrap(text, 30 if columns <= 4 else 18, max_lines=3))
+        if columns <= 4:
+            names.append(f"{name} {label}".lstrip())
+            words.append(wrap(text, 30, max_lines=3))
+        else:  # narrow chips: the coordinate has a line of its own
+            names.append(name or label)
+            words.append([label] * bool(name) + wrap(text, 14, max_lines=3))
     widths = [width_of(line, SIZE) for lines in words for line in lines]
     widths += [width_of(name, NAME, bold=True) for name in names]
     tall = STEP * (1 + max(map(len, words)))
