@@ -1,38 +1,23 @@
-"""JAX on 8 forced host devices: one AdamW step of the GPT of jax_gpt.py on long sequences, with ring attention over `ppermute`. Prints one JSON line.
+"""JAX on 8 forced host devices: one AdamW step of the small GPT on long sequences, with ring attention over
+`ppermute`. `python jax_ring.py`. Prints one JSON line.
 
-6 layers, 384 wide, 8 heads, vocabulary 256, 2 x 1024 tokens, float32, GELU by tanh, no dropout, no bias in projections.
-The sequence is in zig-zag order, so that the causal mask costs half of each later step here, too: the same products as ttkit's.
+2 x 1024 tokens. The sequence is in zig-zag order, so that the causal mask costs half of each later step here, too: the
+same products as ttkit's.
 """
-import os
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_PLATFORMS"] = "cpu"
-import json, resource, time
+from jax_parts import E, HEADS, V, adam, cross_entropy, heads, norm, put, report, rng, side_by_side, weights
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
-L, E, HEADS, S, V, B, CP = 6, 384, 8, 1024, 256, 2, 8
+S, B, CP = 1024, 2, 8
 N = S // CP  # positions of a device, in two chunks
 mesh = Mesh(np.array(jax.devices()), ("cp",))
-rng = np.random.default_rng(0)
 mask = np.tril(np.ones((N, N), bool))
 chunks = np.arange(S).reshape(2 * CP, -1)
 order = np.concatenate([chunks[[i, 2 * CP - 1 - i]].ravel() for i in range(CP)])
-
-
-def normal(*shape):
-    return rng.standard_normal(shape, dtype=np.float32) * 0.02
-
-
-block = lambda: dict(qkv=normal(E, 3, E), out=normal(E, E), up=normal(E, 4 * E), down=normal(4 * E, E),
-                     g1=np.ones(E, np.float32), b1=np.zeros(E, np.float32), g2=np.ones(E, np.float32), b2=np.zeros(E, np.float32))
-params = dict(emb=normal(V, E), pos=normal(S, E), blocks=[block() for _ in range(L)], g=np.ones(E, np.float32), b=np.zeros(E, np.float32), head=normal(E, V))
-
-
-def norm(x, g, b):
-    m = x.mean(-1, keepdims=True)
-    return (x - m) * jax.lax.rsqrt(((x - m) ** 2).mean(-1, keepdims=True) + 1e-5) * g + b
+params = weights(S)
+whole = jax.tree.map(lambda _: P(), params)
 
 
 def attend(q, k, v, seen=None):
@@ -72,37 +57,17 @@ def ring(q, k, v):
 def loss_of(p, x, y, places):
     h = p["emb"][x] + p["pos"][places]
     for k in p["blocks"]:
-        a = norm(h, k["g1"], k["b1"])
-        split = lambda t: t.reshape(*t.shape[:2], HEADS, E // HEADS).transpose(0, 2, 1, 3)
-        q, kk, v = (split(jnp.einsum("bse,ef->bsf", a, k["qkv"][:, i])) for i in range(3))
-        h = h + ring(q, kk, v).transpose(0, 2, 1, 3).reshape(*h.shape[:2], -1) @ k["out"]
+        h = h + side_by_side(ring(*heads(norm(h, k["g1"], k["b1"]), k))) @ k["out"]
         h = h + jax.nn.gelu(norm(h, k["g2"], k["b2"]) @ k["up"]) @ k["down"]
-    logits = norm(h, p["g"], p["b"]) @ p["head"]
-    return jax.lax.pmean(-jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean(), "cp")
+    return jax.lax.pmean(cross_entropy(p, h, y), "cp")
 
 
 def step(p, m, v, x, y, places):
     loss, g = jax.value_and_grad(loss_of)(p, x, y, places)
-    m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
-    v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
-    return jax.tree.map(lambda p, m, v: p - 3e-4 * m / (jnp.sqrt(v) + 1e-8), p, m, v), m, v, loss
+    return *adam(p, m, v, g), loss
 
 
 spread = P(None, "cp")
-jitted = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P(), spread, spread, P("cp")), out_specs=(P(), P(), P(), P())))
-place = lambda tree: jax.tree.map(lambda a: jax.device_put(a, NamedSharding(mesh, P())), tree)
-zeros = jax.tree.map(np.zeros_like, params)
-x, y = (jax.device_put(rng.integers(0, V, (B, S))[:, order], NamedSharding(mesh, spread)) for _ in range(2))
-places = jax.device_put(order, NamedSharding(mesh, P("cp")))
-call = lambda p, m, v, x, y: jitted(p, m, v, x, y, places)
-state = place(params), place(zeros), place(zeros)
-start = time.perf_counter()
-*state, loss = call(*state, x, y)
-loss.block_until_ready()
-first, times = time.perf_counter() - start, []
-for _ in range(6):
-    start = time.perf_counter()
-    *state, loss = call(*state, x, y)
-    loss.block_until_ready()
-    times.append(time.perf_counter() - start)
-print(json.dumps({"first": first, "step": min(times), "loss": float(loss), "peak_MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P(), spread, spread, P("cp")), out_specs=(P(), P(), P(), P())))
+tokens = [put(mesh, rng.integers(0, V, (B, S))[:, order], spread) for _ in range(2)]
+report(mesh, call, params, whole, whole, [*tokens, put(mesh, order, P("cp"))])

@@ -1,6 +1,7 @@
 """What the decoders of this folder share: chips in groups, and the comparison with one device."""
 
 import argparse
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +9,28 @@ import ttkit
 from ttkit import ttnn
 
 TILE = 32
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the models of this folder have in common; `theta` is the base of rotary positions."""
+
+    width: int = 512
+    heads: int = 8
+    layers: int = 2
+    positions: int = 128
+    epsilon: float = 1e-5
+    theta: float = 10_000.0
+
+    @property
+    def head(self):
+        """The width of a head."""
+        return self.width // self.heads
+
+
+def matrix(numbers, rows, columns):
+    """Return random weights [in, out] that keep the scale of what goes through them."""
+    return numbers.standard_normal((rows, columns), np.float32) / np.float32(rows**0.5)
 
 
 class Chips:
@@ -109,6 +132,20 @@ class Chips:
             fuse_batch=True,
         )
         return ttnn.linear(x, weight, program_config=program, compute_kernel_config=self.kernel)
+
+    def attend_to_caches(self, q, keys, values, positions):
+        """Attend from one token of every user to what the caches hold up to its position."""
+        program = ttnn.SDPAProgramConfig(
+            compute_with_storage_grid_size=self.grid, q_chunk_size=0, k_chunk_size=TILE
+        )
+        return ttnn.transformer.scaled_dot_product_attention_decode(
+            q,
+            keys,
+            values,
+            cur_pos_tensor=positions,
+            program_config=program,
+            memory_config=ttnn.DRAM_MEMORY_CONFIG,
+        )
 
     def heads_in_l1(self, users, width):
         """Return a memory configuration that gives each user's heads, one tile high, a core."""

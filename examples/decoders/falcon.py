@@ -16,44 +16,22 @@ layer of it.
 """
 
 import sys
-from dataclasses import dataclass
 
 import numpy as np
-from chips import TILE, Chips, angles, causal, report
+from chips import TILE, Chips, Size, angles, causal, matrix, report
 
 from ttkit import ttnn
 
 
-@dataclass(frozen=True)
-class Size:
-    """A model; the inner features are four times as many as the width."""
-
-    width: int = 512
-    heads: int = 8
-    layers: int = 2
-    positions: int = 128
-    epsilon: float = 1e-5
-    theta: float = 10_000.0
-
-    @property
-    def head(self):
-        """The width of a head."""
-        return self.width // self.heads
-
-
 def random_weights(size, seed=0):
-    """The weights of each layer, [in, out], of about unit scale for what goes through them."""
+    """The weights of each layer; the inner features are four times as many as the width."""
     numbers = np.random.default_rng(seed)
-
-    def matrix(rows, columns):
-        return numbers.standard_normal((rows, columns), np.float32) / np.float32(rows**0.5)
-
     return [
         {
-            "qkv": matrix(size.width, size.width + 2 * size.head),
-            "out": matrix(size.width, size.width),
-            "up": matrix(size.width, 4 * size.width),
-            "down": matrix(4 * size.width, size.width),
+            "qkv": matrix(numbers, size.width, size.width + 2 * size.head),
+            "out": matrix(numbers, size.width, size.width),
+            "up": matrix(numbers, size.width, 4 * size.width),
+            "down": matrix(numbers, 4 * size.width, size.width),
             "scale": 1 + numbers.standard_normal(size.width, np.float32) / 10,
             "shift": numbers.standard_normal(size.width, np.float32) / 10,
         }
@@ -142,17 +120,7 @@ class Layer:
         )
         for cache, new in ((self.keys, k), (self.values, v)):
             ttnn.experimental.paged_update_cache(cache, new, update_idxs_tensor=positions)
-        program = ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=self.chips.grid, q_chunk_size=0, k_chunk_size=TILE
-        )
-        seen = ttnn.transformer.scaled_dot_product_attention_decode(
-            q,
-            self.keys,
-            self.values,
-            cur_pos_tensor=positions,
-            program_config=program,
-            memory_config=ttnn.DRAM_MEMORY_CONFIG,
-        )
+        seen = self.chips.attend_to_caches(q, self.keys, self.values, positions)
         return ttnn.reshape(seen, (1, 1, self.users, self.size.width))
 
     def _turned(self, x, cos, sin):

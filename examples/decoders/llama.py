@@ -19,48 +19,35 @@ memory in L1 for the heads of a token, asynchronous collectives with their semap
 import sys
 from dataclasses import dataclass
 
+import chips
 import numpy as np
-from chips import TILE, Chips, angles, causal, report
+from chips import TILE, Chips, angles, causal, matrix, report
 
 from ttkit import ttnn
 
 
 @dataclass(frozen=True)
-class Size:
+class Size(chips.Size):
     """A model. `heads` and `kv_heads` must be multiples of the chips of a group."""
 
-    width: int = 512
     heads: int = 16
     kv_heads: int = 8
     inner: int = 1024
-    layers: int = 2
-    positions: int = 128
-    epsilon: float = 1e-5
-    theta: float = 10_000.0
-
-    @property
-    def head(self):
-        """The width of a head."""
-        return self.width // self.heads
 
 
 def random_weights(size, seed=0):
-    """The weights of each layer, [in, out], of about unit scale for what goes through them."""
+    """The weights of each layer, [in, out]."""
     numbers = np.random.default_rng(seed)
-
-    def matrix(rows, columns):
-        return numbers.standard_normal((rows, columns), np.float32) / np.float32(rows**0.5)
-
     kv = size.kv_heads * size.head
     return [
         {
-            "q": matrix(size.width, size.width),
-            "k": matrix(size.width, kv),
-            "v": matrix(size.width, kv),
-            "out": matrix(size.width, size.width),
-            "gate": matrix(size.width, size.inner),
-            "up": matrix(size.width, size.inner),
-            "down": matrix(size.inner, size.width),
+            "q": matrix(numbers, size.width, size.width),
+            "k": matrix(numbers, size.width, kv),
+            "v": matrix(numbers, size.width, kv),
+            "out": matrix(numbers, size.width, size.width),
+            "gate": matrix(numbers, size.width, size.inner),
+            "up": matrix(numbers, size.width, size.inner),
+            "down": matrix(numbers, size.inner, size.width),
             "norm1": 1 + numbers.standard_normal(size.width, np.float32) / 10,
             "norm2": 1 + numbers.standard_normal(size.width, np.float32) / 10,
         }
@@ -161,17 +148,7 @@ class Attention:
         )
         for cache, new in ((self.keys, k), (self.values, v)):
             ttnn.experimental.paged_update_cache(cache, new, update_idxs_tensor=positions)
-        program = ttnn.SDPAProgramConfig(
-            compute_with_storage_grid_size=self.chips.grid, q_chunk_size=0, k_chunk_size=TILE
-        )
-        seen = ttnn.transformer.scaled_dot_product_attention_decode(
-            q,
-            self.keys,
-            self.values,
-            cur_pos_tensor=positions,
-            program_config=program,
-            memory_config=ttnn.DRAM_MEMORY_CONFIG,
-        )
+        seen = self.chips.attend_to_caches(q, self.keys, self.values, positions)
         seen = ttnn.to_memory_config(seen, self.chips.heads_in_l1(self.users, self.size.head))
         seen = ttnn.experimental.nlp_concat_heads_decode(seen, num_heads=self.heads)
         seen = ttnn.sharded_to_interleaved(seen, ttnn.DRAM_MEMORY_CONFIG)
