@@ -4,7 +4,7 @@ device. `python jax_experts.py`. Prints one JSON line.
 16 x 128 tokens; 2 experts a token, capacity factor 1.25 for each sequence, tokens in their order, Switch's balance
 loss 0.01. Dispatch and combine are products with one-hot matrices and `lax.all_to_all`.
 """
-from jax_parts import E, V, adam, causal, cross_entropy, heads, norm, normal, put, report, rng, weights
+from jax_parts import E, V, adam, begun, causal, cross_entropy, heads, norm, normal, put, report, rng, weights
 import math
 import jax
 import jax.numpy as jnp
@@ -49,4 +49,6 @@ def step(p, m, v, x, y):
 
 data = P("dp")
 call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(specs, specs, specs, data, data), out_specs=(specs, specs, specs, P())))
-report(mesh, call, params, specs, specs, [put(mesh, rng.integers(0, V, (B, S)), data) for _ in range(2)])
+state = begun(mesh, params, specs, specs)
+x, y = (put(mesh, rng.integers(0, V, (B, S)), data) for _ in range(2))
+report(call, state, x, y)

@@ -4,7 +4,7 @@
 zero2: 8 replicas; gradients are reduce-scattered, each device steps its part, weights are gathered.
 sp8: as Megatron with sequence parallelism: all-gather into the products, reduce-scatter out of them.
 """
-from jax_parts import HEADS, L, V, adam, causal, cross_entropy, heads, norm, put, report, rng, weights
+from jax_parts import HEADS, L, V, adam, begun, causal, cross_entropy, heads, norm, put, report, rng, weights
 import sys
 import jax
 import numpy as np
@@ -58,4 +58,6 @@ def step(p, m, v, x, y):
 data = P() if SP else P("x")
 call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(specs, state_specs, state_specs, data, data),
                              out_specs=(specs, state_specs, state_specs, P()), check_vma=False))
-report(mesh, call, params, specs, state_specs, [put(mesh, rng.integers(0, V, (B, S)), data) for _ in range(2)])
+state = begun(mesh, params, specs, state_specs)
+x, y = (put(mesh, rng.integers(0, V, (B, S)), data) for _ in range(2))
+report(call, state, x, y)

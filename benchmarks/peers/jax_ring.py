@@ -4,7 +4,7 @@
 2 x 1024 tokens. The sequence is in zig-zag order, so that the causal mask costs half of each later step here, too: the
 same products as ttkit's.
 """
-from jax_parts import E, HEADS, V, adam, cross_entropy, heads, norm, put, report, rng, side_by_side, weights
+from jax_parts import E, HEADS, V, adam, begun, cross_entropy, heads, norm, put, report, rng, side_by_side, weights
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,6 +68,9 @@ def step(p, m, v, x, y, places):
 
 
 spread = P(None, "cp")
-call = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P(), spread, spread, P("cp")), out_specs=(P(), P(), P(), P())))
-tokens = [put(mesh, rng.integers(0, V, (B, S))[:, order], spread) for _ in range(2)]
-report(mesh, call, params, whole, whole, [*tokens, put(mesh, order, P("cp"))])
+jitted = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=(P(), P(), P(), spread, spread, P("cp")), out_specs=(P(), P(), P(), P())))
+x, y = (put(mesh, rng.integers(0, V, (B, S))[:, order], spread) for _ in range(2))
+places = put(mesh, order, P("cp"))
+call = lambda p, m, v, x, y: jitted(p, m, v, x, y, places)
+state = begun(mesh, params, whole, whole)
+report(call, state, x, y)
