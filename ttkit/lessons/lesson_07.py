@@ -121,6 +121,7 @@ def train_gpt(chips: int = 4, without: str = "nothing", steps: int = 60) -> Trai
     plain: dict[str, Any] = {"tokenizer_type": "byte", "eval_every": 0, "checkpoint_dir": ""}
     training = TrainingConfig(batch_size=8, max_steps=steps, learning_rate=0.01, **plain)
     device = DeviceConfig((1, chips), enable_tp=chips > 1)
+    tidy()
 
     def on_chips(tensor: Any) -> list[np.ndarray]:
         return [to_numpy(shard) for shard in ttnn.get_device_tensors(tensor)]
