@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from answers import right, wrong
 from machine import strict_with_fabric
@@ -10,8 +11,13 @@ from machine import strict_with_fabric
 import ttkit
 from ttkit import TTKitError, lessons, ttnn
 from ttkit.lessons import lesson_08
-from ttkit.lessons.lesson_08 import ERROR, layout_pictures
-from ttkit.train import training_plan
+from ttkit.lessons.lesson_08 import ERROR, falcon_backward, layout_pictures, on_links
+from ttkit.train import (
+    AutoContext,
+    DistributedConfig,
+    synchronize_gradients,
+    training_plan,
+)
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 
 
@@ -213,6 +219,10 @@ def test_the_picture_of_a_layout_has_the_plans_numbers(mesh):
     assert sum(step.rows["sending after it"]) == pytest.approx(1e3 * plan.step_time_s)
     assert sum(step.rows["sending beside it"]) <= sum(step.rows["sending after it"])
     assert f"{plan.tokens_per_s:,.0f} tokens/s" in step.title
+    peak = plan.system.chip.peak_flops("HiFi3")  # products of float32 on Wormhole
+    hidden_s = sum(step.rows["sending beside it"]) / 1e3
+    used = float(step.title.rpartition("MFU ")[2].rstrip("%")) / 100
+    assert used == pytest.approx(plan.flops / hidden_s / peak, rel=0.1)
 
 
 def test_the_picture_says_what_fits_and_what_cannot_be():
@@ -223,6 +233,27 @@ def test_the_picture_says_what_fits_and_what_cannot_be():
     assert title((2, 4), 16, recompute=True).endswith("fits")
     with pytest.raises(TTKitError, match="zero 1 needs dp above 1"):
         title((1, 8), 8, zero=1)
+
+
+def test_the_mlp_is_the_same_on_every_mesh_and_its_bytes_are_counted():
+    x = np.random.default_rng(0).standard_normal((4, 1, 32, 128), dtype=np.float32)
+    context, gradients = AutoContext.get_instance(), []
+    for shape in ([1, 1], [2, 4]):
+        lessons.tidy()
+        context.open_device(shape)
+        if shape == [2, 4]:
+            context.initialize_parallelism_context(DistributedConfig(True, True))
+        with ttkit.profile() as seen:
+            found = falcon_backward(x)
+        if shape == [2, 4]:
+            synchronize_gradients(found)
+        gradients.append([one.gather(one.get_grad()) for one in found.values()])
+    for one, shared in zip(*gradients, strict=True):
+        np.testing.assert_allclose(one, shared, rtol=1e-3, atol=1e-7)
+    ids = context.get_device().get_device_ids()
+    assert on_links(seen) == on_links(seen, ids) == 12 * x.nbytes
+    assert on_links(seen, ids[:4]) == 0  # a call is of both groups
+    lessons.tidy()
 
 
 def test_each_control_of_the_notebook_is_quick():

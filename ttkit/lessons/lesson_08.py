@@ -1,7 +1,8 @@
-"""Lesson 08, hybrid parallel: its picture of a layout, and its exercises."""
+"""Lesson 08, hybrid parallel: lesson 07's MLP on any mesh, a picture of a layout, exercises."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,44 @@ from ttkit.visualize.charts import Stacks
 
 HEADROOM = 0.1  # of a chip's DRAM stays free
 ERROR = 0.1  # of modelled speeds: shapes that are no further apart are equally good
+
+
+CONTROLS: dict[str, Any] = {  # of `layout_pictures`
+    "mesh": {"8 x 1": (8, 1), "4 x 2": (4, 2), "2 x 4": (2, 4), "1 x 8": (1, 8)},
+    "batch": [8, 16, 32],
+    "precision": ["float32", "bfloat16"],
+    "zero": [0, 1, 2, 3],
+    "recompute": False,
+}
+
+
+# ---------------------------------------------------------------- what the lesson measures
+def falcon_backward(x: np.ndarray) -> dict[str, Any]:
+    """Return both weights of lesson 07's MLP after one forward and backward, with gradients.
+
+    They are cut over the mesh that is open in the `AutoContext`, and the same on every mesh.
+
+    Args:
+        x: the samples, [batch, 1, tokens, 128]; data groups share them.
+    """
+    from ttkit.train import Tensor, ops
+    from ttkit.train.context import current_layout
+    from ttkit.train.modules import ColumnParallelLinear, RowParallelLinear
+
+    up = ColumnParallelLinear(128, 512, has_bias=False)
+    down = RowParallelLinear(512, 128, has_bias=False)
+    for layer in (up, down):
+        layer.init_weights(42)
+    placed = current_layout().place(x, dtype=backend.load().float32, ddp_dim=0)
+    output = down(ops.gelu(up(Tensor(placed))))
+    ops.mean(output * output).backward()
+    return {"up": up.weight, "down": down.weight}
+
+
+def on_links(profile: Any, chips: Iterable[int] | None = None) -> int:
+    """Return the bytes that a profile's calls send over links; of calls among `chips` only."""
+    inside = [r for r in profile.records if chips is None or set(r.chips) <= set(chips)]
+    return sum(r.bytes_on_links for r in inside)
 
 
 # ---------------------------------------------------------------- the picture of a layout
@@ -88,6 +127,7 @@ def layout_pictures(
     }
     rate, after = found.tokens_per_s, times.total / (times.total + times.hidden)
     title = f"a step: {rate * after:,.0f} tokens/s; sending beside computing: {rate:,.0f}"
+    title += f", MFU {found.mfu:.0%}"
     parts = ("computing", "exposed communication")
     return [memory, Stacks(title, step, parts, (parts[1],), "ms, modelled")]
 

@@ -1,7 +1,8 @@
-"""Lesson 10, hierarchical training: the picture of its roles, and exercises on roles and bytes."""
+"""Lesson 10, hierarchical training: a picture of its roles, a small model, exercises."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from ttkit.lessons import exercise, require
@@ -12,6 +13,68 @@ from ttkit.words import counted
 
 ROLE = {"worker": tone(1), "aggregator": tone(2), "optimizer": tone(3)}
 ROLE |= {"aggregator_optimizer": tone(5)}
+TEXT = "the quick brown fox jumps over the lazy dog. " * 40
+
+
+# ---------------------------------------------------------------- what the ranks train
+def small_gpt(workers: int = 0) -> Any:
+    """Return the configuration of a small GPT on `TEXT`: of so many workers, or of one device.
+
+    Example:
+        >>> small_gpt(2).multihost_config.num_workers, small_gpt().multihost_config.enabled
+        (2, False)
+    """
+    from ttkit.train import config
+
+    gpt = config.TransformerConfig(
+        num_heads=2,
+        embedding_dim=32,
+        num_blocks=2,
+        vocab_size=len(set(TEXT)),
+        max_sequence_length=32,
+        dropout_prob=0,
+    )
+    training = config.TrainingConfig(
+        batch_size=6, learning_rate=3e-3, tokenizer_type="char", checkpoint_dir="", eval_every=0
+    )
+    several = config.MultihostConfig(workers > 0, max(workers, 1), "mpi")
+    return config.Settings(config.DeviceConfig((1, 1)), training, several, transformer_config=gpt)
+
+
+def part_of_batches(settings: Any, rank: int) -> Any:
+    """Return a worker's part of each batch of `TEXT`, as a `Trainer` draws them.
+
+    Example:
+        >>> inputs, targets = part_of_batches(small_gpt(2), rank=1).batch(0)
+        >>> inputs.shape
+        (3, 1, 1, 32)
+    """
+    from ttkit.train import make_tokenizer
+    from ttkit.train.data import make_batches
+
+    model, workers = settings.transformer_config, settings.multihost_config.num_workers
+    tokens = make_tokenizer("char", TEXT, model.vocab_size).encode(TEXT)
+    length = model.max_sequence_length
+    return make_batches(tokens, length, settings.training_config, 1, rank, workers)[0]
+
+
+_sent: Counter[str] = Counter()
+
+
+def count_sent() -> Counter[str]:
+    """Return the bytes of all that this rank sends from now on, by what it is."""
+    from ttkit.train.p2p import MPITransport
+
+    put = MPITransport.put
+
+    def counted(transport: MPITransport, message: Any, array: Any) -> None:
+        _sent[message.what] += array.nbytes
+        put(transport, message, array)
+
+    if put.__name__ != "counted":  # counted already
+        MPITransport.put = counted  # type: ignore[method-assign, assignment]
+    _sent.clear()
+    return _sent
 
 
 # ---------------------------------------------------------------- the picture
