@@ -1,6 +1,7 @@
 """The exercises of lesson 12: right answers, and wrong ones that are told what is wrong."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,17 @@ from machine import close_all
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.lessons.lesson_12 import SMALL, interrupt_at, next_logits, next_probs
-from ttkit.train import AutoContext, Trainer, synchronize_gradients
+from ttkit.lessons.lesson_12 import (
+    LESSONS,
+    SMALL,
+    changed,
+    copy_alone,
+    interrupt_at,
+    new_folder,
+    next_logits,
+    next_probs,
+)
+from ttkit.train import AutoContext, Trainer, read_settings, synchronize_gradients
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig
 from ttkit.train.replicas import average_gradients
 
@@ -232,6 +242,36 @@ def test_an_open_mesh_is_named():
             lessons.check("12.loop", in_order)
     finally:
         AutoContext.get_instance().close_device()
+
+
+def test_a_changed_key_is_found_in_its_section_and_the_others_stay():
+    before = Settings()
+    after = changed(before, mesh_shape=(2, 2), enable_tp=True, bucket_mb=25, batch_size=8)
+    assert after.device_config == DeviceConfig((2, 2), enable_tp=True)
+    assert after.layout == replace(before.layout, bucket_mb=25)
+    assert after.training_config == replace(before.training_config, batch_size=8)
+    assert after.transformer_config == before.transformer_config and changed(before) == before
+    with pytest.raises(RuntimeError, match="did you mean 'batch_size'"):
+        changed(before, bach_size=8)
+
+
+def test_the_lessons_folder_is_new_each_time_and_has_the_configuration(monkeypatch):
+    monkeypatch.chdir(".")  # back here at the end
+    new_folder()
+    first = Path.cwd()
+    assert [path.name for path in first.iterdir()] == ["gpt.yaml"]
+    assert read_settings("gpt.yaml").transformer_config == LESSONS
+    new_folder()
+    assert Path.cwd() != first and not first.exists()
+
+
+def test_a_copy_lies_alone(tmp_path):
+    (tmp_path / "file").write_text("new")
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / "old").touch()
+    for _ in range(2):
+        copy_alone(tmp_path / "file", tmp_path / "to")
+        assert [path.name for path in (tmp_path / "to").iterdir()] == ["file"]
 
 
 def test_a_run_is_interrupted_at_its_step_only():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks
+from ttkit.lessons.folder import course
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.visualize.charts import Stacks
 
@@ -35,6 +40,53 @@ LESSONS = TransformerConfig(
 )
 RATE, STEPS = 0.5, 3
 MEMORY, TIME = 1 / 2, 1.3  # of what the given settings take
+
+
+# ---------------------------------------------------------------- files and settings
+_folder: TemporaryDirectory[str] | None = None  # it goes when the kernel stops
+
+
+def new_folder() -> None:
+    """Change to a new folder. The lesson's configuration, gpt.yaml, is the only file in it."""
+    global _folder
+    last, _folder = _folder, TemporaryDirectory()
+    shutil.copy(course() / "configs/training/small_gpt.yaml", Path(_folder.name, "gpt.yaml"))
+    os.chdir(_folder.name)
+    if last:
+        last.cleanup()
+
+
+def copy_alone(file: str | Path, folder: str | Path) -> None:
+    """Copy a file into a folder, and remove what else is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    Path(folder).mkdir()
+    shutil.copy(file, folder)
+
+
+def changed(settings: Settings, **values: Any) -> Settings:
+    """Return the settings with other values for some keys, whichever sections have them.
+
+    Example:
+        >>> other = changed(Settings(), mesh_shape=(2, 2), batch_size=8)
+        >>> other.device_config.mesh_shape, other.training_config.batch_size
+        ((2, 2), 8)
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        homes = [f.name for f in fields(Settings) if key in asdict(settings)[f.name]]
+        home = homes[0] if homes else "training_config"  # which refuses a key that nobody has
+        sections.setdefault(home, {})[key] = value
+    new = {name: replace(getattr(settings, name), **keys) for name, keys in sections.items()}
+    return replace(settings, **new)
+
+
+def by_ten(settings: Settings) -> np.ndarray:
+    """Train 100 steps, and return the mean losses of ten steps each."""
+    from ttkit.train import Trainer
+
+    with Trainer(settings) as trainer:
+        losses = [record.loss for record in trainer.fit(100, show=False)]
+    return np.mean(np.reshape(losses, (10, 10)), axis=1)
 
 
 # ---------------------------------------------------------------- a picture of the temperature
@@ -112,7 +164,7 @@ def _mesh(device: DeviceConfig) -> Iterator[Any]:
     "Accumulating makes the activations smaller. Weights, gradients and the optimizer's state are "
     "then the rest: which kind of parallelism (lesson 07) cuts them?",
     "Four chips as 2 x 2: data parallel over the rows, tensor parallel over the columns.",
-    "replace(settings.device_config, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
+    "changed(settings, mesh_shape=(2, 2), enable_tp=True), and accumulate in 4.",
 )
 @asks("smaller(settings)")
 def _budget(smaller: Answer) -> str:
