@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from answers import right, wrong
 
+import ttkit
 from ttkit.lessons import CheckFailed, check
-from ttkit.lessons.lesson_18 import CAPSTONE, BreakEven, alone, card
+from ttkit.lessons.lesson_18 import (
+    CAPSTONE,
+    BreakEven,
+    alone,
+    card,
+    planned_bytes,
+    small_gpt,
+    to_run,
+)
 from ttkit.train.config import TransformerConfig
 from ttkit.train.layout import Layout
 
@@ -140,3 +149,22 @@ def test_the_card_has_a_row_for_each_technique():
     assert sent == f"{sum(each.bytes_sent for each in found.traffic) / 1e9:.1f}"
     assert calls == f"{sum(each.times for each in found.traffic):,}"
     assert speed == f"{found.tokens_per_s:,.0f}" and len(table.columns) == len(table.rows[0])
+
+
+def test_a_layouts_yaml_comes_back_as_the_layout_that_is_run():
+    plans = ttkit.plan_layouts(small_gpt().transformer_config, "t3000", batch=16)
+    choice = plans.find("DP2 TP4")
+    settings = to_run(plans.yaml(choice))
+    devices, training = settings.device_config, settings.training_config
+    assert (devices.mesh_shape, devices.enable_ddp, devices.enable_tp) == ((2, 4), True, True)
+    assert (training.batch_size, training.tokenizer_type) == (16, "byte")
+    assert (training.checkpoint_dir, training.eval_every) == ("", 0)
+
+
+def test_planned_bytes_are_those_of_all_calls_of_a_collective():
+    plans = ttkit.plan_layouts(small_gpt().transformer_config, "t3000", batch=16)
+    choice = plans.find("DP2 TP4 ZeRO-2 SP")
+    found, calls = planned_bytes(choice), choice.traffic
+    assert set(found) == {each.collective for each in calls}
+    assert sum(found.values()) == sum(each.times * each.plan.total_bytes for each in calls)
+    assert len(calls) > len(found)  # several calls of one collective are added

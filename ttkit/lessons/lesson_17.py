@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.predicting import as_number
 from ttkit.plans import Topology, topology
 from ttkit.profiler import profile
-from ttkit.train import Trainer, experts
-from ttkit.train.config import Settings
+from ttkit.train import Trainer, experts, read_settings
+from ttkit.train.config import Settings, TrainingConfig
 from ttkit.visualize.charts import Stacks
 
 BUDGET = 0.7  # of what the busiest pair carries in the order of the experts' numbers
@@ -64,10 +65,22 @@ def filled(loads: Any, places: int) -> np.ndarray:
     return np.array([kept, places - kept, loads - kept])
 
 
-def bars(title: str, found: np.ndarray) -> Stacks:
+def bars(title: str, found: Any) -> Stacks:
     """Return a bar for each expert, from what `filled` returns."""
-    rows = {f"expert {expert}": row for expert, row in enumerate(found.T.tolist())}
+    rows = {f"expert {expert}": row for expert, row in enumerate(np.transpose(found).tolist())}
     return Stacks(title, rows, PARTS, hatched=["dropped"])
+
+
+def short_run(path: str) -> Settings:
+    """Return the settings of a model's file for a short run on one chip, with characters as tokens.
+
+    Args:
+        path: of the file.
+    """
+    training = TrainingConfig(
+        batch_size=8, learning_rate=3e-3, tokenizer_type="char", checkpoint_dir="", eval_every=0
+    )
+    return replace(read_settings(path), training_config=training)
 
 
 def three_steps(settings: Settings) -> tuple[list[float], np.ndarray, Any]:
@@ -151,7 +164,7 @@ def link_bytes(traffic: Any, chips: Topology, placed: Any) -> dict[tuple[int, in
     "Go on until no exchange helps.",
     "Compare all links, the busiest first: sorted(link_bytes(...).values())[::-1].",
 )
-@asks("place(traffic, chips)")
+@asks("deal(traffic, chips)")
 def _place(answer: Answer) -> str:
     found = []
     for shape, seed in CASES:

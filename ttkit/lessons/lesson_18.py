@@ -6,12 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.calls import Peak, bytes_by_collective
 from ttkit.lessons.predicting import as_number
+from ttkit.train import read_settings
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS
@@ -100,6 +103,26 @@ def counted_step(trainer: Any) -> tuple[int, Counter[str]]:
     with Peak() as peak, profile() as run:
         trainer.step()
     return peak.most, bytes_by_collective(run.records)
+
+
+def planned_bytes(candidate: Any) -> Counter[str]:
+    """Return the bytes that a layout's plans send over links in a step, by collective."""
+    found: Counter[str] = Counter()
+    for each in candidate.traffic:
+        found[each.collective] += each.times * each.plan.total_bytes
+    return found
+
+
+def to_run(yaml: str) -> Settings:
+    """Return the settings of a layout's YAML for a short run: bytes as tokens, no files written."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "run.yaml"
+        file.write_text(yaml, encoding="utf-8")
+        settings = read_settings(file)
+    training = replace(
+        settings.training_config, tokenizer_type="byte", checkpoint_dir="", eval_every=0
+    )
+    return replace(settings, training_config=training)
 
 
 def alone(model: Any, **sizes: Any) -> Any:
