@@ -14,7 +14,7 @@ from started import start
 import ttkit
 from ttkit import ttnn
 
-MAPPINGS = {"RR": (None, None), "S0R": (0, None), "RS0": (None, 0)}
+MAPPINGS = {"RR": (None, None), "S0R": (0, None), "RS0": (None, 0), "S0S1": (0, 1)}
 
 
 @pytest.fixture(autouse=True)

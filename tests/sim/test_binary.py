@@ -160,6 +160,13 @@ def test_where_and_multiply_add(mesh, put, check):
     check(ttnn.addcdiv(p, a, b, value=0.5), lambda p, a, b: p + 0.5 * a / b, p, a, b)
 
 
+@pytest.mark.parametrize("chosen", ["S0R", "RS0", "S0S1"])
+@pytest.mark.parametrize("other", ["RR", "S0R", "S0S1"])
+def test_where_with_one_condition_for_each_chip(mesh, put, check, chosen, other):
+    p, a, b = put(mesh, (1, 1), chosen), put(mesh, (32, 20), "S0S1"), put(mesh, (32, 20), other)
+    check(ttnn.where(ttnn.gtz(p), a, b), lambda p, a, b: np.where(p > 0, a, b), p, a, b)
+
+
 @pytest.mark.parametrize("name", ["hypot", "ldexp", "logaddexp2", "xlogy"])
 def test_the_less_usual(mesh, put, check, name):
     a, b = put(mesh, (2, 33, 20), "S0R", low=0.5), put(mesh, (2, 33, 20), "RS0", low=0.5)

@@ -6,6 +6,7 @@ floats.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import dtypes
 from ttkit.sim.arguments import check, describe
+from ttkit.sim.blocks import empty
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
@@ -221,9 +223,27 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
     like, (condition, *arrays), topology = _three("where", tensors)
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
-    values: Array = np.where(condition != 0, yes, no)
+    values = _chosen(condition != 0, yes, no, len(like.grid.shape))
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
     return result(like, values, dtype=dtype, topology=topology)
+
+
+def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
+    """Return `yes` where the condition holds, else `no`.
+
+    Where a chip has one condition, copy whole shards: choosing by element takes five times as long.
+
+    Args:
+        lead: how many axes are the mesh's.
+    """
+    chips = condition.shape[:lead]
+    one_each = condition.size == math.prod(chips)
+    if not (one_each and np.shape(yes) == np.shape(no) and np.shape(yes)[:lead] == chips):
+        return np.where(condition, yes, no)
+    values = empty(yes.shape, np.result_type(yes, no))
+    for chip in np.ndindex(chips):
+        values[chip] = (yes if condition[chip].item() else no)[chip]
+    return values
 
 
 def _three(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Array], Any]:

@@ -53,24 +53,23 @@ def _constants(layout: MeshLayout, length: int, copies: int) -> Values:
     )
 
 
-def _attend(q: Value, keys: Values, hidden: Value | None = None) -> Values:
+def _attend(q: Value, keys: Values, hidden: Value | None = None, sofar: Values = ()) -> Values:
     """Return each query's highest score, sum of exponentials and sum of values.
 
     Args:
         keys: keys and values.
+        sofar: the same three of keys seen before, which are taken in.
     """
     k, v = keys
     scores = _scores(q, k, hidden)
     top = ttnn.max(scores, dim=-1, keepdim=True)
+    if sofar:
+        top = ttnn.maximum(top, sofar[0])
     powers = ttnn.exp(ttnn.subtract(scores, top))
-    return top, ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)
-
-
-def _merged(a: Values, b: Values) -> Values:
-    """Return what `_attend` returns for the keys of both."""
-    top = ttnn.maximum(a[0], b[0])
-    of_a, of_b = (ttnn.exp(ttnn.subtract(each[0], top)) for each in (a, b))
-    sums = [ttnn.add(ttnn.multiply(x, of_a), ttnn.multiply(y, of_b)) for x, y in zip(a[1:], b[1:])]
+    sums = [ttnn.sum(powers, dim=-1, keepdim=True), ttnn.matmul(powers, v)]
+    if sofar:
+        less = ttnn.exp(ttnn.subtract(sofar[0], top))  # the highest score has risen
+        sums = [ttnn.add(ttnn.multiply(had, less), new) for had, new in zip(sofar[1:], sums)]
     return top, *sums
 
 
@@ -168,10 +167,9 @@ def ring_attention_sdpa(
         assert layout.cp_axis is not None  # there is more than one step
         return [shifted(each, layout.cp_axis) for each in values]
 
-    def sides(step: int) -> tuple[Value, Value]:
-        """1 on chips that have the keys of a chip before them in the ring, and on the others."""
-        earlier = ttnn.ge(place, float(step))
-        return earlier, ttnn.rsub(earlier, 1.0)
+    def earlier(step: int) -> Value:
+        """1 on chips that have the keys of a chip before them in the ring, 0 on the others."""
+        return ttnn.ge(place, float(step))
 
     own = k, v = key.get_value(), value.get_value()
     q = ttnn.multiply(query.get_value(), scale)
@@ -181,14 +179,12 @@ def ring_attention_sdpa(
         if step:
             k, v = shift(k, v)
             keys = key_chunks(k, v)
-        sofar[-1] = _merged(sofar[-1], _attend(queries[-1], keys[0]))
+        sofar[-1] = _attend(queries[-1], keys[0], sofar=sofar[-1])
         if step and count == 2:
-            here = sides(step)
-            rest = _where(here[0], (queries[0], *keys[0]), (queries[1], *keys[1]))
-            top, *sums = _attend(rest[0], rest[1:])
-            for chunk, other in enumerate(reversed(here)):
-                seen = ttnn.add(top, ttnn.multiply(other, NEVER)), *sums
-                sofar[chunk] = _merged(sofar[chunk], seen)
+            here = earlier(step)
+            rest = _where(here, (queries[0], *keys[0]), (queries[1], *keys[1]))
+            more = _attend(rest[0], rest[1:], sofar=_where(here, *sofar))
+            sofar = [_where(here, more, sofar[0]), _where(here, sofar[1], more)]
     out = joined([ttnn.multiply(rows, ttnn.reciprocal(total)) for _, total, rows in sofar])
     totals = joined([ttnn.add(top, ttnn.log(total)) for top, total, _ in sofar])
 
@@ -210,14 +206,14 @@ def ring_attention_sdpa(
             if count == 2 and not step:
                 dkeys.append([ttnn.zeros_like(each) for each in early])
             elif count == 2:
-                here = sides(step)
-                rest = _where(here[0], (*keys[0], *rows[0]), (*keys[1], *rows[1]))
+                here = earlier(step)
+                rest = _where(here, (*keys[0], *rows[0]), (*keys[1], *rows[1]))
                 more, *other = _attend_back(rest[:2], rest[2:])
-                dqs = [ttnn.add(had, ttnn.multiply(more, side)) for had, side in zip(dqs, here)]
-                dkeys = [
-                    [ttnn.add(d, ttnn.multiply(o, here[0])) for d, o in zip(early, other)],
-                    [ttnn.multiply(o, here[1]) for o in other],
-                ]
+                (more,) = [ttnn.add(more, d) for d in _where(here, dqs[:1], dqs[1:])]
+                dqs = _where(here, (more, dqs[1]), (dqs[0], more))
+                both = [ttnn.add(d, o) for d, o in zip(early, other)]
+                nothing = [ttnn.zeros_like(o) for o in other]
+                dkeys = [_where(here, both, early), _where(here, nothing, other)]
             dk, dv = (ttnn.add(had, _joined(new)) for had, new in zip((dk, dv), zip(*dkeys)))
         if steps > 1:
             dk, dv = shift(dk, dv)  # home
