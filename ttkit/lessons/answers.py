@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -256,8 +256,8 @@ class Answer:
     def __call__(self, *args: Any) -> Any:
         try:
             result = self.function(*args)
-            # it would run, and fail, in the check
-            return list(result) if isinstance(result, Generator) else result
+            # a generator, map or zip would run, and fail, in the check
+            return list(result) if isinstance(result, Iterator) else result
         except (NotDone, CheckFailed):
             raise
         except Exception as error:
