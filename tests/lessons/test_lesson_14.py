@@ -109,6 +109,7 @@ test_wrong_answers = wrong(
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, 32 * i, c), "no whole tiles"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, i, 12 * c), "no whole groups"),
         ("14.largest", lambda *model: 0, "at least one chip"),
+        ("14.largest", lambda *model: None, "is None: does it end in `return`"),
     ]
 )
 

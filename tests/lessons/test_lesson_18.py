@@ -80,7 +80,7 @@ test_wrong_answers = wrong(
         ("18.batch", part(times=2 * 8 / 7), "not twice all"),
         ("18.batch", part(whole=float), "64.94 are needed"),
         ("18.batch", lambda *run: break_even(*run) if run[2] > 1 else 0, "at least one sequence"),
-        ("18.batch", lambda *run: None, "should give a number of sequences, gave None"),
+        ("18.batch", lambda *run: None, "gave nothing back: does it end in `return`"),
         ("18.layout", BEST, "asked is a triple"),
         ("18.layout", ("my favourite", "pp", "optimizer"), "'my' is no part of a layout"),
         ("18.layout", (BEST, "tp", "optimizer"), r"over the hosts' network: \d+ s a step"),

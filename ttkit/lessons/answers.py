@@ -41,7 +41,8 @@ def whole_number(value: Any, what: str) -> int:
     """Return the answer as an int, whatever kind of number it is, or raise `CheckFailed`."""
     number = as_number(value)
     if not isinstance(number, int):
-        raise CheckFailed(f"{what} should be a whole number, is {value!r}")
+        ends = ": does it end in `return`?" if value is None else ""
+        raise CheckFailed(f"{what} should be a whole number, is {value!r}{ends}")
     return number
 
 

@@ -168,10 +168,8 @@ def _batch(break_even: Answer) -> str:
         wanted, call = max(1, math.ceil(exact)), f"break_even{run}"
         given = break_even(*run)
         found = as_number(given)
-        none = f"{call} should give a number of sequences, gave {given!r}"
-        if found is None:
-            raise CheckFailed(none)
-        if found == wanted:
+        break_even.must_give("a number of sequences", found is not None, given)
+        if found is None or found == wanted:
             continue
         enough = f"{call} gives {found:,}: exactly {wanted} are needed, and are enough"
         require(exact != wanted or found != wanted + 1, enough)
