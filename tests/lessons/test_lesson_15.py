@@ -99,6 +99,12 @@ def returns_the_old(w, grad, axis, update):
     return w
 
 
+def freed(w, grad, axis, update):
+    new = zero1(w, grad, axis, update)
+    ttnn.deallocate(new)
+    return new
+
+
 def divided_by(n):
     def answer(w, grad, axis, update):
         return parted(w, ttnn.multiply(grad, 1 / n), axis, update, mean=False)
@@ -228,6 +234,13 @@ test_wrong_answers = wrong(
             lambda w, grad, axis, update: parted(w, grad, axis, lambda x, y: update(y, x)),
             r"it is the weight; the order is update\(w, grad\)",
         ),
+        (
+            "15.step",
+            lambda *a: ttnn.reshape(zero1(*a), (512, 256)),
+            r"you give \[512, 256\] of the weight \[1, 1, 512, 256\] back: reshape it",
+        ),
+        ("15.step", lambda w, grad, axis, update: update([w], grad), "it was given a list"),
+        ("15.step", freed, "the weight that came back was deallocated"),
         ("15.step", gathered_along_axis_1, "more than all of it; gather along axis 0"),
         (
             "15.smallest",

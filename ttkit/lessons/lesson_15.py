@@ -97,6 +97,9 @@ class _Adam:
 
     def __call__(self, w: Any, grad: Any) -> Any:
         ttnn = backend.load()
+        for each in (w, grad):
+            rule = f"update(w, grad) takes two ttnn tensors; it was given a {type(each).__name__}"
+            require(is_a(each, "tensor_topology"), rule)
         pair = f"update was given {list(w.shape)} of the weight and {list(grad.shape)}"
         alike = list(w.shape) == list(grad.shape)
         require(alike, f"{pair} of the gradient: cut both alike, along the same axis")
@@ -135,6 +138,7 @@ def _step(zero1_step: Answer, mesh: Any) -> str:
         with _traffic() as sent, recorded() as calls:
             w = zero1_step(w, given, axis, yours)
         zero1_step.must_give("a ttnn tensor", is_a(w, "tensor_topology"), w)
+        require(w.is_allocated(), f"{where}: the weight that came back was deallocated")
         read = ", ".join(dict.fromkeys(call.operation for call in calls if call.kind == "read"))
         require(not read, f"{where}: {read} went through the host; the chips can do all of it")
         times = len(yours.seen) - number + 1
@@ -142,8 +146,9 @@ def _step(zero1_step: Answer, mesh: Any) -> str:
         _check_update(where, axis, yours.seen[-1], before, grad)
         part, whole = list(w.shape), list(before[0].shape)
         why = "no chip has it whole; an all_gather is missing"
-        if w.volume() > before[0].size:
-            why = f"more than all of it; gather along axis {axis}"
+        if w.volume() >= before[0].size:
+            many = w.volume() > before[0].size
+            why = f"more than all of it; gather along axis {axis}" if many else "reshape it"
         require(part == whole, f"{where}: you give {part} of the weight {whole} back: {why}")
         wrong = device_difference(_arrays(wanted), w, 1e-3, 1e-4)
         old = wrong and not device_difference(before, w)
