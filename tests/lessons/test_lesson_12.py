@@ -166,6 +166,12 @@ def divided_again(model, optimizer, x, y):
     return loss
 
 
+def freed(*given):
+    loss = in_order(*given)
+    ttnn.deallocate(loss.get_value())
+    return loss
+
+
 def two_steps(model, optimizer, x, y):
     loss = in_order(model, optimizer, x, y)
     optimizer.step()
@@ -187,6 +193,8 @@ def by_hand(model, optimizer, x, y):
 RIGHT = [
     ("12.budget", on((2, 2), 4, tp=True)),
     ("12.loop", by_hand),
+    ("12.loop", lambda *given: in_order(*given).get_value()),
+    ("12.loop", lambda *given: np.float32(in_buckets(*given))),
     ("12.loop", in_order),
     ("12.loop", cleared_at_the_end),
     ("12.loop", in_buckets),
@@ -223,6 +231,7 @@ WRONG = [
     ("12.loop", averaged_too_late, "after step 1 replica 1 is another model"),
     ("12.loop", weights_averaged, "with AdamW they are not: take the mean of gradients before"),
     ("12.loop", divided_again, "4 times too small: synchronize_gradients divides by four already"),
+    ("12.loop", freed, "after your step its loss or weights cannot be read: .* not allocated"),
     ("12.loop", two_steps, r"does backward\(\) or optimizer.step\(\) run twice"),
     ("12.budget", on((4, 2), 2, tp=True), "that cannot be run: .* 4x2 is opened as the transpose"),
     ("12.loop", with_the_sum, "after step 1 .* 4 times too large"),

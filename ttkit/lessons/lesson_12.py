@@ -18,7 +18,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, exercise, require, values_mean_something
-from ttkit.lessons.answers import Answer, asks
+from ttkit.lessons.answers import Answer, asks, is_a
 from ttkit.lessons.folder import course
 from ttkit.train.config import DeviceConfig, Settings, TrainingConfig, TransformerConfig
 from ttkit.visualize.charts import Stacks
@@ -239,7 +239,10 @@ def _loop(step: Answer) -> str:
         ),
     }
     wrong = {why: _trained(how, tokens, one_device)[0][0] for why, how in kinds.items()}
-    found, returned, sent = _trained(step, tokens, replicas)
+    try:
+        found, returned, sent = _trained(step, tokens, replicas)
+    except TTKitError as error:
+        raise CheckFailed(f"after your step its loss or weights cannot be read: {error}") from None
     if not values_mean_something():
         return "it runs (no kernel runs on a mock cluster, so that nothing else is seen)"
     for number in range(1, STEPS + 1):
@@ -256,7 +259,7 @@ def _loop(step: Answer) -> str:
             reasons.append("are all four calls there, once, in an order that makes sense?")
             raise CheckFailed(f"{after} the weights are not those of one device: {reasons[0]}")
     for loss, one in zip(returned, losses, strict=True):
-        step.must_give("the loss, a tensor", isinstance(loss, float), loss)
+        step.must_give("the loss, a tensor", isinstance(loss, float | np.floating), loss)
         says = f"the weights are right, but the loss that it gives is {loss:.3g}, not {one:.3g}"
         require(abs(loss - one) <= 1e-3 * one, says)
     more = f"the weights are right, but {sent:,} bytes were sent, where {enough:,} are enough"
@@ -325,9 +328,10 @@ def _trained(
             with profile() if backend.is_simulated() else nullcontext() as prof:
                 loss = step(model, optimizer, inputs, targets)
             sent += sum(record.bytes_on_links for record in prof.records) if prof else 0
-            if isinstance(loss, Tensor):
-                shards = ttnn.get_device_tensors(loss.get_value())
-                loss = float(np.mean([to_numpy(shard) for shard in shards]))
+            loss = loss.get_value() if isinstance(loss, Tensor) else loss
+            if is_a(loss, "tensor_topology"):
+                shards = ttnn.get_device_tensors(loss)
+                loss = np.mean([to_numpy(shard) for shard in shards])
             losses.append(loss)
             seen.append(look())
     return [list(chip) for chip in zip(*seen, strict=True)], losses, sent
