@@ -66,6 +66,14 @@ def by_doubling(width, heads, kv_heads, inner, chips):
     return n
 
 
+def without_the_rest(width, heads, kv_heads, inner, chips):
+    """Each slice is of whole tiles, but the slices are not all of it."""
+    for n in range(chips, 0, -1):
+        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
+        if whole and (width // n) % 32 == 0 and (inner // n) % 32 == 0:
+            return n
+
+
 def fewer_than_heads(width, heads, kv_heads, inner, chips):
     return max(
         n
@@ -102,6 +110,7 @@ test_wrong_answers = wrong(
         ("14.fuse", lambda arrays, chips: None, "does it end in `return`"),
         ("14.largest", by_halves, r"18\) gives 2: so many fit, and more would fit; it is 6"),
         ("14.largest", by_doubling, r"18\) gives 2: .* it is 6"),
+        ("14.largest", without_the_rest, "2080 columns over 64 chips are no whole tiles"),
         ("14.largest", fewer_than_heads, "4 chips do not divide 6 heads of keys and values"),
         ("14.largest", lambda *model: 1, "more would fit"),
         ("14.largest", lambda *model: model[-1], "do not divide 8 heads of keys and values"),

@@ -102,6 +102,7 @@ def _largest(answer: Any) -> str:
         (96, 6, 6, 192, 8),  # 3 chips fit the model and do not divide 8
         (768, 12, 6, 3072, 18),  # 6: no power of two, and not 18 halved
         (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, and do not divide them
+        (2080, 64, 64, 8192, 64),  # 65 tiles: 64 chips have one each, and one is left
         (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
     ):
         wanted = next(n for n in range(model[-1], 0, -1) if not _misfit(n, *model))
