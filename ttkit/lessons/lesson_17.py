@@ -111,7 +111,7 @@ def _positions(answer: Answer) -> str:
         given = answer(list(tokens), capacity)
         answer.must_give("a place for each token", hasattr(given, "__len__"), given)
         call = f"positions({tokens if len(tokens) < 8 else '40 tokens'}, {capacity})"
-        short = f"{call} has {len(given)} places for {len(tokens)} tokens"
+        short = f"{call} has {counted(len(given), 'place')} for {counted(len(tokens), 'token')}"
         require(len(given) == len(tokens), short)
         queues = Counter[int]()
         for token, (expert, place) in enumerate(zip(tokens, given)):
