@@ -116,11 +116,14 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
         reads = dict.fromkeys(call.operation for call in run.calls if call.kind == "read")
         read = ", ".join(reads)
         require(not read, f"{what}: {read} went through the host; the chips can do all of it")
+        more = [call.operation for call in run.calls if call.kind in ("compute", "product")]
+        rule = f"{what}: it is right, but a move computes nothing: {', '.join(more)} can go"
         sent = run.sent()
         called = f"you called {', '.join(sent) or 'no collective'}"
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
         right_but = f"from {source} to {target} is right, but {called}; the budget is {least}"
         require(not run.calls or sent == collectives, right_but)
+        require(not more, rule)
     return f"{len(MOVES)} ways to move a tensor, none sends more than it must"
 
 
