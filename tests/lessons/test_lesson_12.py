@@ -145,8 +145,56 @@ def averaged_on_the_host(model, optimizer, x, y):
     return loss
 
 
+def weights_averaged(model, optimizer, x, y):
+    """As right as the mean of gradients, where a step is proportional to its gradient."""
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_value(), cluster_axis=1)
+        parameter.set_value(ttnn.multiply(total, 1 / 4))
+    return loss
+
+
+def divided_again(model, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = model.loss(model(x), y)
+    (loss * 0.25).backward()
+    synchronize_gradients(model.parameters())
+    optimizer.step()
+    return loss
+
+
+def freed(*given):
+    loss = in_order(*given)
+    ttnn.deallocate(loss.get_value())
+    return loss
+
+
+def two_steps(model, optimizer, x, y):
+    loss = in_order(model, optimizer, x, y)
+    optimizer.step()
+    return loss
+
+
+def by_hand(model, optimizer, x, y):
+    """The mean of each gradient with an all-reduce, and zero_grad last."""
+    loss = model.loss(model(x), y)
+    loss.backward()
+    for parameter in model.parameters().values():
+        total = ttnn.all_reduce(parameter.get_grad(), cluster_axis=1)
+        parameter.set_grad(ttnn.multiply(total, 1 / 4))
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+
+
 RIGHT = [
     ("12.budget", on((2, 2), 4, tp=True)),
+    ("12.loop", by_hand),
+    ("12.loop", lambda *given: in_order(*given).get_value()),
+    ("12.loop", lambda *given: np.float32(in_buckets(*given))),
     ("12.loop", in_order),
     ("12.loop", cleared_at_the_end),
     ("12.loop", in_buckets),
@@ -181,6 +229,11 @@ WRONG = [
     ),
     ("12.loop", without_the_mean, "after step 1 replica 1 is another model than replica 0"),
     ("12.loop", averaged_too_late, "after step 1 replica 1 is another model"),
+    ("12.loop", weights_averaged, "with AdamW they are not: take the mean of gradients before"),
+    ("12.loop", divided_again, "4 times too small: synchronize_gradients divides by four already"),
+    ("12.loop", freed, "after your step its loss or weights cannot be read: .* not allocated"),
+    ("12.loop", two_steps, r"does backward\(\) or optimizer.step\(\) run twice"),
+    ("12.budget", on((4, 2), 2, tp=True), "that cannot be run: .* 4x2 is opened as the transpose"),
     ("12.loop", with_the_sum, "after step 1 .* 4 times too large"),
     ("12.loop", cleared_before_the_step, "no weight has changed"),
     ("12.loop", without_return, "gave nothing back: does it end in `return`"),

@@ -2,6 +2,7 @@
 rules are those of torch, where torch is.
 """
 
+import numpy as np
 import pytest
 from answers import put, right, wrong
 from machine import strict_with_fabric
@@ -91,8 +92,50 @@ def by_rules(a, b):
     return a if b == "Replicate" else b
 
 
+def as_torch(a, b):
+    """A partial sum times a replica is a partial sum."""
+    return "Partial" if {a, b} == {"Partial", "Replicate"} else product(a, b)
+
+
+def mean(x, source, target):
+    moved = redistribute(x, source, target)
+    return ttnn.multiply(moved, 1 / 4) if source == "Partial" else moved
+
+
+def with_addition(x, source, target):
+    """Through the host, and then once more on the devices, so that an operation led to it."""
+    return ttnn.add(through_the_host(x, source, target), 0.0)
+
+
+def looks_at_it(x, source, target):
+    assert x.shape[0] > 0 and repr(x)
+    return redistribute(x, source, target)
+
+
+def other_than(pair, answer):
+    return lambda a, b: answer if (a, b) == pair else product(a, b)
+
+
+def other_move(source, move):
+    """Another move from a source to a shard."""
+
+    def answer(x, origin, target):
+        if origin != source or target == "Replicate":
+            return redistribute(x, origin, target)
+        return move(x, int(target[6]))
+
+    return answer
+
+
+def first_rows(x, dim):
+    size = x.shape[dim] // x.device().shape[1]
+    return x[:size] if dim == 0 else x[:, :size]
+
+
 RIGHT = [
     ("13.product", product),
+    ("13.product", as_torch),
+    ("13.redistribute", looks_at_it),
     ("13.product", by_rules),
     ("13.redistribute", redistribute),
 ]
@@ -114,6 +157,32 @@ WRONG = [
         r"a is Shard\(0\) and b is Shard\(0\): .* so None; your answer is",
     ),
     ("13.product", lambda a, b: None, "a @ b is Replicate, your answer is None"),
+    ("13.product", other_than(("Partial", "Replicate"), "Replicate"), "must be summed first"),
+    ("13.product", other_than(("Replicate", "Partial"), "Shard(0)"), "must be summed first"),
+    (
+        "13.product",
+        other_than(("Shard(0)", "Shard(1)"), "Shard(0)"),
+        "its rows by its columns only, not by all columns, so None",
+    ),
+    ("13.product", lambda a, b: product(a, b) or "None", "as text, or None, .* answer is 'None'"),
+    ("13.product", lambda a, b: np.ones(2), "a placement as text, or None, is asked for"),
+    (
+        "13.redistribute",
+        lambda *given: ttnn.multiply(redistribute(*given), 1.0),
+        "it is right, but a move computes nothing: multiply can go",
+    ),
+    ("13.redistribute", with_addition, r"to_numpy went through the host; the chips can do"),
+    ("13.redistribute", other_move("Replicate", first_rows), "has the part of the first one"),
+    (
+        "13.redistribute",
+        other_move("Partial", lambda x, dim: ttnn.mesh_partition(x, dim=dim, cluster_axis=1)),
+        r"from Partial to Shard\(0\): each device cut its own partial sum; nothing was added",
+    ),
+    (
+        "13.redistribute",
+        mean,
+        "from Partial to Replicate: that is the mean, 1/4 of the sum",
+    ),
     (
         "13.redistribute",
         sums_whole,

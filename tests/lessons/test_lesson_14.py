@@ -39,12 +39,57 @@ def by_gcd(width, heads, kv_heads, inner, chips):
     return np.gcd.reduce([chips, heads, kv_heads, width // 32, inner // 32])
 
 
+def by_the_first_width(arrays, chips):
+    """Each part as wide as the first array's."""
+    width = arrays[0].shape[1] // chips
+    parts = [each[:, chip * width :][:, :width] for chip in range(chips) for each in arrays]
+    return np.concatenate(parts, axis=1)
+
+
+def emptied(arrays, chips):
+    found = fused(arrays, chips)
+    arrays[0][:] = 0
+    return found
+
+
+def by_halves(width, heads, kv_heads, inner, chips):
+    n = chips
+    while any(size % n for size in (chips, heads, kv_heads, width // 32, inner // 32)):
+        n //= 2
+    return n
+
+
+def by_doubling(width, heads, kv_heads, inner, chips):
+    n = 1
+    while not any(size % (2 * n) for size in (chips, heads, kv_heads, width // 32, inner // 32)):
+        n *= 2
+    return n
+
+
+def without_the_rest(width, heads, kv_heads, inner, chips):
+    """Each slice is of whole tiles, but the slices are not all of it."""
+    for n in range(chips, 0, -1):
+        whole = chips % n == 0 and heads % n == 0 and kv_heads % n == 0
+        if whole and (width // n) % 32 == 0 and (inner // n) % 32 == 0:
+            return n
+
+
+def fewer_than_heads(width, heads, kv_heads, inner, chips):
+    return max(
+        n
+        for n in range(1, kv_heads + 1)
+        if not any(size % n for size in (chips, heads, width // 32, inner // 32))
+    )
+
+
 test_right_answers = right(
     [
         ("14.fuse", fused),
         ("14.fuse", by_reshape),
+        ("14.fuse", lambda arrays, chips: fused(arrays, chips).tolist()),
         ("14.largest", largest),
         ("14.largest", by_gcd),
+        ("14.largest", lambda *model: np.array(by_gcd(*model))),
     ]
 )
 
@@ -55,12 +100,25 @@ test_wrong_answers = wrong(
         ("14.fuse", lambda arrays, chips: fused(arrays[::-1], chips), "another order"),
         ("14.fuse", lambda arrays, chips: fused(arrays[:1], chips), "all columns once"),
         ("14.fuse", columns_in_order_of_size, "not those of its parts"),
+        (
+            "14.fuse",
+            by_the_first_width,
+            "chip 0 .*: its column 3 should be column 0 of array 2, is column 1 of array 1",
+        ),
+        ("14.fuse", emptied, "changes the weights that it was given"),
+        ("14.fuse", lambda arrays, chips: arrays, "should give one array, gave a list"),
+        ("14.fuse", lambda arrays, chips: None, "does it end in `return`"),
+        ("14.largest", by_halves, r"18\) gives 2: so many fit, and more would fit; it is 6"),
+        ("14.largest", by_doubling, r"18\) gives 2: .* it is 6"),
+        ("14.largest", without_the_rest, "2080 columns over 64 chips are no whole tiles"),
+        ("14.largest", fewer_than_heads, "4 chips do not divide 6 heads of keys and values"),
         ("14.largest", lambda *model: 1, "more would fit"),
         ("14.largest", lambda *model: model[-1], "do not divide 8 heads of keys and values"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, h, i, c), "heads of keys and values"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, 32 * i, c), "no whole tiles"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, i, 12 * c), "no whole groups"),
         ("14.largest", lambda *model: 0, "at least one chip"),
+        ("14.largest", lambda *model: None, "is None: does it end in `return`"),
     ]
 )
 

@@ -86,6 +86,36 @@ def mean_of(grad, axis):
     return ttnn.multiply(ttnn.all_reduce(grad, cluster_axis=axis), 1 / grad.device().shape[axis])
 
 
+def reshaped(w, grad, axis, update):
+    """The same numbers in longer rows; its parts are whole rows."""
+    shape = tuple(w.shape)
+    rows = shape[2] * shape[3] // 512
+    w, grad = (ttnn.reshape(x, (1, 1, rows, 512)) for x in (w, grad))
+    return ttnn.reshape(zero1(w, grad, axis, update), shape)
+
+
+def returns_the_old(w, grad, axis, update):
+    zero1(w, grad, axis, update)
+    return w
+
+
+def freed(w, grad, axis, update):
+    new = zero1(w, grad, axis, update)
+    ttnn.deallocate(new)
+    return new
+
+
+def divided_by(n):
+    def answer(w, grad, axis, update):
+        return parted(w, ttnn.multiply(grad, 1 / n), axis, update, mean=False)
+
+    return answer
+
+
+def gathered_along_axis_1(w, grad, axis, update):
+    return ttnn.all_gather(parted(w, grad, axis, update, gather=False), 2, cluster_axis=1)
+
+
 def all_reduced_and_sliced(w, grad, axis, update):
     mine, part = (ttnn.mesh_partition(x, 2, cluster_axis=axis) for x in (w, mean_of(grad, axis)))
     return ttnn.all_gather(update(mine, part), 2, cluster_axis=axis)
@@ -162,8 +192,13 @@ test_right_answers = right(
         ("15.step", divided_first),
         ("15.step", with_autograds_names),
         ("15.step", tidy),
+        ("15.step", reshaped),
         ("15.smallest", smallest),
         ("15.smallest", by_a_table),
+        (
+            "15.smallest",
+            lambda *a: None if smallest(*a) is None else float(smallest(*a)),
+        ),
     ]
 )
 
@@ -192,6 +227,26 @@ test_wrong_answers = wrong(
         ("15.step", twice, "update was called 2 times, not once"),
         ("15.step", lambda w, grad, axis, update: w, "update was called 0 times"),
         ("15.step", lambda *a: None, "gave nothing back"),
+        ("15.step", returns_the_old, "that is the old weight; return the one that update gives"),
+        ("15.step", divided_by(8), "the sum is divided by 8; along axis 0 are 2 chips"),
+        (
+            "15.step",
+            lambda w, grad, axis, update: parted(w, grad, axis, lambda x, y: update(y, x)),
+            r"it is the weight; the order is update\(w, grad\)",
+        ),
+        (
+            "15.step",
+            lambda *a: ttnn.reshape(zero1(*a), (512, 256)),
+            r"you give \[512, 256\] of the weight \[1, 1, 512, 256\] back: reshape it",
+        ),
+        ("15.step", lambda w, grad, axis, update: update([w], grad), "it was given a list"),
+        ("15.step", freed, "the weight that came back was deallocated"),
+        ("15.step", gathered_along_axis_1, "more than all of it; gather along axis 0"),
+        (
+            "15.smallest",
+            lambda *a: smallest(*a[:4], room=a[4] * (1 - 1e-9)),
+            "stage 1 takes 9.00 GB on a chip, which fits, but so does stage 0, 16.00 GB",
+        ),
         ("15.step", gathered_the_wrong_way, "should give a ttnn tensor, gave a tuple"),
         ("15.step", shuffled, "the new weight is not one device's: device"),
         ("15.smallest", lambda *a: 3, "which fits, but so does stage 1, .* which cuts less"),

@@ -184,6 +184,32 @@ def one_max(*parts):
     return out, top.max(), total
 
 
+def any_hidden(out1, max1, sum1, out2, max2, sum2):
+    """Leaves part 2 out as soon as it is hidden from one query."""
+    if np.isinf(max2).any():
+        return out1, max1, sum1
+    return merge(out1, max1, sum1, out2, max2, sum2)
+
+
+def one_max_for_all(out1, max1, sum1, out2, max2, sum2):
+    top = np.maximum(max1, max2).max() + 0 * max1
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+
+
+def chosen_by_factors(out1, max1, sum1, out2, max2, sum2):
+    """Is no number where -inf is multiplied by 0."""
+    top = max1 * (max1 >= max2) + max2 * (max1 < max2)
+    one, two = np.exp(max1 - top), np.exp(max2 - top)
+    return out1 * one + out2 * two, top, sum1 * one + sum2 * two
+
+
+def uneven(length, chips):
+    """The right positions, a wrong number of them for each chip."""
+    order = balanced(length, chips)
+    return [order[:-1], *[[] for _ in range(chips - 2)], order[-1:]] if chips > 1 else order
+
+
 test_right_answers = right(
     [
         ("16.balanced", balanced),
@@ -191,6 +217,8 @@ test_right_answers = right(
         ("16.balanced", by_lists),
         ("16.balanced", by_tokens),
         ("16.balanced", from_the_ends),
+        ("16.balanced", lambda n, c: map(int, balanced(n, c))),
+        ("16.balanced", lambda n, c: balanced(n, c).reshape(c, 2, -1)),
         ("16.balanced", lambda length, chips: balanced(length, chips).tolist()[::-1]),
         ("16.merge", merge),
         ("16.merge", by_rows),
@@ -210,8 +238,10 @@ test_wrong_answers = wrong(
         ("16.balanced", lambda n, c: balanced(n, c) + 1, r"position \[0\] is missing"),
         ("16.balanced", lambda n, c: balanced(n, c) / 1, "whole numbers, not float64"),
         ("16.balanced", lambda n, c: balanced(16, 2), r"balanced\(64, 4\) should give 64"),
-        ("16.balanced", lambda n, c: [range(n - 1), [n - 1]], "chip 1 computes 100"),
+        ("16.balanced", lambda n, c: [range(n - 1), [n - 1]], r"gives the chips \[15, 1\]"),
         ("16.balanced", lambda n, c: [], "it has 0"),
+        ("16.balanced", uneven, r"gives the chips \[15, 1\] positions, not 8 each"),
+        ("16.balanced", lambda n, c: [[1, [2]], 3], "should give 16 positions, .* it has 3"),
         ("16.balanced", lambda n, c: None, "does it end in `return`"),
         ("16.balanced", lambda n, c: n // c, "should give positions, chip by chip, gave a int"),
         ("16.balanced", lambda n: n, "it is called as balanced"),
@@ -233,5 +263,18 @@ test_wrong_answers = wrong(
         ("16.merge", lambda *parts: merge(*parts)[::-1], "sum should have the shape"),
         ("16.merge", one_max, r"max should have the shape \(4, 1\), has \(\)"),
         ("16.merge", wider, "max takes 32 bytes as float64; a part has 16"),
+        (
+            "16.merge",
+            lambda *parts: [array.astype(np.float16) for array in merge(*parts)],
+            "max should hold float32 as the parts do, holds float16",
+        ),
+        ("16.merge", any_hidden, "hides part 2 from two queries: max"),
+        ("16.merge", one_max_for_all, "each query has a max of its own, the higher of its two"),
+        (
+            "16.merge",
+            lambda *parts: [merge(*parts)[i] for i in (0, 2, 1)],
+            r"that is sum; the order is \(out, max, sum\)",
+        ),
+        ("16.merge", chosen_by_factors, "hides part 2 .*: max: .* -inf times 0, .* are no number"),
     ]
 )

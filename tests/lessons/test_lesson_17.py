@@ -105,10 +105,18 @@ def changed(place):
     return lambda traffic, chips: [place, *in_order(traffic, chips)[1:]]
 
 
+def by_id(traffic, chips):
+    """In the order of the chips' numbers, not of the mesh."""
+    placed = by_swaps(traffic, chips)
+    return [placed[chips.chips.index(chip)] for chip in range(len(placed))]
+
+
 test_right_answers = right(
     [
         ("17.positions", positions),
         ("17.positions", as_columns),
+        ("17.positions", lambda t, c: map(float, positions(t, c))),
+        ("17.place", lambda *given: ({*own} for own in by_swaps(*given))),
         ("17.place", by_swaps),
         ("17.place", by_squares),
         ("17.place", by_the_busiest_alone),
@@ -133,10 +141,13 @@ test_wrong_answers = wrong(
         ("17.place", changed([0, 2]), "on the 1x8 mesh expert 2 is on chip 4 and on chip 0"),
         ("17.place", changed([0]), r"no chip has the experts \[1\]"),
         ("17.place", changed([0, 16]), "chip 4 has expert 16; there are 0 to 15"),
-        ("17.place", changed([0, "1"]), "chip 4 has expert None; there are 0 to 15"),
+        ("17.place", changed([0, "1"]), "chip 4 has expert '1'; there are 0 to 15"),
+        ("17.place", by_id, r"in the order of ids; asked is that of chips.chips, \(4, 0, 2, 6"),
         ("17.place", lambda *given: in_order(*given)[:4], "you gave 4 lists .* for 8 chips"),
         ("17.place", lambda traffic, chips: 3, "a list of experts for each chip, gave a int"),
-        ("17.place", lambda traffic, chips: [0] * 8, "should give a list of experts"),
+        ("17.place", lambda traffic, chips: [0] * 8, "each chip needs a list .*; one has 0"),
+        ("17.place", lambda traffic, chips: "01234567", "each chip needs a list .*; one has '0'"),
+        ("17.place", lambda *given: dict(enumerate(in_order(*given))), "gave a dict"),
     ]
 )
 

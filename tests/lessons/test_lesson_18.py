@@ -57,6 +57,7 @@ test_right_answers = right(
         ("18.layout", (BEST, "pp", "optimizer")),
         ("18.layout", ["128 micro-batches recompute SP PP8 TP8", "pp", "optimizer"]),
         ("18.layout", (layout(micro_batches=128), "pp", "optimizer")),
+        ("18.layout", (BEST.lower().replace(" ", ", "), "PP ", "Optimizer")),
     ]
 )
 
@@ -67,12 +68,19 @@ test_wrong_answers = wrong(
         ("18.batch", part(times=1), "sends 2 .n - 1. / n of the gradients"),
         ("18.batch", part(size=2), "of 4 bytes each"),
         ("18.batch", part(whole=math.floor), "64.94 are needed"),
+        ("18.batch", part(whole=round), "116.25 are needed, so whole ones are the next number up"),
+        ("18.batch", part(whole=lambda x: int(x) + 1), "exactly 3 are needed, and are enough"),
+        (
+            "18.batch",
+            lambda p, s, n, f, b: break_even(p, s, 8, f, b),
+            r"gives 106; sending takes 4.96 s, .* 0.0427 s: 116.2 are needed",
+        ),
         ("18.batch", lambda p, s, n, f, b: s * break_even(p, s, n, f, b), "these are tokens"),
         ("18.batch", lambda p, s, n, f, b: n * break_even(p, s, n, f, b), "asked is that of one"),
         ("18.batch", part(times=2 * 8 / 7), "not twice all"),
         ("18.batch", part(whole=float), "64.94 are needed"),
         ("18.batch", lambda *run: break_even(*run) if run[2] > 1 else 0, "at least one sequence"),
-        ("18.batch", lambda *run: None, "gave none"),
+        ("18.batch", lambda *run: None, "gave nothing back: does it end in `return`"),
         ("18.layout", BEST, "asked is a triple"),
         ("18.layout", ("my favourite", "pp", "optimizer"), "'my' is no part of a layout"),
         ("18.layout", (BEST, "tp", "optimizer"), r"over the hosts' network: \d+ s a step"),
@@ -80,7 +88,8 @@ test_wrong_answers = wrong(
         ("18.layout", ("CP64", "cp", "optimizer"), "keys and values of every block"),
         ("18.layout", (BEST, "host", "optimizer"), "between the hosts lies one of dp, tp, pp, cp"),
         ("18.layout", (BEST, "dp", "optimizer"), "dp 1 is not cut in two"),
-        ("18.layout", (BEST, "pp", "memory"), "the binding constraint is one of weights"),
+        ("18.layout", (BEST, "pp", "memory"), "constraint is one of weights, .*, not 'memory'"),
+        ("18.layout", (BEST, ["pp"], "optimizer"), "between the hosts lies one of .*, not"),
         ("18.layout", ("DP8 TP4 ZeRO-3", "dp", "optimizer"), "32 chips; two Galaxies have 64"),
         ("18.layout", ("TP16 PP4", "pp", "optimizer"), "tp 16 does not divide num_groups 8"),
         ("18.layout", ("DP4 TP8 PP2", "pp", "optimizer"), "opened as the transpose"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,8 @@ def whole_number(value: Any, what: str) -> int:
     """Return the answer as an int, whatever kind of number it is, or raise `CheckFailed`."""
     number = as_number(value)
     if not isinstance(number, int):
-        raise CheckFailed(f"{what} should be a whole number, is {value!r}")
+        ends = ": does it end in `return`?" if value is None else ""
+        raise CheckFailed(f"{what} should be a whole number, is {value!r}{ends}")
     return number
 
 
@@ -256,8 +257,8 @@ class Answer:
     def __call__(self, *args: Any) -> Any:
         try:
             result = self.function(*args)
-            # it would run, and fail, in the check
-            return list(result) if isinstance(result, Generator) else result
+            # a generator, map or zip would run, and fail, in the check
+            return list(result) if isinstance(result, Iterator) else result
         except (NotDone, CheckFailed):
             raise
         except Exception as error:

@@ -300,6 +300,10 @@ def _slips(plan: plans.Plan) -> Iterator[tuple[float, str]]:
     yield _price(plan, LATENCY_S, rate / plan.links**2), "a transfer uses plan.links links at once"
     yield LATENCY_S * steps + sum(sums) / rate, "transfers of a step happen at the same time"
     yield LATENCY_S * steps + sum(sums) / BYTES_PER_S, "transfers of a step happen at the same time"
+    slowest = "a step ends with its slowest pair, the one with the largest transfer"
+    for size in (min, lambda sizes: sum(sizes) / len(sizes), lambda sizes: sizes[0]):
+        of_steps = sum(size([t.bytes or 0 for t in step]) for step in plan.steps)
+        yield LATENCY_S * steps + of_steps / rate, slowest
     whole = "the busiest pair of the whole plan may be idle in a step: each step has its own"
     yield LATENCY_S * steps + most / rate, whole
     yield _price(plan, BYTES_PER_S, LATENCY_S), "latency_s and bytes_per_s are swapped"
@@ -316,11 +320,14 @@ def _my_price(my_price: Answer) -> str:
     t3000, row = plans.topology("t3000"), ROWS[1]
     rim = plans.topology("t3000", (1, 8))
     size = 240_000
+    uneven = plans.all_to_all(t3000, size)  # the largest transfer of a step neither first nor last
+    turned = [[*step][2:] + [*step][:2] for step in uneven.steps]
+    uneven = dataclasses.replace(uneven, steps=turned)  # type: ignore[arg-type]
     for plan in (
         plans.all_gather(t3000, size),
         plans.all_gather(rim, size, 1, links=1),
         plans.all_reduce(row, size, 1, algorithm="tree"),
-        plans.reduce_scatter(t3000, size),
+        uneven,
     ):
         have = my_price(plan, LATENCY_S, BYTES_PER_S)
         seconds = as_number(have)

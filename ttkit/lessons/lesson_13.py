@@ -22,6 +22,7 @@ from ttkit.errors import fail
 from ttkit.lessons import device_difference, exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks, numbers, row_of
 
+PARTIAL = "Partial"
 # (a, b) -> a @ b of two matrices, for placements that need no sending; all other pairs need some.
 # As torch does it.
 PRODUCTS = {
@@ -59,19 +60,23 @@ def _product(product: Answer) -> str:
     placements = ("Replicate", "Shard(0)", "Shard(1)", "Partial")
     for a in placements:
         for b in placements:
-            if {a, b} == {"Partial", "Replicate"}:
-                # right as partial sums, which torch allows and the exercise does not ask for
-                continue
             answer, right = product(a, b), PRODUCTS.get((a, b))
-            why = f"a is {a} and b is {b}"
+            why, yours = f"a is {a} and b is {b}", f"your answer is {answer!r}"
+            text = f"{why}: a placement as text, or None, is asked for; {yours}"
+            require(isinstance(answer, str | None) and answer != "None", text)
             hint = "each device would multiply numbers that do not belong together"
             if "Partial" in (a, b):
                 hint = "a partial sum must be summed first"
+                if {a, b} == {"Partial", "Replicate"} and answer == "Partial":
+                    continue  # right, as torch does it; the exercise does not ask for it
+            elif (a, b) == ("Shard(0)", "Shard(1)"):
+                hint = "each device would multiply its rows by its columns only, not by all columns"
             if right is None:
-                require(answer is None, f"{why}: {hint}, so None; your answer is {answer!r}")
-            from_replica = right == "Partial" and "Replicate" in (a, b)
-            cut = ": a replica can be cut where it lies" if from_replica else ""
-            require(answer == right, f"{why}: a @ b is {right}, your answer is {answer!r}{cut}")
+                require(answer is None, f"{why}: {hint}, so None; {yours}")
+            cut = ": each device has some of the products that an element sums" * (right == PARTIAL)
+            if right == PARTIAL and "Replicate" in (a, b):
+                cut = ": a replica can be cut where it lies"
+            require(answer == right, f"{why}: a @ b is {right}, {yours}{cut}")
     return f"{len(PRODUCTS)} pairs need no sending, and all others are None"
 
 
@@ -96,15 +101,29 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
         if values_mean_something():
             atol = 1e-4 * float(np.abs(addends).sum(axis=0).max())
             found = device_difference(expected, run.tensor(), 1e-4, atol)
-            still = found and not device_difference(list(addends), run.tensor())
-            require(not still, f"{what}: each device still has its partial sum")
+            own = [np.split(a, n, DIMS[target])[i] for i, a in enumerate(addends) if target in DIMS]
+            mistakes = {
+                "each device still has its partial sum": list(addends),
+                "each device cut its own partial sum; nothing was added": own,
+                f"that is the mean, 1/{n} of the sum": [each / n for each in expected],
+                "each device has the part of the first one": expected[:1] * n,
+            }
+            for mistake, values in mistakes.items():
+                same = found and values and not device_difference(values, run.tensor(), 1e-4, atol)
+                require(not same, f"{what}: {mistake}")
             require(not found, f"{what}: {found}")
         run.computed("the move")
+        reads = dict.fromkeys(call.operation for call in run.calls if call.kind == "read")
+        read = ", ".join(reads)
+        require(not read, f"{what}: {read} went through the host; the chips can do all of it")
+        more = [call.operation for call in run.calls if call.kind in ("compute", "product")]
+        rule = f"{what}: it is right, but a move computes nothing: {', '.join(more)} can go"
         sent = run.sent()
         called = f"you called {', '.join(sent) or 'no collective'}"
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"
         right_but = f"from {source} to {target} is right, but {called}; the budget is {least}"
         require(not run.calls or sent == collectives, right_but)
+        require(not more, rule)
     return f"{len(MOVES)} ways to move a tensor, none sends more than it must"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.lessons import exercise, require
-from ttkit.lessons.answers import asks, numbers, whole_number
+from ttkit.lessons.answers import Answer, asks, numbers, whole_number
 from ttkit.visualize.charts import Stacks
 
 TOKENS, BFLOAT16, TILE_BYTES = 64, 2, 32 * 32 * 2
@@ -50,22 +50,39 @@ def layer_times(width: int, chips: int) -> Stacks:
     "For chip 0 the parts 0 of all arrays, then for chip 1 the parts 1, ...; np.concatenate them.",
 )
 @asks("fused(arrays, chips)")
-def _fuse(answer: Any) -> str:
+def _fuse(answer: Answer) -> str:
     for columns, chips in (([8, 4, 4], 4), ([6, 6], 2), ([12, 6, 6], 3)):
         arrays = [numbers(3, n) + i for i, n in enumerate(columns)]
         each = [np.split(array, chips, axis=1) for array in arrays]
         call = f"fused of arrays with {columns} columns over {chips} chips"
-        found = np.asarray(answer([array.copy() for array in arrays], chips))
+        given = [array.copy() for array in arrays]
+        made = answer(given, chips)
+        try:
+            found = np.asarray(made, float)
+        except (TypeError, ValueError):
+            found = np.empty(0)
+        answer.must_give("one array", made is not None and found.size > 0, made)
+        same = len(given) == len(arrays) and all(map(np.array_equal, given, arrays))
+        require(same, f"{call} changes the weights that it was given; make a new array")
         want = (3, sum(columns))
         require(found.shape == want, f"{call} has shape {found.shape}; all columns once: {want}")
         plain = np.array_equal(found, np.concatenate(arrays, axis=1))
         hint = f"; chip 0 then has {columns[0] // chips * len(columns)} columns of the first array"
         require(not plain, f"{call} has the arrays one after the other{hint}, and none of the last")
+        places = {
+            tuple(column): f"column {place} of array {i}"
+            for i, array in enumerate(arrays)
+            for place, column in enumerate(array.T.astype(float))
+        }
         for chip, part in enumerate(np.split(found, chips, axis=1)):
             wanted = np.concatenate([array[chip] for array in each], axis=1)
             known = sorted(map(tuple, part.T)) == sorted(map(tuple, wanted.T))
             why = "in another order than the list's" if known else "not those of its parts"
-            require(np.array_equal(part, wanted), f"{call}: the columns of chip {chip} are {why}")
+            for at, (have, want_here) in enumerate(zip(part.T, wanted.T.astype(float))):
+                is_now = places.get(tuple(have), "of no array")
+                rule = f"its column {at} should be {places[tuple(want_here)]}, is {is_now}"
+                right = np.array_equal(have, want_here)
+                require(right, f"{call}: the columns of chip {chip} are {why}: {rule}")
     return "each chip has its part of every array"
 
 
@@ -83,12 +100,15 @@ def _largest(answer: Any) -> str:
         (2048, 32, 32, 5632, 32),  # 5632 is 176 tiles: not over 32 chips
         (512, 16, 2, 1024, 8),
         (96, 6, 6, 192, 8),  # 3 chips fit the model and do not divide 8
+        (768, 12, 6, 3072, 18),  # 6: no power of two, and not 18 halved
+        (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, and do not divide them
+        (2080, 64, 64, 8192, 64),  # 65 tiles: 64 chips have one each, and one is left
         (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
     ):
         wanted = next(n for n in range(model[-1], 0, -1) if not _misfit(n, *model))
         found = whole_number(answer(*model), f"largest{model}")
-        why = "that is right, too, but more would fit" if 0 < found < wanted else ""
-        why = why or (_misfit(found, *model) if found > 0 else "there is at least one chip")
+        why = _misfit(found, *model) if found > 0 else "there is at least one chip"
+        why = why or "so many fit, and more would fit"
         require(found == wanted, f"largest{model} gives {found}: {why}; it is {wanted}")
     return "no more chips than heads, tiles and groups allow"
 

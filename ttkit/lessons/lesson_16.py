@@ -181,6 +181,19 @@ class CausalWork(Chart):
 
 
 # ---------------------------------------------------------------- exercises
+def flat(positions: Any) -> list[Any]:
+    """Return what nested lists or arrays hold, in order.
+
+    Example:
+        >>> flat([range(2), [[2], np.arange(3, 5)]])
+        [0, 1, 2, 3, 4]
+    """
+    nested = positions.tolist() if isinstance(positions, np.ndarray) else positions
+    if isinstance(nested, str) or not hasattr(nested, "__iter__"):
+        return [nested]
+    return [position for each in nested for position in flat(each)]
+
+
 @exercise(
     "16.balanced",
     "How many keys does position p see? Which positions see most, and which least?",
@@ -193,9 +206,12 @@ def _balanced(answer: Answer) -> str:
     for length, chips in ((16, 2), (64, 4), (48, 3), (96, 8), (20, 1)):
         call, found = f"balanced({length}, {chips})", answer(length, chips)
         answer.must_give("positions, chip by chip", hasattr(found, "__iter__"), found)
-        order = np.concatenate([np.empty(0, int), *map(np.ravel, found)])
+        parts = [flat(each) for each in found]
+        order, sizes = np.array(flat(parts)), [len(part) for part in parts]
         size = f"{call} should give {length} positions, chip by chip; it has {order.size}"
         require(order.size == length, size)
+        uneven = len(sizes) == chips and set(sizes) != {length // chips}
+        require(not uneven, f"{call} gives the chips {sizes} positions, not {length // chips} each")
         whole = np.issubdtype(order.dtype, np.integer)
         require(whole, f"{call}: positions are whole numbers, not {order.dtype}")
         missing = sorted(set(range(length)).difference(order.tolist()))
@@ -212,6 +228,7 @@ def _balanced(answer: Answer) -> str:
 
 Part = tuple[np.ndarray, ...]  # out, max, sum
 UNLIKE = "exponentials are added that have different max subtracted"
+OWN_MAX = "each query has a max of its own, the higher of its two"
 
 
 def _part(scores: np.ndarray, values: np.ndarray) -> Part:
@@ -234,8 +251,13 @@ def _merge(answer: Answer) -> str:
         scores[1, 9:] -= 16 * height
         one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
         _compare(answer, one, two, _part(scores, values), case)
-    hidden = np.zeros_like(two[0]), np.full_like(two[1], -np.inf), np.zeros_like(two[2])
-    _compare(answer, one, hidden, one, "a second part that the mask hides")
+    for rows, hides in ((slice(1, 3), "two queries"), (slice(None), "all queries")):
+        for array, empty in zip(two, (0, -np.inf, 0)):
+            array[rows] = empty
+        seen = two[1] > -np.inf
+        wanted = _part(scores, values)
+        whole = tuple(np.where(seen, both, first) for both, first in zip(wanted, one))
+        _compare(answer, one, two, whole, f"the mask hides part 2 from {hides}")
     return "the parts make the whole, large scores too, in the bytes of one part"
 
 
@@ -245,18 +267,30 @@ def _compare(answer: Answer, one: Part, two: Part, whole: Part, case: str) -> No
     three = isinstance(found, (tuple, list)) and len(found) == 3
     answer.must_give("three arrays, (out, max, sum)", three, found)
     mistakes = {
-        "max": [(np.minimum(one[1], two[1]), "that is the lower of the two")],
+        "max": [
+            (np.minimum(one[1], two[1]), "that is the lower of the two"),
+            (whole[2], "that is sum; the order is (out, max, sum)"),
+        ],
         "sum": [(one[2] + two[2], UNLIKE)],
         "out": [(one[0] + two[0], UNLIKE), (whole[0] / whole[2], "it is divided by sum already")],
     }
     for name, at in (("max", 1), ("sum", 2), ("out", 0)):
-        have, want = np.asarray(found[at]), whole[at]
+        want = whole[at]
+        try:
+            have = np.asarray(found[at])
+        except ValueError:  # lists of unlike lengths
+            have = np.empty(0)
         shape = f"{name} should have the shape {want.shape}, has {have.shape}"
         require(have.shape == want.shape, shape)
+        kind = f"{name} should hold float32 as the parts do, holds {have.dtype}"
+        require(have.dtype.kind == "f" and have.itemsize >= want.itemsize, kind)
         size = f"{name} takes {have.nbytes} bytes as {have.dtype}; a part has {want.nbytes}"
         require(have.nbytes <= want.nbytes, size)
         wrong = difference(want, have, 1e-3, 1e-4)
         whys = [why for values, why in mistakes[name] if not difference(values, have, 1e-3, 1e-4)]
-        if not np.isfinite(have).all():
+        whys.append(OWN_MAX if name == "max" else "look at its factors")
+        if np.isnan(have).any() and np.isinf(two[1]).any():
+            whys = ["exp(-inf) is 0, but -inf times 0, and -inf minus -inf, are no number"]
+        elif name != "max" and not np.isfinite(have).all():
             whys = ["exp overflows; subtract the higher max first"]
-        require(not wrong, f"{case}: {name}: {wrong}; {(whys or ['look at its factors'])[0]}")
+        require(not wrong, f"{case}: {name}: {wrong}; {whys[0]}")

@@ -22,6 +22,7 @@ from ttkit.profiler import profile
 from ttkit.train import Trainer, experts, read_settings
 from ttkit.train.config import Settings, TrainingConfig
 from ttkit.visualize.charts import Stacks
+from ttkit.words import counted
 
 BUDGET = 0.7  # of what the busiest pair carries in the order of the experts' numbers
 TOKEN_BYTES = 2 * 4096  # Mixtral's width in bfloat16
@@ -110,16 +111,18 @@ def _positions(answer: Answer) -> str:
         given = answer(list(tokens), capacity)
         answer.must_give("a place for each token", hasattr(given, "__len__"), given)
         call = f"positions({tokens if len(tokens) < 8 else '40 tokens'}, {capacity})"
-        short = f"{call} has {len(given)} places for {len(tokens)} tokens"
+        short = f"{call} has {counted(len(given), 'place')} for {counted(len(tokens), 'token')}"
         require(len(given) == len(tokens), short)
         queues = Counter[int]()
         for token, (expert, place) in enumerate(zip(tokens, given)):
             turn, at = queues[expert], as_number(place)
             queues[expert] += 1
             wanted = turn if turn < capacity else -1
-            why = f"{turn} tokens chose expert {expert} before, which has {capacity} places"
-            why += "; places count from 0" * (at == turn + 1)
-            rule = f"{call}: token {token} has place {place!r}, should have {wanted}: {why}"
+            before = f"{counted(turn, 'token')} chose expert {expert} before"
+            why = f"{before}, which has {counted(capacity, 'place')}"
+            why += "; places count from 0" * (token == 0 and at == 1)
+            have = repr(place) if at is None else at
+            rule = f"{call}: token {token} has place {have}, should have {wanted}: {why}"
             require(at == wanted, rule)
     return "each token has the place of its turn, and those that come too late have none"
 
@@ -176,7 +179,12 @@ def _place(answer: Answer) -> str:
         sent = link_bytes(traffic, chips, placed)
         (a, b), most = max(sent.items(), key=lambda item: item[1])
         loads, why = [int(traffic[:, own].sum()) for own in placed], ""
-        if placed == order:
+        by_id = [placed[chip] for chip in chips.chips]
+        if max(link_bytes(traffic, chips, by_id).values()) <= naive * BUDGET:
+            why = (
+                f": that would fit in the order of ids; asked is that of chips.chips, {chips.chips}"
+            )
+        elif placed == order:
             why = ": these are the experts in the order of their numbers"
         elif max(loads) < 1.1 * sum(loads) / len(loads):
             why = f": the chips have even work, {min(loads):,} to {max(loads):,} tokens, but "
@@ -191,14 +199,19 @@ def _place(answer: Answer) -> str:
 def _dealt(answer: Answer, chips: Topology, traffic: np.ndarray, where: str) -> list[list[int]]:
     """Return the experts of each chip, each of which must have one chip."""
     given, count = answer(traffic.copy(), chips), traffic.shape[1]
-    lists = hasattr(given, "__len__") and all(hasattr(own, "__len__") for own in given)
+    lists = hasattr(given, "__len__") and not isinstance(given, dict)
     answer.must_give("a list of experts for each chip", lists, given)
+    for own in given:
+        rule = f"{where} each chip needs a list of its experts; one has {own!r}"
+        require(hasattr(own, "__len__") and not isinstance(own, str), rule)
     rule = f"{where} you gave {len(given)} lists of experts for {len(chips.chips)} chips"
     require(len(given) == len(chips.chips), rule)
     owner: dict[Any, int] = {}
     for chip, own in zip(chips.chips, given):
-        for expert in map(as_number, own):
-            unknown = f"{where} chip {chip} has expert {expert}; there are 0 to {count - 1}"
+        for each in own:
+            expert = as_number(each)
+            shown = repr(each) if expert is None else expert
+            unknown = f"{where} chip {chip} has expert {shown}; there are 0 to {count - 1}"
             require(expert in range(count), unknown)
             twice = f"{where} expert {expert} is on chip {owner.get(expert)} and on chip {chip}"
             require(expert not in owner, twice)

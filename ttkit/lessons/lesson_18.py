@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ttkit.lessons import exercise, require
+from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.calls import Peak, bytes_by_collective
 from ttkit.lessons.predicting import as_number
@@ -147,8 +147,8 @@ def alone(model: Any, **sizes: Any) -> Any:
 # ---------------------------------------------------------------- 18.batch
 RUNS = (  # parameters, tokens of a sequence, chips, flop/s, bytes/s
     (1_000_000_000, 64, 8, 19.0e12, 8.0e9),
-    (8_000_000_000, 128, 32, 60.0e12, 12.5e9),
-    (124_000_000, 1024, 2, 19.0e12, 23.0e9),
+    (8_000_000_000, 80, 32, 60.0e12, 12.5e9),  # 116.25: rounded it would be too few
+    (2**30, 1024, 4, 2**44, 2**33),  # exactly 3
     (1_000_000_000, 4096, 1, 16.0e12, 8.0e9),
 )
 
@@ -163,14 +163,16 @@ RUNS = (  # parameters, tokens of a sequence, chips, flop/s, bytes/s
 @asks("break_even(parameters, sequence, chips, flops_per_s, bytes_per_s)")
 def _batch(break_even: Answer) -> str:
     for run in RUNS:
-        _, sequence, n, flops_per_s, bytes_per_s = run
+        parameters, sequence, n, flops_per_s, bytes_per_s = run
         exact = 2 * (n - 1) / n * flops_per_s / bytes_per_s / sequence
         wanted, call = max(1, math.ceil(exact)), f"break_even{run}"
-        found = as_number(break_even(*run))
-        require(found is not None, f"{call} should give a number of sequences, gave none")
-        if found == wanted:
+        given = break_even(*run)
+        found = as_number(given)
+        break_even.must_give("a number of sequences", found is not None, given)
+        if found is None or found == wanted:
             continue
-        assert found is not None
+        enough = f"{call} gives {found:,}: exactly {wanted} are needed, and are enough"
+        require(exact != wanted or found != wanted + 1, enough)
         mistakes = {
             4 / 6: "6 operations a weight and token are forward and backward; gradients can hide "
             "under the backward alone, which has 4",
@@ -185,11 +187,14 @@ def _batch(break_even: Answer) -> str:
         for factor, why in mistakes.items():
             near = {f(factor * exact) for f in (math.floor, math.ceil)} | {factor * wanted}
             require(n == 1 or found not in near, f"{call} gives {found:,}: {why}")
-        few = isinstance(found, float) or found == wanted - 1 >= 1
+        few = math.floor(found) == wanted - 1 >= 1
         hide = f"{exact:.2f} are needed, so whole ones are the next number up"
         require(not few, f"{call} gives {found:,.4g}: {hide}")
-        least = "at least one sequence" if found < 1 else f"it should be {wanted:,}"
-        require(False, f"{call} gives {found:,}; {least}")
+        sending = 8 * (n - 1) / n * parameters / bytes_per_s
+        backward = 4 * parameters * sequence / flops_per_s
+        times = f"sending takes {sending:.3g} s, the backward of a sequence {backward:.3g} s"
+        least = "at least one sequence" if found < 1 else f"{times}: {exact:.4g} are needed"
+        raise CheckFailed(f"{call} gives {found:,}; {least}")
     return "right for four cases; for one chip, too, which sends nothing"
 
 
@@ -220,11 +225,11 @@ def _parsed(text: Any) -> Any:
     from ttkit.train.layout import Layout
 
     found: dict[str, Any] = {}
-    words = str(text).replace("micro-batches", "").split()
+    words = str(text).replace("micro-batches", "").replace(",", " ").split()
     for word in words:
-        name, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
-        key = {"ZeRO-": "zero", "SP": "sequence_parallel", "": "micro_batches"}.get(name)
-        key = key or name.lower()
+        name = word.rstrip("0123456789").lower()
+        number = word[len(name) :]
+        key = {"zero-": "zero", "sp": "sequence_parallel", "": "micro_batches"}.get(name, name)
         known = key in ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batches")
         flag = key in ("sequence_parallel", "recompute") and not number
         example = "'DP8 TP4 PP2 ZeRO-1 SP recompute 8 micro-batches'"
@@ -250,10 +255,12 @@ def _layout(answer: Any, mesh: Any) -> str:
 
     form = "a triple (layout, what is cut between the hosts, the binding constraint)"
     require(isinstance(answer, (tuple, list)) and len(answer) == 3, f"asked is {form}")
-    text, between, binding = answer
+    text = getattr(answer[0], "layout", answer[0])  # of a candidate, too
+    between, binding = (str(part).strip().lower() for part in answer[1:])
     layout = text if isinstance(text, Layout) else _parsed(text)
     layout, config = replace(layout, precision="bfloat16"), _llama70b()
-    require(binding in BINDING, f"the binding constraint is one of {', '.join(BINDING)}")
+    known = f"the binding constraint is one of {', '.join(BINDING)}, not {binding!r}"
+    require(binding in BINDING, known)
     sizes = {"dp": layout.dp, "tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
     require(between in sizes, f"between the hosts lies one of {', '.join(sizes)}, not {between!r}")
     require(layout.chips == 64, f"{layout} is for {layout.chips} chips; two Galaxies have 64")

@@ -24,9 +24,11 @@ def as_number(value: Any) -> int | float | None:
 
     Example:
         >>> import numpy as np
-        >>> [as_number(value) for value in (np.int64(3), 384.0, 0.5, True, "4")]
+        >>> [as_number(value) for value in (np.int64(3), np.array(384.0), 0.5, True, "4")]
         [3, 384, 0.5, None, None]
     """
+    if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
+        value = value.item()
     kinds: Any = Real
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
         return None
