@@ -17,12 +17,16 @@ def as_in_a_lesson():
         yield
 
 
-def own(mesh, x, w, y):
+def placed(mesh, x, w, y):
     def put(array, mapper):
         return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
     rows = ttnn.ShardTensorToMesh(mesh, dim=0)
-    x, y, w = put(x, rows), put(y, rows), put(w, ttnn.ReplicateTensorToMesh(mesh))
+    return put(x, rows), put(w, ttnn.ReplicateTensorToMesh(mesh)), put(y, rows)
+
+
+def own(mesh, x, w, y):
+    x, w, y = placed(mesh, x, w, y)
     error = ttnn.subtract(ttnn.matmul(x, w), y)
     return ttnn.multiply(ttnn.matmul(x, error, transpose_a=True), 2 / error.logical_volume())
 
@@ -131,6 +135,29 @@ def for_one_mesh(mesh, x, w, y):
     return ttnn.multiply(added(own(mesh, x, w, y), mesh), 1 / 4)
 
 
+def for_one_size(mesh, x, w, y):
+    """N of the first shards that its author printed, [32, 64]."""
+    x, w, y = placed(mesh, x, w, y)
+    product = ttnn.matmul(x, ttnn.subtract(ttnn.matmul(x, w), y), transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / (32 * 64) / mesh.get_num_devices())
+
+
+def without_y(mesh, x, w, y):
+    return right(mesh, x, w, 0 * y)
+
+
+def in_bfloat16(mesh, *given):
+    x, w, y = (ttnn.typecast(each, ttnn.bfloat16) for each in placed(mesh, *given))
+    error = ttnn.subtract(ttnn.matmul(x, w), y)
+    product = ttnn.matmul(x, error, transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / given[2].size)
+
+
+def in_four_dimensions(mesh, x, w, y):
+    mean = right(mesh, x, w, y)
+    return ttnn.reshape(mean, [1, 1, *mean.shape])
+
+
 WRONG = [
     (for_eight_chips, "half as large .* by the devices of this mesh"),
     (error_on_the_host, "2 products on the mesh should lead to your tensor, 1 did"),
@@ -140,7 +167,10 @@ WRONG = [
     (mean_on_the_host, "the gradient was not done on the devices|made on the host"),
     (all_on_the_host, "NumPy did it on the host"),
     (the_other_way, "wrong sign"),
-    (for_one_mesh, r"on MeshDevice\(2x4.*device 4 at \(0, 0\): element"),
+    (for_one_mesh, r"on MeshDevice\(2x4.* it is 2 times the gradient: .* mean over all 16,384"),
+    (for_one_size, "it is 2 times the gradient: .* 4,096 on each of 4 devices"),
+    (without_y, "y is missing: the error is x @ w - y"),
+    (in_bfloat16, "its values are BFLOAT16"),
     (own, "nothing was averaged"),
     (lambda mesh, *a: added(own(mesh, *a), mesh), "4 times too large: the sum over 4 devices"),
     (along_rows, "one axis of the mesh only"),
@@ -149,7 +179,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("answer", [right, scaled_first, in_two_halves, without_an_axis])
+@pytest.mark.parametrize(
+    "answer", [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions]
+)
 def test_a_right_gradient_passes(answer, capsys):
     lessons.check("06.gradient", answer)
     assert "one gradient on all 8 devices" in capsys.readouterr().out

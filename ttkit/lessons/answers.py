@@ -160,7 +160,9 @@ class Run:
     def equals(self, expected: list[np.ndarray], rtol: float = 1e-5) -> None:
         """Check that each device holds its array of `expected`."""
         if found := self._apart(expected, rtol):
-            raise CheckFailed(f"on {self.mesh!r}, {found}")
+            kind = str(self.tensor().dtype).rpartition(".")[2]
+            coarse = "" if kind == "FLOAT32" else f"; its values are {kind}"
+            raise CheckFailed(f"on {self.mesh!r}, {found}{coarse}")
 
     def differs(self, *wrong: tuple[list[np.ndarray], str], rtol: float = 1e-4) -> None:
         """Check that the devices do not hold what a usual mistake gives: (arrays, message)."""
@@ -170,6 +172,8 @@ class Run:
 
     def _apart(self, arrays: list[np.ndarray], rtol: float) -> str:
         largest = max(float(np.abs(array).max()) for array in arrays)
+        ones = (1,) * (len(self.tensor().shape) - arrays[0].ndim)  # a matrix in four dimensions
+        arrays = [array.reshape(ones + array.shape) for array in arrays]
         return device_difference(arrays, self.tensor(), rtol, rtol * largest)
 
     def computed(self, what: str) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 import ttkit
 from ttkit import backend
-from ttkit.lessons import difference, exercise, require, tidy
+from ttkit.lessons import difference, exercise, require, tidy, values_mean_something
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
+from ttkit.lessons.lesson_08 import factor_of
 from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart
 from ttkit.visualize.charts import COLOURS, Curves, Stacks
@@ -165,8 +166,9 @@ def speed_up(profiles: Mapping[int, Any]) -> list[Chart]:
 @asks("mean_gradient(mesh, x, w, y)", (1, 4), (2, 4), fabric=True)
 def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
-    x, w, y = numbers(32 * n, 32), numbers(32, 64), numbers(32 * n, 64)
-    run = mean_gradient.on(mesh, (x, (32, 32)), (w, w.shape), (y, (32, 64)))
+    rows = 32 if min(mesh.shape) > 1 else 64  # of a device; not the same on each mesh
+    x, w, y = numbers(rows * n, 32), numbers(32, 64), numbers(rows * n, 64)
+    run = mean_gradient.on(mesh, (x, (rows, 32)), (w, w.shape), (y, (rows, 64)))
     samples = zip(np.split(x, n), np.split(y, n), strict=True)
     own = [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
     whole = np.mean(own, axis=0)
@@ -182,6 +184,7 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
             f"so that the sum needs 1/{n} once",
         ),
         ([-whole] * n, "it has the wrong sign: the error is x @ w - y, not y - x @ w"),
+        ([2 / y.size * x.T @ x @ w] * n, "y is missing: the error is x @ w - y"),
         (
             [whole / 2] * n,
             "it is half as large as it should be: e² has the derivative 2 e, and the mean divides "
@@ -194,10 +197,16 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
             one = np.broadcast_to(total, placed.shape)
             message = "the mean is over one axis of the mesh only: each has its own all_reduce"
             run.differs((list(one.reshape(n, *w.shape)), message))
+    factor = factor_of([whole] * n, run.tensor()) if values_mean_something() else None
+    require(
+        factor is None or abs(factor - 1) < 1e-3,
+        f"on {mesh!r} it is {factor or 1:.4g} times the gradient: the loss is a mean over all "
+        f"{y.size:,} elements of y, {y.size // n:,} on each of {n} devices",
+    )
     run.equals([whole] * n, 1e-4)
     run.summed()
     run.computed("the gradient")
-    run.multiplied(((32, 32), (32, 64)), ((32, 32), (32, 64)))
+    run.multiplied(((rows, 32), (32, 64)), ((rows, 32), (rows, 64)))
     _one_sum_an_axis(run, mesh)
     return f"one gradient on all {n} devices, that of one device; {run.given()}"
 
