@@ -276,8 +276,8 @@ def _unequal(joined: Answer) -> str:
 )
 def _bucket(average: Any, cluster: Any) -> str:
     n = ranks_of(cluster)
-    for shapes in (((7, 2), (4,)), ((3, 5), (7,), (2, 2, 4))):
-        _averaged(average, cluster, n, shapes)
+    for ranks, shapes in ((n, ((7, 2), (4,))), (max(n - 1, 2), ((3, 5), (7,), (2, 2, 4)))):
+        _averaged(average, cluster, ranks, shapes)
     return f"{len(shapes)} gradients averaged over {n} ranks in one message"
 
 
@@ -286,23 +286,31 @@ def _averaged(average: Any, cluster: Any, n: int, shapes: Sequence[tuple[int, ..
     means = [np.mean(each, axis=0) for each in zip(*values, strict=True)]
     those_are = "Allreduce (capital A, NumPy arrays) is"
     results = on_ranks(cluster, average, "average", values, ("Allreduce",), those_are)
-    for rank, (result, _, calls) in enumerate(results):
-        several = f"rank {rank} gave {len(result)} arrays back; there are {len(means)} gradients"
+    size = sum(gradient.nbytes for gradient in means)
+    for rank, (result, sent, calls) in enumerate(results):
+        on = f"on {n} ranks, rank {rank}" if n < cluster.n else f"rank {rank}"
+        several = f"{on} gave {len(result)} arrays back; there are {len(means)} gradients"
         require(len(result) == len(means), several)
         for i, (mean, mine) in enumerate(zip(means, result, strict=True)):
-            wrong, here = difference(mean, mine, 1e-4, 1e-5), f"rank {rank}, gradient {i}"
+            wrong, here = difference(mean, mine, 1e-4, 1e-5), f"{on}, gradient {i}"
             is_sum = wrong and not difference(n * mean, mine, 1e-4, 1e-5)
             require(not is_sum, f"{here} is {n} times too large: the sum, not the mean")
             is_small = wrong and not difference(mean / n, mine, 1e-4, 1e-5)
             require(not is_small, f"{here} is {n} times too small: divided by {n} twice")
+            alike = wrong and mine.shape == mean.shape
+            times = float(np.vdot(mean, mine) / np.vdot(mean, mean)) if alike else 0.0
+            is_scaled = times and not difference(times * mean, mine, 1e-4, 1e-5)
+            require(not is_scaled, f"{here} is {times:.3g} times the mean: divide by comm.size")
             is_own = wrong and not difference(values[rank][i], mine, 1e-4, 1e-5)
             require(not is_own, f"{here} is its own still")
             require(not wrong, f"{here}: {wrong}")
         require(
             calls <= 1,
-            f"it is right, but rank {rank} called Allreduce {calls} times; "
+            f"it is right, but {on} called Allreduce {calls} times; "
             f"the budget is 1 for all {len(means)} gradients",
         )
+        dear = f"it is right, but {on} sent {sent} bytes; its gradients have {size}"
+        require(sent <= 2 * size, dear)  # float64 may pass
 
 
 # ---------------------------------------------------------------- 06.step

@@ -74,6 +74,9 @@ class Watched:
 
         def counted(*arguments: Any, **keywords: Any) -> Any:
             self.calls += 1
+            given = [*arguments, *keywords.values()]
+            arrays = [each[0] if isinstance(each, (list, tuple)) else each for each in given]
+            self.sent += next((array.nbytes for array in arrays if hasattr(array, "nbytes")), 0)
             return call(*arguments, **keywords)
 
         return counted
