@@ -197,12 +197,23 @@ def weighed(gradients, samples):
     return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
 
 
+def used_up(gradients, samples):
+    """Take gradients and numbers out of the lists until none is left."""
+    total, count = 0, 0
+    while gradients:
+        count += samples[-1]
+        total = total + gradients.pop() * samples.pop()
+    return total / count
+
+
 JOINED = [
+    ("06.unequal", lambda g, samples: weighed(g, samples).tolist()),
     ("06.unequal", weighed),
     ("06.unequal", lambda g, samples: np.average(g, axis=0, weights=samples)),
     ("06.unequal", lambda g, n: np.tensordot(np.array(n) / sum(n), np.array(g), 1)),
 ]
 STEP = [
+    ("06.step", lambda n, c, s: np.array(n / (1 + s / c))),
     ("06.step", lambda n, computing, sending: n * computing / (computing + sending)),
     ("06.step", lambda n, c, s: n / (1 + s / c)),
 ]
@@ -210,18 +221,28 @@ UNFIT = [
     ("06.unequal", lambda g, n: np.mean(g, axis=0), "the plain mean"),
     ("06.unequal", lambda g, n: np.sum(g, axis=0), "the sum of the gradients"),
     ("06.unequal", lambda g, n: weighed(g, n) * sum(n), "10 times too large"),
-    ("06.unequal", lambda g, n: weighed(g, n) * sum(n) / len(n), "divided by the number of chips"),
+    (
+        "06.unequal",
+        lambda g, n: weighed(g, n) * sum(n) / len(n),
+        "over the number of chips, 3, not",
+    ),
     ("06.unequal", lambda g, n: g[0], "the gradient of the first chip only"),
     ("06.unequal", lambda g, n: weighed(g, n[::-1]), r"\[6, 1, 3\]\): element \[0, 0\] should be"),
-    ("06.unequal", lambda g, n: [weighed(g, n)], "should give an array, gave a list"),
-    ("06.unequal", lambda g, n: weighed([g[0].__imul__(2) / 2, *g[1:]], n), "changes the arrays"),
+    ("06.unequal", lambda g, n: [weighed(g, n)], r"the shape should be \[4, 3\], is \[1, 4, 3\]"),
+    (
+        "06.unequal",
+        lambda g, n: weighed([g[0].__imul__(2) / 2, *g[1:]], n),
+        "changes the lists or the arrays",
+    ),
+    ("06.unequal", used_up, "changes the lists or the arrays .*: make new ones"),
+    ("06.unequal", lambda g, n: float(weighed(g, n)[0, 0]), "should give an array, gave a float"),
     ("06.step", lambda n, c, s: n, "the ideal line: the sending is missing"),
     ("06.step", lambda n, c, s: c / (c + s), "n times the samples of one"),
     ("06.step", lambda n, c, s: (c + s) / (n * c), "asked is how many times faster"),
     ("06.step", lambda n, c, s: s / (c + s), "only the share that is sending"),
     ("06.step", lambda n, c, s: c / (c / n + s), "its computing is not divided by n"),
     ("06.step", lambda n, c, s: 5.506, r"faster\(8, .* should give|faster\(4"),
-    ("06.step", lambda n, c, s: "fast", "should give a number"),
+    ("06.step", lambda n, c, s: "fast", "should give a number, gave 'fast'"),
 ]
 test_a_right_mean_or_step_passes = passes(JOINED + STEP)
 test_a_wrong_mean_or_step_is_told_why = wrong(UNFIT)

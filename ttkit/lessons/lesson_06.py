@@ -243,16 +243,19 @@ def _unequal(joined: Answer) -> str:
         right = sum(n * g for n, g in zip(samples, own)) / sum(samples)
         call = f"joined(gradients, {samples})"
         given = [each.copy() for each in own]
-        value = joined(given, list(samples))
+        counts = list(samples)
+        value = joined(given, counts)
+        value = np.asarray(value) if isinstance(value, (list, tuple)) else value
         joined.must_give("an array", isinstance(value, np.ndarray), value)
-        touched = any(difference(a, b) for a, b in zip(own, given))
-        require(not touched, f"{call} changes the arrays that it is given")
+        kept = len(given) == len(own) and not any(map(difference, own, given))
+        kept = kept and counts == samples
+        require(kept, f"{call} changes the lists or the arrays that it is given: make new ones")
         wrong = {
             "the plain mean, where chips have different numbers of samples": np.mean(own, axis=0),
             "the sum of the gradients; a mean is asked for": np.sum(own, axis=0),
-            f"{sum(samples)} times too large: divide by the number of all samples": right
+            f"what is {sum(samples)} times too large: divide by the number of all samples": right
             * sum(samples),
-            f"divided by the number of chips, {len(samples)}, not by that of samples": right
+            f"a sum over the number of chips, {len(samples)}, not over that of samples": right
             * sum(samples)
             / len(samples),
             "the gradient of the first chip only": own[0],
@@ -327,8 +330,9 @@ STEPS = ((8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.
 def _step(faster: Answer) -> str:
     for n, computing, sending in STEPS:
         right, call = n * computing / (computing + sending), f"faster{n, computing, sending}"
-        value = as_number(faster(n, computing, sending))
-        require(value is not None, f"{call} should give a number, gave none")
+        given = faster(n, computing, sending)
+        value = as_number(given)
+        require(value is not None, f"{call} should give a number, gave {given!r}")
         assert value is not None
         if np.isclose(value, right, 1e-4):
             continue

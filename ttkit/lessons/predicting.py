@@ -24,10 +24,12 @@ def as_number(value: Any) -> int | float | None:
 
     Example:
         >>> import numpy as np
-        >>> [as_number(value) for value in (np.int64(3), 384.0, 0.5, True, "4")]
+        >>> [as_number(value) for value in (np.int64(3), 384.0, np.array(0.5), True, "4")]
         [3, 384, 0.5, None, None]
     """
     kinds: Any = Real
+    if getattr(value, "shape", None) == ():  # one number of NumPy
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
         return None
     return int(value) if value == int(value) else float(value)
