@@ -242,8 +242,7 @@ def _unequal(joined: Answer) -> str:
         own = [numbers(len(samples), 4, 3)[i] + i for i in range(len(samples))]
         right = sum(n * g for n, g in zip(samples, own)) / sum(samples)
         call = f"joined(gradients, {samples})"
-        given = [each.copy() for each in own]
-        counts = list(samples)
+        given, counts = [each.copy() for each in own], list(samples)
         value = joined(given, counts)
         value = np.asarray(value) if isinstance(value, (list, tuple)) else value
         joined.must_give("an array", isinstance(value, np.ndarray), value)
@@ -330,8 +329,7 @@ STEPS = ((8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.
 def _step(faster: Answer) -> str:
     for n, computing, sending in STEPS:
         right, call = n * computing / (computing + sending), f"faster{n, computing, sending}"
-        given = faster(n, computing, sending)
-        value = as_number(given)
+        value = as_number(given := faster(n, computing, sending))
         require(value is not None, f"{call} should give a number, gave {given!r}")
         assert value is not None
         if np.isclose(value, right, 1e-4):

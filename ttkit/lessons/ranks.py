@@ -65,7 +65,7 @@ def _try(
     Returns:
         ("done", (result, bytes sent, calls made), messages), or "to do", "wrong", "begun" or
         "stuck" with a message; "away" where the rank takes no part. "-1" is "done" by a rank that
-        was told to receive from rank -1.
+        asked to receive from rank -1.
     """
     with _among(len(values)) as own:
         if own is None:

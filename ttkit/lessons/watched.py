@@ -48,7 +48,7 @@ class Watched:
         self.rank, self.size = comm.rank, comm.size
         self.sent = self.calls = 0
         self.log: list[Call] = []
-        self.minus_one = False  # it was told to receive from rank -1
+        self.minus_one = False  # it asked to receive from rank -1
         self._begun: list[tuple[Any, Any, str]] = []  # requests, as MPI and as the answer has them
         self._rooms: list[tuple[Any, int]] = []  # how many bytes each receive has room for
 
