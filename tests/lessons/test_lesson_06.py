@@ -197,6 +197,12 @@ def weighed(gradients, samples):
     return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
 
 
+def of_matrices(gradients, samples):
+    """Right where each gradient has two dimensions."""
+    weights = np.array(samples)[:, None, None]
+    return (weights * gradients).sum(axis=0) / sum(samples)
+
+
 def used_up(gradients, samples):
     """Take gradients and numbers out of the lists until none is left."""
     total, count = 0, 0
@@ -234,6 +240,7 @@ UNFIT = [
         lambda g, n: weighed([g[0].__imul__(2) / 2, *g[1:]], n),
         "changes the lists or the arrays",
     ),
+    ("06.unequal", of_matrices, r"\[2, 2, 2, 2\]\): the shape should be \[5\], is \[4, 5\]"),
     ("06.unequal", used_up, "changes the lists or the arrays .*: make new ones"),
     ("06.unequal", lambda g, n: float(weighed(g, n)[0, 0]), "should give an array, gave a float"),
     ("06.step", lambda n, c, s: n, "the ideal line: the sending is missing"),

@@ -23,7 +23,8 @@ from ttkit.lessons.ranks import ranks_of as ranks_of
 def _shift(shift: Any, cluster: Any) -> str:
     size = 0
     for n in _rings(cluster):
-        values = list(numbers(n, 3, 5))
+        kind = np.float32 if n < cluster.n else np.float64  # not the same on each ring
+        values = list(numbers(n, n, 5).astype(kind))
         for rank, (result, sent, _) in enumerate(on_ranks(cluster, shift, "shift", values)):
             name, size = _name(rank, n, cluster), values[rank].nbytes
             left, right = (rank - 1) % n, (rank + 1) % n

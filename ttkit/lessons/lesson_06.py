@@ -239,7 +239,8 @@ PARTS = ([6, 1, 3], [2, 2, 2, 2], [1, 15], [5], [128, 64, 32, 7, 1])
 @asks("joined(gradients, samples)")
 def _unequal(joined: Answer) -> str:
     for samples in PARTS:
-        own = [numbers(len(samples), 4, 3)[i] + i for i in range(len(samples))]
+        shape = (4, 3) if len(samples) % 2 else (5,)  # a matrix, or a bias
+        own = [numbers(len(samples), *shape)[i] + i for i in range(len(samples))]
         right = sum(n * g for n, g in zip(samples, own)) / sum(samples)
         call = f"joined(gradients, {samples})"
         given, counts = [each.copy() for each in own], list(samples)

@@ -261,7 +261,7 @@ def _one_sum(run: Run, what: str) -> None:
 @asks("swiglu(mesh, x, gate, up, down)", (1, 4), (1, 3), fabric=True)
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
     n = row_of(mesh)
-    x, gate = numbers(192, 32), numbers(32, 32 * n) / 8
+    x, gate = numbers(64 * n, 32), numbers(32, 32 * n) / 8
     up, down = gate[::-1], numbers(32 * n, 96) / 8
     run = swiglu.on(mesh, (x, x.shape), (gate, (32, 32)), (up, (32, 32)), (down, (32, 96)))
 
@@ -299,7 +299,7 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
     _one_sum(run, "the MLP")
     products = [call.operands[:2] for call in run.led if call.kind == "product"]
     shapes = [lean(list(tensor.shape)) for pair in products for tensor in pair]
-    if shapes != [[192, 32], [32, 64], [192, 32], [32, 96]]:  # gate and up beside each other
+    if shapes != [[64 * n, 32], [32, 64], [64 * n, 32], [32, 96]]:  # gate and up beside each other
         run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), (x.shape, (32, 96)))
     return f"three matrices, one sum; {run.given()}"
 
@@ -313,8 +313,8 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
 @asks("backward(mesh, dy, w)", (1, 4), (1, 3), fabric=True)
 def _backward(backward: Answer, mesh: Any) -> str:
     n = row_of(mesh)
-    dy, w = numbers(192, 32 * n), numbers(288, 32 * n)
-    run = backward.on(mesh, (dy, (192, 32)), (w, (288, 32)))
+    dy, w = numbers(64 * n, 32 * n), numbers(96 * n, 32 * n)
+    run = backward.on(mesh, (dy, (64 * n, 32)), (w, (96 * n, 32)))
     parts = [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
     right = dy @ w.T
     run.differs(
@@ -325,5 +325,5 @@ def _backward(backward: Answer, mesh: Any) -> str:
     )
     run.equals([right] * n, 1e-4)
     _one_sum(run, "the gradient")
-    run.multiplied(((192, 32), (288, 32)))
+    run.multiplied(((64 * n, 32), (96 * n, 32)))
     return f"the gradient of x on each of {n} devices; {run.given()}"

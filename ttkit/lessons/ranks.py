@@ -195,12 +195,13 @@ def on_ranks(
     for rank, (state, found, _) in enumerate(outcomes):
         if state == "to do":
             raise NotDone(found)
-        require(state != "wrong", f"{_few(values, cluster)}rank {rank}: {found}")
+        on = f"on {len(values)} ranks, " * (len(values) < cluster.n)
+        require(state != "wrong", f"{on}rank {rank}: {found}")
     if any(state == "stuck" for state, _, _ in outcomes):
         run = _recorded(cluster, [log for _, _, log in outcomes])
         raise CheckFailed(_few(values, cluster) + why_stuck(run))
     for rank, (state, found, _) in enumerate(outcomes):
-        require(state != "begun", f"rank {rank}: {found}")
+        require(state != "begun", f"{on}rank {rank}: {found}")
     before_0 = "rank 0 receives from rank -1, which MPI takes for any rank; before rank 0 comes "
     before_0 += f"rank {len(outcomes) - 1}: (comm.rank - 1) % comm.size"
     require({state for state, *_ in outcomes} != {"-1", "done"}, before_0)
