@@ -46,8 +46,12 @@ def shift_without_waiting(comm, x):
     from mpi4py import MPI
 
     left = np.empty_like(x)
-    coming = comm.Irecv([left, MPI.FLOAT], source=(comm.rank - 1) % comm.size)
-    going = comm.Isend([x, MPI.FLOAT], dest=(comm.rank + 1) % comm.size)
+    coming = comm.Irecv(
+        [left, MPI.DOUBLE if x.itemsize == 8 else MPI.FLOAT], source=(comm.rank - 1) % comm.size
+    )
+    going = comm.Isend(
+        [x, MPI.DOUBLE if x.itemsize == 8 else MPI.FLOAT], dest=(comm.rank + 1) % comm.size
+    )
     MPI.Request.Waitall([coming, going])
     return left
 
@@ -84,6 +88,120 @@ def four_ranks_only(comm, x):
     left = np.empty_like(x)
     comm.Sendrecv(x, dest=(comm.rank + 1) % 4, recvbuf=left, source=(comm.rank - 1) % 4)
     return left
+
+
+def from_rank_minus_1(comm, x):
+    left = np.empty_like(x)
+    right = (comm.rank + 1) % comm.size
+    comm.Sendrecv(x, dest=right, recvbuf=left, source=comm.rank - 1)
+    return left
+
+
+def from_any_rank(comm, x):
+    left = np.empty_like(x)
+    comm.Sendrecv(x, dest=(comm.rank + 1) % comm.size, recvbuf=left)
+    return left
+
+
+def to_rank_4(comm, x):
+    left = np.empty_like(x)
+    comm.Sendrecv(x, dest=comm.rank + 1, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def never_waits(comm, x):
+    left = np.empty_like(x)
+    comm.Irecv(left, source=(comm.rank - 1) % comm.size)
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    return left
+
+
+def into_float64(comm, x):
+    left, right = np.empty(x.shape), (comm.rank + 1) % comm.size
+    comm.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def into_float32(comm, x):
+    left, right = np.empty(x.shape, np.float32), (comm.rank + 1) % comm.size
+    comm.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def into_a_row(comm, x):
+    left, right = np.empty_like(x[0]), (comm.rank + 1) % comm.size
+    comm.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def other_tags(comm, x):
+    left, right, tag = np.empty_like(x), (comm.rank + 1) % comm.size, comm.rank
+    comm.Sendrecv(x, right, tag, left, (comm.rank - 1) % comm.size, tag)
+    return left
+
+
+def column_by_column(comm, x):
+    left, right = np.empty_like(x), (comm.rank + 1) % comm.size
+    for i in range(x.shape[1]):
+        comm.Sendrecv(x[:, i], right, recvbuf=left[:, i], source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def row_by_row(comm, x):
+    left, right = np.empty_like(x), (comm.rank + 1) % comm.size
+    for mine, arriving in zip(x, left):
+        comm.Sendrecv(mine, right, recvbuf=arriving, source=(comm.rank - 1) % comm.size)
+    return left
+
+
+def to_itself(comm, x):
+    comm.Send(x, dest=comm.rank)
+    return x
+
+
+def without_a_buffer(comm, x):
+    return comm.Sendrecv(x, dest=(comm.rank + 1) % comm.size, source=(comm.rank - 1) % comm.size)
+
+
+def over_two(comm, x):
+    left, n = np.empty_like(x), comm.size
+    comm.Sendrecv(x, dest=(comm.rank + 2) % n, recvbuf=left, source=(comm.rank - 2) % n)
+    return left
+
+
+def only_in_the_notebook(comm, x):
+    return shift(comm, x)
+
+
+def calls_the_notebook(comm, x):
+    return only_in_the_notebook(comm, x)
+
+
+calls_the_notebook.__module__ = "__main__"  # as a cell's functions are: engines have no such name
+
+
+def six_rounds(comm, x):
+    """A ring with the rounds of four ranks."""
+    n, rank = comm.size, comm.rank
+    chunks = x.reshape(n, -1).copy()
+    arriving = np.empty_like(chunks[0])
+    for r in range(6):
+        out, into = (rank - r) % n, (rank - r - 1) % n
+        comm.Sendrecv(chunks[out], (rank + 1) % n, recvbuf=arriving, source=(rank - 1) % n)
+        chunks[into] = chunks[into] + arriving if r < 3 else arriving
+    return chunks.reshape(x.shape)
+
+
+def chunks_of_eight(comm, x):
+    """A ring with the chunks of the first array that its author printed."""
+    n, rank = comm.size, comm.rank
+    chunks = x.copy().reshape(-1, 8)
+    arriving = np.empty(8, np.float32)
+    for r in range(2 * (n - 1)):
+        out, into = (rank - r) % n, (rank - r - 1) % n
+        comm.Sendrecv(chunks[out], (rank + 1) % n, recvbuf=arriving, source=(rank - 1) % n)
+        chunks[into] = chunks[into] + arriving if r < n - 1 else arriving
+    return chunks.reshape(x.shape)
 
 
 def around_the_check(comm, x):
@@ -237,6 +355,8 @@ RIGHT = [
     ("05.shift", shift_in_two),
     ("05.shift", shift_in_turns),
     ("05.shift", shift_without_waiting),
+    ("05.shift", from_any_rank),
+    ("05.shift", row_by_row),
     ("05.all_reduce", sends_engines_the_helper(ring)),
     ("05.all_reduce", sends_engines_the_helper(by_doubling)),
 ]
@@ -248,6 +368,26 @@ SENDS_FIRST = (
 WRONG = [
     ("05.shift", shift_back, "rank 0 has what rank 1 had: it should be sent the other way"),
     ("05.shift", lambda comm, x: x, "rank 0 still has its own values"),
+    ("05.shift", from_rank_minus_1, "rank 0 receives from rank -1, .* before rank 0 comes rank 3"),
+    ("05.shift", to_rank_4, "rank 3: there is no rank 4; there are 0 to 3. % comm.size closes"),
+    ("05.shift", never_waits, "rank 0: it returned before its Irecv was done: the request needs"),
+    (
+        "05.shift",
+        into_float64,
+        "on 3 ranks, rank 0: 60 bytes arrived in an array of 120: make the array with",
+    ),
+    ("05.shift", into_float32, "rank 0: more bytes arrived than the 80 of the array for them"),
+    ("05.shift", into_a_row, "rank 0: more bytes arrived than the 40 of the array for them"),
+    ("05.shift", other_tags, "one took longer than 2.5 s\n  try: the same tag on both ranks"),
+    ("05.shift", column_by_column, "Sendrecv got a part of an array .* use a copy of it"),
+    ("05.shift", to_itself, "a deadlock: rank 0 waits for itself"),
+    ("05.shift", without_a_buffer, "Sendrecv takes NumPy arrays, an array is missing"),
+    ("05.shift", over_two, "rank 0 has what rank 2 had; it should have rank 3's"),
+    (
+        "05.shift",
+        calls_the_notebook,
+        "NameError: name 'only_in_the_notebook' is not defined\n(.*\n)+  try: what",
+    ),
     ("05.shift", shift_without_wrap, "rank 0 still has its own values"),
     ("05.shift", send_first, SENDS_FIRST),
     ("05.shift", sends_engines_the_helper(send_first_unless_error), "every rank waits in Send"),
@@ -261,18 +401,18 @@ WRONG = [
     (
         "05.shift",
         four_ranks_only,
-        r"on 3 ranks \(take comm.size, not 4\): ranks 0 and 2 of 4 raised Exc",
+        "on 3 ranks, rank 0: there is no rank 3; there are 0 to 2",
     ),
     ("05.shift", around_the_check, "rank 0 sent nothing by the `comm` that it was given"),
     (
         "05.shift",
         sends_engines_the_helper(shift_a_list),
-        r"the shape should be \[3, 5\], is \[15\]",
+        r"the shape should be \[4, 5\], is \[20\]",
     ),
     (
         "05.shift",
         sends_engines_the_helper(shift_twice),
-        "rank 0 sent 300 bytes; one array of 60 is enough",
+        "rank 0 sent 800 bytes; one array of 160 is enough",
     ),
     ("05.shift", lambda comm, x: None, "rank 0: it gave nothing back"),
     ("05.shift", lambda comm, x: object(), "rank 0: it gave a object, not an array"),
@@ -286,12 +426,23 @@ WRONG = [
     (
         "05.all_reduce",
         sends_engines_the_helper(half_done),
-        "rank 0 has a wrong sum in chunks 0, 2, 3 of 4",
+        r"rank 0 has a wrong sum in chunks 0, 2, 3 of 4: element \[0\] should be",
     ),
     ("05.all_reduce", to_rank_zero, "the sum is right, but rank 0 sent 384 bytes; the budget is"),
-    ("05.all_reduce", sends_engines_the_helper(mean_of_all), "wrong sum in chunks 0, 1, 2, 3"),
-    ("05.all_reduce", sends_engines_the_helper(own_twice), "wrong sum in chunks 0, 1, 2, 3 of 4"),
-    ("05.all_reduce", sum_behind_the_check, "rank 0 sent 0 bytes by it, not 192: send by the"),
+    ("05.all_reduce", sends_engines_the_helper(mean_of_all), "rank 0 has the mean; the sum is"),
+    ("05.all_reduce", sends_engines_the_helper(own_twice), "rank 0 has its own values twice"),
+    ("05.all_reduce", lambda comm, x: x, "rank 0 still has its own values"),
+    ("05.all_reduce", six_rounds, "on 3 ranks, rank 0 has a wrong sum in chunks 0, 1, 2 of 3: el"),
+    (
+        "05.all_reduce",
+        chunks_of_eight,
+        "on 3 ranks .*: ranks 0, 1 and 2 of 4 raised ValueError: cannot reshape",
+    ),
+    (
+        "05.all_reduce",
+        sum_behind_the_check,
+        "rank 0 sent 0 bytes by the `comm` that it was given, not 192",
+    ),
     ("05.all_reduce", builtin, "rank 0: comm.Allreduce is not for this exercise"),
     ("05.all_reduce", lambda comm, x: x[:3], r"rank 0 should give back \(32,\), gave \(3,\)"),
 ]
@@ -351,6 +502,12 @@ def test_a_cluster_that_was_stopped(cluster):
     rule, cure = str(caught.value).split("\n  try: ")
     assert (rule, cure.partition(",")[0]) == ("the cluster is not started", "cluster.start()")
     assert cluster.state == "stopped"
+
+
+def test_two_ranks_are_too_few():
+    with ttkit.Cluster(2) as two:
+        with pytest.raises(lessons.CheckFailed, match="needs three ranks or more, your cluster"):
+            lessons.check("05.shift", shift, two)
 
 
 def test_without_a_cluster():

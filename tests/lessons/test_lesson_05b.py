@@ -55,6 +55,8 @@ RIGHT = [
         ),
     ),
     ("05b.mistakes", PLACES),
+    ("05b.mistakes", {name: f"/tmp/work/broken/{place}" for name, place in PLACES.items()}),
+    ("05b.mistakes", {name: place.replace(":", ": ") for name, place in PLACES.items()}),
     (
         "05b.mistakes",
         PLACES

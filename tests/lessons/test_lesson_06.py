@@ -17,12 +17,16 @@ def as_in_a_lesson():
         yield
 
 
-def own(mesh, x, w, y):
+def placed(mesh, x, w, y):
     def put(array, mapper):
         return ttkit.from_numpy(array, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
 
     rows = ttnn.ShardTensorToMesh(mesh, dim=0)
-    x, y, w = put(x, rows), put(y, rows), put(w, ttnn.ReplicateTensorToMesh(mesh))
+    return put(x, rows), put(w, ttnn.ReplicateTensorToMesh(mesh)), put(y, rows)
+
+
+def own(mesh, x, w, y):
+    x, w, y = placed(mesh, x, w, y)
     error = ttnn.subtract(ttnn.matmul(x, w), y)
     return ttnn.multiply(ttnn.matmul(x, error, transpose_a=True), 2 / error.logical_volume())
 
@@ -131,6 +135,29 @@ def for_one_mesh(mesh, x, w, y):
     return ttnn.multiply(added(own(mesh, x, w, y), mesh), 1 / 4)
 
 
+def for_one_size(mesh, x, w, y):
+    """N of the first shards that its author printed, [32, 64]."""
+    x, w, y = placed(mesh, x, w, y)
+    product = ttnn.matmul(x, ttnn.subtract(ttnn.matmul(x, w), y), transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / (32 * 64) / mesh.get_num_devices())
+
+
+def without_y(mesh, x, w, y):
+    return right(mesh, x, w, 0 * y)
+
+
+def in_bfloat16(mesh, *given):
+    x, w, y = (ttnn.typecast(each, ttnn.bfloat16) for each in placed(mesh, *given))
+    error = ttnn.subtract(ttnn.matmul(x, w), y)
+    product = ttnn.matmul(x, error, transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / given[2].size)
+
+
+def in_four_dimensions(mesh, x, w, y):
+    mean = right(mesh, x, w, y)
+    return ttnn.reshape(mean, [1, 1, *mean.shape])
+
+
 WRONG = [
     (for_eight_chips, "half as large .* by the devices of this mesh"),
     (error_on_the_host, "2 products on the mesh should lead to your tensor, 1 did"),
@@ -140,7 +167,10 @@ WRONG = [
     (mean_on_the_host, "the gradient was not done on the devices|made on the host"),
     (all_on_the_host, "NumPy did it on the host"),
     (the_other_way, "wrong sign"),
-    (for_one_mesh, r"on MeshDevice\(2x4.*device 4 at \(0, 0\): element"),
+    (for_one_mesh, r"on MeshDevice\(2x4.* it is 2 times the gradient: .* mean over all 16,384"),
+    (for_one_size, "it is 2 times the gradient: .* 4,096 on each of 4 devices"),
+    (without_y, "y is missing: the error is x @ w - y"),
+    (in_bfloat16, "its values are BFLOAT16"),
     (own, "nothing was averaged"),
     (lambda mesh, *a: added(own(mesh, *a), mesh), "4 times too large: the sum over 4 devices"),
     (along_rows, "one axis of the mesh only"),
@@ -149,7 +179,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("answer", [right, scaled_first, in_two_halves, without_an_axis])
+@pytest.mark.parametrize(
+    "answer", [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions]
+)
 def test_a_right_gradient_passes(answer, capsys):
     lessons.check("06.gradient", answer)
     assert "one gradient on all 8 devices" in capsys.readouterr().out
@@ -165,12 +197,29 @@ def weighed(gradients, samples):
     return sum(n * g for n, g in zip(samples, gradients)) / sum(samples)
 
 
+def of_matrices(gradients, samples):
+    """Right where each gradient has two dimensions."""
+    weights = np.array(samples)[:, None, None]
+    return (weights * gradients).sum(axis=0) / sum(samples)
+
+
+def used_up(gradients, samples):
+    """Take gradients and numbers out of the lists until none is left."""
+    total, count = 0, 0
+    while gradients:
+        count += samples[-1]
+        total = total + gradients.pop() * samples.pop()
+    return total / count
+
+
 JOINED = [
+    ("06.unequal", lambda g, samples: weighed(g, samples).tolist()),
     ("06.unequal", weighed),
     ("06.unequal", lambda g, samples: np.average(g, axis=0, weights=samples)),
     ("06.unequal", lambda g, n: np.tensordot(np.array(n) / sum(n), np.array(g), 1)),
 ]
 STEP = [
+    ("06.step", lambda n, c, s: np.array(n / (1 + s / c))),
     ("06.step", lambda n, computing, sending: n * computing / (computing + sending)),
     ("06.step", lambda n, c, s: n / (1 + s / c)),
 ]
@@ -178,18 +227,29 @@ UNFIT = [
     ("06.unequal", lambda g, n: np.mean(g, axis=0), "the plain mean"),
     ("06.unequal", lambda g, n: np.sum(g, axis=0), "the sum of the gradients"),
     ("06.unequal", lambda g, n: weighed(g, n) * sum(n), "10 times too large"),
-    ("06.unequal", lambda g, n: weighed(g, n) * sum(n) / len(n), "divided by the number of chips"),
+    (
+        "06.unequal",
+        lambda g, n: weighed(g, n) * sum(n) / len(n),
+        "over the number of chips, 3, not",
+    ),
     ("06.unequal", lambda g, n: g[0], "the gradient of the first chip only"),
     ("06.unequal", lambda g, n: weighed(g, n[::-1]), r"\[6, 1, 3\]\): element \[0, 0\] should be"),
-    ("06.unequal", lambda g, n: [weighed(g, n)], "should give an array, gave a list"),
-    ("06.unequal", lambda g, n: weighed([g[0].__imul__(2) / 2, *g[1:]], n), "changes the arrays"),
+    ("06.unequal", lambda g, n: [weighed(g, n)], r"the shape should be \[4, 3\], is \[1, 4, 3\]"),
+    (
+        "06.unequal",
+        lambda g, n: weighed([g[0].__imul__(2) / 2, *g[1:]], n),
+        "changes the lists or the arrays",
+    ),
+    ("06.unequal", of_matrices, r"\[2, 2, 2, 2\]\): the shape should be \[5\], is \[4, 5\]"),
+    ("06.unequal", used_up, "changes the lists or the arrays .*: make new ones"),
+    ("06.unequal", lambda g, n: float(weighed(g, n)[0, 0]), "should give an array, gave a float"),
     ("06.step", lambda n, c, s: n, "the ideal line: the sending is missing"),
     ("06.step", lambda n, c, s: c / (c + s), "n times the samples of one"),
     ("06.step", lambda n, c, s: (c + s) / (n * c), "asked is how many times faster"),
     ("06.step", lambda n, c, s: s / (c + s), "only the share that is sending"),
     ("06.step", lambda n, c, s: c / (c / n + s), "its computing is not divided by n"),
     ("06.step", lambda n, c, s: 5.506, r"faster\(8, .* should give|faster\(4"),
-    ("06.step", lambda n, c, s: "fast", "should give a number"),
+    ("06.step", lambda n, c, s: "fast", "should give a number, gave 'fast'"),
 ]
 test_a_right_mean_or_step_passes = passes(JOINED + STEP)
 test_a_wrong_mean_or_step_is_told_why = wrong(UNFIT)

@@ -9,7 +9,7 @@ from ttkit import lessons
 
 @pytest.fixture(scope="module")
 def cluster():
-    with ttkit.Cluster(2) as cluster:
+    with ttkit.Cluster(4) as cluster:
         yield cluster
 
 
@@ -19,6 +19,27 @@ def bucket(comm, gradients):
     comm.Allreduce(flat, total)
     ends = np.cumsum([g.size for g in gradients])[:-1]
     return [part.reshape(g.shape) / comm.size for part, g in zip(np.split(total, ends), gradients)]
+
+
+def in_place(comm, gradients):
+    from mpi4py import MPI
+
+    flat = np.concatenate([g.ravel() for g in gradients])
+    comm.Allreduce(MPI.IN_PLACE, flat)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    parts = zip(np.split(flat / comm.size, ends), gradients)
+    return tuple(part.reshape(g.shape) for part, g in parts)
+
+
+def every_rank_to_every_rank(comm, gradients):
+    """A gather by one Allreduce of zeros, but for the own gradients."""
+    flat = np.concatenate([g.ravel() for g in gradients])
+    mine = np.zeros((comm.size, flat.size), flat.dtype)
+    mine[comm.rank] = flat
+    every = np.empty_like(mine)
+    comm.Allreduce(mine, every)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    return [p.reshape(g.shape) for p, g in zip(np.split(every.mean(0), ends), gradients)]
 
 
 def one_by_one(comm, gradients):
@@ -35,10 +56,16 @@ def then(change):
 
 
 WRONG = [
+    (
+        then(lambda comm, means: [mean * comm.size / 4 for mean in means]),
+        "on 3 ranks, rank 0, gradient 0 is 0.75 times the mean: divide by comm.size",
+    ),
+    (every_rank_to_every_rank, "rank 0 sent 288 bytes; its gradients have 72"),
+    (then(lambda comm, means: [means[0], means[0].ravel()[:4]]), "gradient 1: element"),
     (one_by_one, "called Allreduce 2 times; the budget is 1"),
     (
         then(lambda comm, means: [mean * comm.size for mean in means]),
-        "rank 0, gradient 0 is 2 times too large",
+        "rank 0, gradient 0 is 4 times too large",
     ),
     (lambda comm, gradients: gradients, "gradient 0 is its own still"),
     (
@@ -46,7 +73,7 @@ WRONG = [
         r"the shape should be \[7, 2\], is \[14\]",
     ),
     (then(lambda comm, means: means[:1]), "gave 1 arrays back; there are 2"),
-    (then(lambda comm, means: [mean / comm.size for mean in means]), "2 times too small"),
+    (then(lambda comm, means: [mean / comm.size for mean in means]), "4 times too small"),
     (then(lambda comm, means: means[::-1]), "gradient 0: the shape should be"),
     (
         lambda comm, gradients: [comm.allreduce(g) for g in gradients],
@@ -55,9 +82,10 @@ WRONG = [
 ]
 
 
-def test_a_right_answer_passes(cluster, capsys):
-    lessons.check("06.bucket", bucket, cluster)
-    assert "3 gradients averaged over 2 ranks in one message" in capsys.readouterr().out
+@pytest.mark.parametrize("answer", [bucket, in_place])
+def test_a_right_answer_passes(cluster, answer, capsys):
+    lessons.check("06.bucket", answer, cluster)
+    assert "3 gradients averaged over 4 ranks in one message" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("answer", "names"), WRONG)

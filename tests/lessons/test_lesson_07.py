@@ -60,6 +60,40 @@ def silu_on_the_other(mesh, x, gate, up, down):
     return swiglu(mesh, x, up, gate, down)
 
 
+def another(hidden):
+    """The MLP with other hidden features, of x @ gate and x @ up."""
+
+    def swiglu(mesh, x, gate, up, down):
+        x = place(mesh, x)
+        features = hidden(ttnn.matmul(x, place(mesh, gate, 1)), ttnn.matmul(x, place(mesh, up, 1)))
+        return ttnn.all_reduce(ttnn.matmul(features, place(mesh, down, 0)), cluster_axis=1)
+
+    return swiglu
+
+
+def in_one_product(mesh, x, gate, up, down):
+    """Each device has its columns of gate beside those of up."""
+    pairs = zip(*(np.split(each, mesh.shape[1], 1) for each in (gate, up)))
+    both = np.concatenate([part for pair in pairs for part in pair], 1)
+    hidden = ttnn.matmul(place(mesh, x), place(mesh, both, 1))
+    rows, columns = hidden.shape
+    gated = ttnn.silu(ttnn.slice(hidden, [0, 0], [rows, columns // 2]))
+    hidden = ttnn.multiply(gated, ttnn.slice(hidden, [0, columns // 2], [rows, columns]))
+    return ttnn.all_reduce(ttnn.matmul(hidden, place(mesh, down, 0)), cluster_axis=1)
+
+
+def of_256_rows(mesh, x, gate, up, down):
+    """The sizes of the first call, hard-coded."""
+    output = swiglu(mesh, x, gate, up, down)
+    return ttnn.slice(output, [0, 0], [256, 96])
+
+
+def gate_on_the_host(mesh, x, gate, up, down):
+    gated = place(mesh, np.asarray(silu(x @ gate), np.float32), 1)
+    hidden = ttnn.multiply(gated, ttnn.matmul(place(mesh, x), place(mesh, up, 1)))
+    return ttnn.all_reduce(ttnn.matmul(hidden, place(mesh, down, 0)), cluster_axis=1)
+
+
 def local(mesh, dy, w):
     return ttnn.matmul(place(mesh, dy, 1), place(mesh, w, 1), transpose_b=True)
 
@@ -72,6 +106,22 @@ def in_two_halves(*given):
     return ttnn.all_gather(
         ttnn.reduce_scatter(local(*given), dim=1, cluster_axis=1), dim=1, cluster_axis=1
     )
+
+
+def in_four_dimensions(*given):
+    dx = backward(*given)
+    return ttnn.reshape(dx, [1, 1, *dx.shape])
+
+
+def halves_of_rows(*given):
+    return ttnn.all_gather(
+        ttnn.reduce_scatter(local(*given), dim=0, cluster_axis=1), dim=0, cluster_axis=1
+    )
+
+
+def transposed_before(mesh, dy, w):
+    rows = place(mesh, np.ascontiguousarray(w.T), 0)
+    return ttnn.all_reduce(ttnn.matmul(place(mesh, dy, 1), rows), cluster_axis=1)
 
 
 def on_the_host(mesh, dy, w):
@@ -111,11 +161,12 @@ def reduced_before_silu(mesh, x, gate, up, down):
 
 
 def gathered_and_added(mesh, dy, w):
-    n = mesh.shape[1]
+    rows, columns = len(dy), len(w)
     every = ttnn.all_gather(local(mesh, dy, w), dim=0, cluster_axis=1)
-    total = ttnn.slice(every, [0, 0], [64, 96])
-    for i in range(1, n):
-        total = ttnn.add(total, ttnn.slice(every, [64 * i, 0], [64 * (i + 1), 96]))
+    total = ttnn.slice(every, [0, 0], [rows, columns])
+    for i in range(1, mesh.shape[1]):
+        part = ttnn.slice(every, [rows * i, 0], [rows * (i + 1), columns])
+        total = ttnn.add(total, part)
     return total
 
 
@@ -132,8 +183,30 @@ def for_four_chips(*given):
     return ttnn.multiply(backward(*given), 4 / given[0].shape[1])
 
 
-RIGHT = [("07.swiglu", swiglu), ("07.backward", backward), ("07.backward", in_two_halves)]
+RIGHT = [
+    ("07.swiglu", swiglu),
+    ("07.swiglu", in_one_product),
+    ("07.swiglu", another(lambda a, b: b * (a * ttnn.sigmoid(a)))),
+    ("07.backward", backward),
+    ("07.backward", in_two_halves),
+    ("07.backward", halves_of_rows),
+    ("07.backward", transposed_before),
+    ("07.backward", in_four_dimensions),
+]
 WRONG = [
+    ("07.swiglu", another(lambda a, b: ttnn.gelu(a) * b), "this is gelu; silu is asked for"),
+    ("07.swiglu", another(lambda a, b: ttnn.relu(a) * b), "this is relu; silu is asked for"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(a * b)), "silu is on the product of both"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(a) + b), "both are added"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(a)), "x @ up is missing"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(a) * a), "gate is used twice"),
+    ("07.swiglu", of_256_rows, "your swiglu stopped with|the shape should be"),
+    ("07.swiglu", gate_on_the_host, "3 products on the mesh should lead to your tensor, 2 did"),
+    (
+        "07.swiglu",
+        lambda mesh, *given: ttnn.multiply(swiglu(mesh, *given), 1 / mesh.shape[1]),
+        "4 times too small: a sum is asked for",
+    ),
     ("07.swiglu", parts, "partial sum only"),
     ("07.swiglu", gathered_between, "down is .* you cut nothing"),
     ("07.swiglu", summed_twice, "you called all_reduce, all_reduce; one all_reduce is enough"),

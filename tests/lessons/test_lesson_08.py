@@ -58,6 +58,15 @@ def twice(mesh, x, w, y):
     return averaged(0, 0, scale=lambda m: 1 / m.get_num_devices() / m.shape[0])(mesh, x, w, y)
 
 
+def for_two_groups(mesh, x, w, y):
+    """N of shards of [32, 32] in two groups, as on one mesh."""
+    found, _ = own(mesh, x, w, y)
+    return ttnn.multiply(ttnn.all_reduce(found, cluster_axis=0), 2 / (2 * 32 * y.shape[1]))
+
+
+of_the_first_mesh = averaged(0, scale=lambda mesh: 1 / 8)
+
+
 def in_two_halves(mesh, x, w, y):
     found, factor = own(mesh, x, w, y)
     found = ttnn.reduce_scatter(found, dim=0, cluster_axis=0)
@@ -125,11 +134,30 @@ def without_except(settings, shapes, system):
     return max(shapes, key=speed)
 
 
+def on_a_t3000(settings, shapes, system):
+    return choose(settings, shapes, "t3000")
+
+
+def in_float32(settings, shapes, system):
+    training = replace(settings.training_config, precision="float32")
+    return choose(replace(settings, training_config=training), shapes, system)
+
+
+def with_12_gb(*given):
+    fitting = {
+        shape: plan.tokens_per_s
+        for shape, plan in plans(*given)
+        if sum(plan.memory.values()) <= 0.9 * 12e9
+    }
+    return max(fitting, key=fitting.get, default=None)
+
+
 RIGHT = [
     ("08.gradient", averaged(0)),
     ("08.gradient", in_two_halves),
     ("08.choose", choose),
     ("08.choose", lambda *given: list(choose(*given) or []) or None),
+    ("08.choose", lambda *given: np.array(choose(*given)) if choose(*given) else None),
 ]
 WRONG = [
     ("08.gradient", averaged(), "the sum over groups is missing"),
@@ -146,6 +174,14 @@ WRONG = [
         "[43] times too large: the loss is a mean over all",
     ),
     ("08.gradient", on_the_host, "made on the mesh|NumPy did it on the host|not made"),
+    ("08.gradient", for_two_groups, r"2x4.* it is 2 times too large: .* all 16384 elements"),
+    ("08.gradient", of_the_first_mesh, r"on MeshDevice\(2x3.* 1.33 times too small"),
+    ("08.gradient", lambda mesh, x, w, y: averaged(0)(mesh, x, w, 0 * y), "y is missing"),
+    (
+        "08.gradient",
+        averaged(0, scale=lambda mesh: -1 / mesh.get_num_devices()),
+        "wrong sign: the error is x @ w - y",
+    ),
     ("08.gradient", twice, "one sum is enough, but you called all_reduce, all_reduce"),
     ("08.gradient", everything_everywhere, "x is .* you cut nothing"),
     (
@@ -155,7 +191,12 @@ WRONG = [
     ),
     ("08.choose", with_headroom(0), r"2048 wide.* \(4, 2\) has no headroom"),
     ("08.choose", with_headroom(0.05), r"1280 wide.* \(4, 2\) has no headroom, .* is None"),
-    ("08.choose", with_headroom(0.3), r"1280 wide.* you found no shape, but \(4, 2\) fits"),
+    ("08.choose", with_headroom(0.3), r"768 wide.* you found no shape, but \(4, 2\) fits"),
+    ("08.choose", on_a_t3000, r"on quietbox_bh: you found no shape, but \(2, 2\) fits"),
+    ("08.choose", with_12_gb, r"on quietbox_bh: you found no shape, but \(2, 2\) fits"),
+    ("08.choose", in_float32, r"bfloat16 on t3000: you found no shape, but \(4, 2\) fits"),
+    ("08.choose", lambda a, b, c: choose(a, b[1:], c), r"\(1, 8\) fits, .* but another shape"),
+    ("08.choose", lambda a, b, c: choose(a, b[:-1], c), r"no shape, but \(1, 8\) fits"),
     ("08.choose", smallest, "fits, .* but another shape that fits is"),
     ("08.choose", first_that_fits, "another shape that fits is"),
     ("08.choose", lambda *given: (4, 2), r"\(4, 2\) has no headroom"),

@@ -1,5 +1,6 @@
 """The exercises of lesson 09, with right answers and with wrong ones."""
 
+import numpy as np
 import pytest
 from answers import numbered, wrong
 
@@ -23,10 +24,14 @@ def two_ahead(stages, micro_batches):
     return rows
 
 
-def best():
+def edited():
     editor = ScheduleEditor(one_f_one_b(4, 6), room=3)
     editor.move(0, "F3", 4).move(0, "F4", 6).move(0, "F5", 8)
-    return editor.move(1, "B1", 4).move(1, "B2", 6).move(2, "B2", 5).schedule
+    return editor.move(1, "B1", 4).move(1, "B2", 6).move(2, "B2", 5)
+
+
+def best():
+    return edited().schedule
 
 
 def drained_twice(stages, micro_batches):
@@ -47,6 +52,13 @@ RIGHT = [
     ("09.budget", best()),
     ("09.budget", lambda p, m: best()),
     ("09.budget", [" ".join(map(str, row)) for row in best().actions]),
+    ("09.budget", "\n".join(" ".join(map(str, row)) for row in best().actions)),
+    ("09.budget", [", ".join(map(str, row)) for row in best().actions]),
+    ("09.budget", {i: " ".join(map(str, row)) for i, row in enumerate(best().actions)}),
+    ("09.budget", np.array([[str(action) for action in row] for row in best().actions])),
+    ("09.budget", edited()),
+    ("09.bubble", lambda p, m, v: np.array((p - 1) / (v * m + p - 1))),
+    ("09.repair", (np.int64(2), "F0, B0, F1, B1, F2, B2, F3, B3")),
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2 F3 B3")),
     ("09.repair", [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]),
 ]
@@ -81,7 +93,17 @@ WRONG = [
     ("09.budget", lambda p, m: two_ahead(p, m)[:3], "4 lists, one for each stage"),
     ("09.bubble", lambda p, m, v: (p - 1) / p, r"bubble\(2, 4, 1\) gives 0.5; "),
     ("09.bubble", lambda p, m, v: (p - 1) / (v * (m + p - 1)), "gives 0.1364; the schedule"),
-    ("09.bubble", lambda p, m, v: 100 * (p - 1) / (v * m + p - 1), "gives 50; the schedule"),
+    ("09.bubble", lambda p, m, v: 100 * (p - 1) / (v * m + p - 1), "gives 50, a percentage; asked"),
+    ("09.bubble", lambda p, m, v: f"{1 / p}", r"should be a number, is '0.5'"),
+    ("09.budget", lambda: best(), "your schedule stopped with TypeError.*it is called as schedule"),
+    ("09.budget", lambda p, m: 1 / 0, "your schedule stopped with ZeroDivisionError"),
+    ("09.budget", ScheduleEditor(one_f_one_b(4, 6), room=3), "the memory is for 3"),
+    ("09.budget", 0.4, "4 lists, one for each stage, this is 0.4"),
+    ("09.repair", (2, "F0 I0 W0 F1 I1 W1 F2 I2 W2 F3 I3 W3"), "a backward is whole here"),
+    ("09.repair", (2, "F1 B1 F0 B0 F2 B2 F3 B3"), "45.5% of the time is bubble; at most 33.3%"),
+    ("09.repair", (np.array([2, 2]), "F0 B0"), r"there is no stage array\(\[2, 2\]\)"),
+    ("09.repair", ("2", "F0 B0 F1 B1 F2 B2 F3 B3"), "there is no stage '2'; the number of the st"),
+    ("09.repair", (2, None), "3 lists, one for each stage, this is"),
     ("09.repair", (0, "F0 B0 F1 B1 F2 B2 F3 B3"), "a deadlock|waits for"),
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2"), "micro-batch 3 has no action"),
     (

@@ -22,6 +22,7 @@ def role(rank, world, n):
 RIGHT = [
     ("10.roles", role),
     ("10.bytes", lambda n, g, w: (n * g + w, g + n * w)),
+    ("10.bytes", lambda n, g, w: np.array([n * g + w, g + n * w])),
     ("10.bytes", lambda n, g, w: [sum([g] * n, w), float(sum([w] * n, g))]),
 ]
 
@@ -57,10 +58,12 @@ WRONG = [
     (
         "10.bytes",
         lambda n, g, w: (n * g, n * w),
-        "8192 bytes come in; the optimizer is a neighbour",
+        "8,192 bytes come in; the optimizer is a neighbour",
     ),
-    ("10.bytes", lambda n, g, w: (n * g + w, n * w), "2048 bytes go out; the optimizer is"),
+    ("10.bytes", lambda n, g, w: (n * g + w, n * w), "2,048 bytes go out; the optimizer is"),
     ("10.bytes", lambda n, g, w: n * g + w, "should be a pair"),
+    ("10.bytes", lambda n, g, w: (f"{n * g + w}", "0"), r"a pair of numbers.* is \('9216', '0'\)"),
+    ("10.roles", lambda rank, world, n: np.array([role(rank, world, n)]), "gives array"),
     ("10.bytes", lambda n, g, w: (g + n * w, n * g + w), "in and out are swapped"),
     (
         "10.bytes",
@@ -68,7 +71,7 @@ WRONG = [
         "come in; the optimizer sends weights",
     ),
     ("10.bytes", lambda n, g, w: (n * g + w, (n + 1) * w), "go out; the optimizer sends weights"),
-    ("10.bytes", lambda n, g, w: (n * g + w, g), "says that 4096 bytes go out; it is 6,144"),
+    ("10.bytes", lambda n, g, w: (n * g + w, g), "says that 4,096 bytes go out; it is 6,144"),
     ("10.bytes", lambda n, g, w: ((n + 1) * (g + w),) * 2, "bytes come in; it is 9,216"),
 ]
 

@@ -161,7 +161,9 @@ class Run:
     def equals(self, expected: list[np.ndarray], rtol: float = 1e-5) -> None:
         """Check that each device holds its array of `expected`."""
         if found := self._apart(expected, rtol):
-            raise CheckFailed(f"on {self.mesh!r}, {found}")
+            kind = self.tensor().dtype.name
+            coarse = "" if kind == "FLOAT32" else f"; its values are {kind}"
+            raise CheckFailed(f"on {self.mesh!r}, {found}{coarse}")
 
     def differs(self, *wrong: tuple[list[np.ndarray], str], rtol: float = 1e-4) -> None:
         """Check that the devices do not hold what a usual mistake gives: (arrays, message)."""
@@ -171,6 +173,8 @@ class Run:
 
     def _apart(self, arrays: list[np.ndarray], rtol: float) -> str:
         largest = max(float(np.abs(array).max()) for array in arrays)
+        ones = (1,) * (len(self.tensor().shape) - arrays[0].ndim)  # a matrix in four dimensions
+        arrays = [array.reshape(ones + array.shape) for array in arrays]
         return device_difference(arrays, self.tensor(), rtol, rtol * largest)
 
     def computed(self, what: str) -> None:
@@ -222,11 +226,7 @@ class Run:
         require(not sent, f"nothing needs to be sent here, but you called {', '.join(sent)}")
 
     def given(self) -> str:
-        """Check that no chip was given more bytes than the shards of the arrays take in tiles.
-
-        Returns:
-            The bytes used and allowed, in words.
-        """
+        """Check that no chip got more bytes than the shards take in tiles; return both in words."""
         if not self.calls:
             return "bytes not counted"
         used = sum(bytes_of(t.padded, t.dtype) for t in put_on_mesh(self.calls))

@@ -262,6 +262,7 @@ def _mistakes(answer: Any, _: Any) -> str:
         require(name in MISTAKES, known)
         form = f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}"
         require(isinstance(place, str) and ":" in place, form)
+        place = Path(place).name.replace(" ", "")  # a finding names the folder, too
         another = any(place in _places(mistake) for mistake in MISTAKES)
         there = ": something else is wrong there" if another else ", where nothing is wrong"
         require(place in _places(name), f"{name} is not at {place}{there}")

@@ -10,9 +10,10 @@ import numpy as np
 
 import ttkit
 from ttkit import backend
-from ttkit.lessons import difference, exercise, require, tidy
+from ttkit.lessons import difference, exercise, require, tidy, values_mean_something
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
+from ttkit.lessons.lesson_08 import factor_of
 from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart
 from ttkit.visualize.charts import COLOURS, Curves, Stacks
@@ -165,8 +166,9 @@ def speed_up(profiles: Mapping[int, Any]) -> list[Chart]:
 @asks("mean_gradient(mesh, x, w, y)", (1, 4), (2, 4), fabric=True)
 def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
-    x, w, y = numbers(32 * n, 32), numbers(32, 64), numbers(32 * n, 64)
-    run = mean_gradient.on(mesh, (x, (32, 32)), (w, w.shape), (y, (32, 64)))
+    rows = 32 if min(mesh.shape) > 1 else 64  # of a device; not the same on each mesh
+    x, w, y = numbers(rows * n, 32), numbers(32, 64), numbers(rows * n, 64)
+    run = mean_gradient.on(mesh, (x, (rows, 32)), (w, w.shape), (y, (rows, 64)))
     samples = zip(np.split(x, n), np.split(y, n), strict=True)
     own = [2 / b.size * a.T @ (a @ w - b) for a, b in samples]
     whole = np.mean(own, axis=0)
@@ -182,6 +184,7 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
             f"so that the sum needs 1/{n} once",
         ),
         ([-whole] * n, "it has the wrong sign: the error is x @ w - y, not y - x @ w"),
+        ([2 / y.size * x.T @ x @ w] * n, "y is missing: the error is x @ w - y"),
         (
             [whole / 2] * n,
             "it is half as large as it should be: e² has the derivative 2 e, and the mean divides "
@@ -194,10 +197,16 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
             one = np.broadcast_to(total, placed.shape)
             message = "the mean is over one axis of the mesh only: each has its own all_reduce"
             run.differs((list(one.reshape(n, *w.shape)), message))
+    factor = factor_of([whole] * n, run.tensor()) if values_mean_something() else None
+    require(
+        factor is None or abs(factor - 1) < 1e-3,
+        f"on {mesh!r} it is {factor or 1:.4g} times the gradient: the loss is a mean over all "
+        f"{y.size:,} elements of y, {y.size // n:,} on each of {n} devices",
+    )
     run.equals([whole] * n, 1e-4)
     run.summed()
     run.computed("the gradient")
-    run.multiplied(((32, 32), (32, 64)), ((32, 32), (32, 64)))
+    run.multiplied(((rows, 32), (32, 64)), ((rows, 32), (rows, 64)))
     _one_sum_an_axis(run, mesh)
     return f"one gradient on all {n} devices, that of one device; {run.given()}"
 
@@ -230,20 +239,23 @@ PARTS = ([6, 1, 3], [2, 2, 2, 2], [1, 15], [5], [128, 64, 32, 7, 1])
 @asks("joined(gradients, samples)")
 def _unequal(joined: Answer) -> str:
     for samples in PARTS:
-        own = [numbers(len(samples), 4, 3)[i] + i for i in range(len(samples))]
+        shape = (4, 3) if len(samples) % 2 else (5,)  # a matrix, or a bias
+        own = [numbers(len(samples), *shape)[i] + i for i in range(len(samples))]
         right = sum(n * g for n, g in zip(samples, own)) / sum(samples)
         call = f"joined(gradients, {samples})"
-        given = [each.copy() for each in own]
-        value = joined(given, list(samples))
+        given, counts = [each.copy() for each in own], list(samples)
+        value = joined(given, counts)
+        value = np.asarray(value) if isinstance(value, (list, tuple)) else value
         joined.must_give("an array", isinstance(value, np.ndarray), value)
-        touched = any(difference(a, b) for a, b in zip(own, given))
-        require(not touched, f"{call} changes the arrays that it is given")
+        kept = len(given) == len(own) and not any(map(difference, own, given))
+        kept = kept and counts == samples
+        require(kept, f"{call} changes the lists or the arrays that it is given: make new ones")
         wrong = {
             "the plain mean, where chips have different numbers of samples": np.mean(own, axis=0),
             "the sum of the gradients; a mean is asked for": np.sum(own, axis=0),
-            f"{sum(samples)} times too large: divide by the number of all samples": right
+            f"what is {sum(samples)} times too large: divide by the number of all samples": right
             * sum(samples),
-            f"divided by the number of chips, {len(samples)}, not by that of samples": right
+            f"a sum over the number of chips, {len(samples)}, not over that of samples": right
             * sum(samples)
             / len(samples),
             "the gradient of the first chip only": own[0],
@@ -267,8 +279,8 @@ def _unequal(joined: Answer) -> str:
 )
 def _bucket(average: Any, cluster: Any) -> str:
     n = ranks_of(cluster)
-    for shapes in (((7, 2), (4,)), ((3, 5), (7,), (2, 2, 4))):
-        _averaged(average, cluster, n, shapes)
+    for ranks, shapes in ((n, ((7, 2), (4,))), (max(n - 1, 2), ((3, 5), (7,), (2, 2, 4)))):
+        _averaged(average, cluster, ranks, shapes)
     return f"{len(shapes)} gradients averaged over {n} ranks in one message"
 
 
@@ -277,23 +289,31 @@ def _averaged(average: Any, cluster: Any, n: int, shapes: Sequence[tuple[int, ..
     means = [np.mean(each, axis=0) for each in zip(*values, strict=True)]
     those_are = "Allreduce (capital A, NumPy arrays) is"
     results = on_ranks(cluster, average, "average", values, ("Allreduce",), those_are)
-    for rank, (result, _, calls) in enumerate(results):
-        several = f"rank {rank} gave {len(result)} arrays back; there are {len(means)} gradients"
+    size = sum(gradient.nbytes for gradient in means)
+    for rank, (result, sent, calls) in enumerate(results):
+        on = f"on {n} ranks, rank {rank}" if n < cluster.n else f"rank {rank}"
+        several = f"{on} gave {len(result)} arrays back; there are {len(means)} gradients"
         require(len(result) == len(means), several)
         for i, (mean, mine) in enumerate(zip(means, result, strict=True)):
-            wrong, here = difference(mean, mine, 1e-4, 1e-5), f"rank {rank}, gradient {i}"
+            wrong, here = difference(mean, mine, 1e-4, 1e-5), f"{on}, gradient {i}"
             is_sum = wrong and not difference(n * mean, mine, 1e-4, 1e-5)
             require(not is_sum, f"{here} is {n} times too large: the sum, not the mean")
             is_small = wrong and not difference(mean / n, mine, 1e-4, 1e-5)
             require(not is_small, f"{here} is {n} times too small: divided by {n} twice")
+            alike = wrong and mine.shape == mean.shape
+            times = float(np.vdot(mean, mine) / np.vdot(mean, mean)) if alike else 0.0
+            is_scaled = times and not difference(times * mean, mine, 1e-4, 1e-5)
+            require(not is_scaled, f"{here} is {times:.3g} times the mean: divide by comm.size")
             is_own = wrong and not difference(values[rank][i], mine, 1e-4, 1e-5)
             require(not is_own, f"{here} is its own still")
             require(not wrong, f"{here}: {wrong}")
         require(
             calls <= 1,
-            f"it is right, but rank {rank} called Allreduce {calls} times; "
+            f"it is right, but {on} called Allreduce {calls} times; "
             f"the budget is 1 for all {len(means)} gradients",
         )
+        dear = f"it is right, but {on} sent {sent} bytes; its gradients have {size}"
+        require(sent <= 2 * size, dear)  # float64 may pass
 
 
 # ---------------------------------------------------------------- 06.step
@@ -310,8 +330,8 @@ STEPS = ((8, 686.0, 310.0), (4, 100.0, 100.0), (1, 50.0, 0.0), (32, 2578.0, 640.
 def _step(faster: Answer) -> str:
     for n, computing, sending in STEPS:
         right, call = n * computing / (computing + sending), f"faster{n, computing, sending}"
-        value = as_number(faster(n, computing, sending))
-        require(value is not None, f"{call} should give a number, gave none")
+        value = as_number(given := faster(n, computing, sending))
+        require(value is not None, f"{call} should give a number, gave {given!r}")
         assert value is not None
         if np.isclose(value, right, 1e-4):
             continue

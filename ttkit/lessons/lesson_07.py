@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lessons import exercise, require, tidy
-from ttkit.lessons.answers import Answer, Run, asks, numbers, row_of
+from ttkit.lessons.answers import Answer, Run, asks, lean, numbers, row_of
 from ttkit.lessons.lesson_03 import PARTIAL
 from ttkit.visualize.chart import BLUE, Chart, entitle
 from ttkit.visualize.charts import Curves
@@ -260,30 +261,46 @@ def _one_sum(run: Run, what: str) -> None:
 @asks("swiglu(mesh, x, gate, up, down)", (1, 4), (1, 3), fabric=True)
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
     n = row_of(mesh)
-    x, gate = numbers(64, 32), numbers(32, 32 * n) / 8
+    x, gate = numbers(64 * n, 32), numbers(32, 32 * n) / 8
     up, down = gate[::-1], numbers(32 * n, 96) / 8
     run = swiglu.on(mesh, (x, x.shape), (gate, (32, 32)), (up, (32, 32)), (down, (32, 96)))
 
+    def silu(a: np.ndarray) -> np.ndarray:
+        return a * (1 + np.tanh(a / 2)) / 2
+
     def part(gate: np.ndarray, up: np.ndarray, down: np.ndarray) -> np.ndarray:
-        turned = x @ gate
-        return (turned / (1 + np.exp(-turned)) * (x @ up)) @ down
+        return (silu(x @ gate) * (x @ up)) @ down
 
     cuts = zip(np.split(gate, n, 1), np.split(up, n, 1), np.split(down, n), strict=True)
     right = part(gate, up, down)
-    turned = x @ up
+    a, b = x @ gate, x @ up
+    gelu = a * (1 + np.vectorize(math.erf)(a / math.sqrt(2))) / 2
+    instead = {
+        "the silu is on x @ up; it belongs on x @ gate": a * silu(b),
+        "the silu is missing: silu(x @ gate)": a * b,
+        "the silu is on the product of both; it belongs on x @ gate alone": silu(a * b),
+        "there is a silu on x @ up, too; it belongs on x @ gate alone": silu(a) * silu(b),
+        "this is gelu; silu is asked for: ttnn.silu": gelu * b,
+        "this is relu; silu is asked for: ttnn.silu": np.maximum(a, 0) * b,
+        "this is sigmoid; silu(a) is a * sigmoid(a): ttnn.silu": silu(a) / a * b,
+        "x @ up is missing: silu(x @ gate) * (x @ up)": silu(a),
+        "both are added; silu(x @ gate) and x @ up are multiplied": silu(a) + b,
+        "gate is used twice, and up is not": silu(a) * a,
+        "up is used twice, and gate is not": silu(b) * b,
+    }
     run.differs(
         ([part(*cut) for cut in cuts], PARTIAL),
-        (
-            [(turned / (1 + np.exp(-turned)) * (x @ gate)) @ down] * n,
-            "the silu is on x @ up; it belongs on x @ gate",
-        ),
-        ([((x @ gate) * (x @ up)) @ down] * n, "the silu is missing: silu(x @ gate)"),
+        *(([hidden @ down] * n, words) for words, hidden in instead.items()),
         ([n * right] * n, f"it is {n} times too large: the sum was made twice, or of whole values"),
+        ([right / n] * n, f"it is {n} times too small: a sum is asked for, not a mean"),
         rtol=1e-3,
     )
     run.equals([right] * n, 1e-3)
     _one_sum(run, "the MLP")
-    run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), ((64, 32), (32, 96)))
+    products = [call.operands[:2] for call in run.led if call.kind == "product"]
+    shapes = [lean(list(tensor.shape)) for pair in products for tensor in pair]
+    if shapes != [[64 * n, 32], [32, 64], [64 * n, 32], [32, 96]]:  # gate and up beside each other
+        run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), (x.shape, (32, 96)))
     return f"three matrices, one sum; {run.given()}"
 
 
@@ -296,8 +313,8 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
 @asks("backward(mesh, dy, w)", (1, 4), (1, 3), fabric=True)
 def _backward(backward: Answer, mesh: Any) -> str:
     n = row_of(mesh)
-    dy, w = numbers(64, 32 * n), numbers(96, 32 * n)
-    run = backward.on(mesh, (dy, (64, 32)), (w, (96, 32)))
+    dy, w = numbers(64 * n, 32 * n), numbers(96 * n, 32 * n)
+    run = backward.on(mesh, (dy, (64 * n, 32)), (w, (96 * n, 32)))
     parts = [a @ b.T for a, b in zip(np.split(dy, n, 1), np.split(w, n, 1), strict=True)]
     right = dy @ w.T
     run.differs(
@@ -308,5 +325,5 @@ def _backward(backward: Answer, mesh: Any) -> str:
     )
     run.equals([right] * n, 1e-4)
     _one_sum(run, "the gradient")
-    run.multiplied(((64, 32), (96, 32)))
+    run.multiplied(((64 * n, 32), (96 * n, 32)))
     return f"the gradient of x on each of {n} devices; {run.given()}"

@@ -11,7 +11,7 @@ import numpy as np
 from ttkit import backend
 from ttkit.convert import to_numpy
 from ttkit.errors import TTKitError
-from ttkit.lessons import device_difference, exercise, require, values_mean_something
+from ttkit.lessons import exercise, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks, numbers
 from ttkit.visualize.charts import Stacks
 
@@ -135,18 +135,19 @@ def layout_pictures(
 # ---------------------------------------------------------------- 08.gradient
 
 
-def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
-    """Return the number that turns each device's array into what the tensor holds there.
+def factor_of(values: list[np.ndarray], tensor: Any) -> float | None:
+    """Return the number that turns each device's matrix into what the tensor holds there.
 
-    None where there is no such number, or it is not positive.
+    None where there is no such number, or it is 0.
     """
-    have = [to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)]
-    if [mine.shape for mine in have] != [value.shape for value in values]:
+    have = np.array([to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)])
+    wanted = np.array(values)
+    if have.size != wanted.size or have.shape[-2:] != wanted.shape[-2:]:
         return None
-    factor = float(np.vdot(have, values) / np.vdot(values, values))
-    scaled = [factor * value for value in values]
+    factor = float(np.vdot(have, wanted) / np.vdot(wanted, wanted))
+    scaled = factor * wanted
     atol = 1e-4 * float(np.abs(scaled).max())
-    return factor if factor > 0 and not device_difference(scaled, tensor, 1e-4, atol) else None
+    return factor if atol and np.allclose(have.reshape(scaled.shape), scaled, 1e-4, atol) else None
 
 
 @exercise(
@@ -159,16 +160,20 @@ def _factor(values: list[np.ndarray], tensor: Any) -> float | None:
     "One ttnn.all_reduce with cluster_axis=0 of ttnn.matmul(x, error, transpose_a=True); then "
     "multiply by 2 / y.size.",
 )
-@asks("hybrid_gradient(mesh, x, w, y)", (2, 4), (2, 3), fabric=True)
+@asks("hybrid_gradient(mesh, x, w, y)", (2, 4), (4, 2), (2, 3), fabric=True)
 def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     groups, parts = mesh.shape
-    x, w, y = numbers(32 * groups, 160), numbers(160, 32 * parts), numbers(32 * groups, 32 * parts)
-    run = hybrid_gradient.on(mesh, (x, (32, 160)), (w, (160, 32)), (y, (32, 32)))
+    rows = 32 * (groups + parts - 4)  # of a group; not the same on each mesh
+    x, w = numbers(rows * groups, 160), numbers(160, 32 * parts)
+    y = numbers(rows * groups, 32 * parts)
+    run = hybrid_gradient.on(mesh, (x, (rows, 160)), (w, (160, 32)), (y, (rows, 32)))
     columns = np.split(2 / y.size * x.T @ (x @ w - y), parts, axis=1)
     if values_mean_something():
         samples = zip(np.split(x, groups), np.split(y, groups), strict=True)
         of_group = [np.split(a.T @ (a @ w - b), parts, axis=1) for a, b in samples]
+        product = np.split(2 / y.size * x.T @ (x @ w), parts, axis=1)
         mistakes: tuple[tuple[Any, str], ...] = (
+            (product * groups, "y is missing: the error is x @ w - y"),
             (
                 [part for own in of_group for part in own],
                 "each device has the gradient of its own group: the sum over groups is missing",
@@ -185,8 +190,10 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
             ),
         )
         for values, message in mistakes:
-            require(_factor(values, run.tensor()) is None, f"on {mesh!r} {message}")
-        factor = _factor(columns * groups, run.tensor()) or 1.0
+            require(factor_of(values, run.tensor()) is None, f"on {mesh!r} {message}")
+        factor = factor_of(columns * groups, run.tensor()) or 1.0
+        sign = "it has the wrong sign: the error is x @ w - y, not y - x @ w"
+        require(factor > 0, f"on {mesh!r} {sign}")
         size = "too large" if factor > 1 else "too small"
         require(
             abs(factor - 1) <= 1e-3,
@@ -199,21 +206,21 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     sent = sorted(run.sent())
     one = sent in ([], ["all_reduce"], ["all_gather", "reduce_scatter"])  # [] on a card
     require(one, f"on {mesh!r} one sum is enough, but you called {', '.join(sent)}")
-    run.multiplied(((32, 160), (160, 32)), ((32, 160), (32, 32)))
+    run.multiplied(((rows, 160), (160, 32)), ((rows, 160), (rows, 32)))
     return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
 
 
 SHAPES = {  # in which a machine can be opened
-    "t3000": [(8, 1), (4, 2), (2, 4), (1, 8)],
+    "t3000": [(2, 4), (8, 1), (4, 2), (1, 8)],
     "quietbox_bh": [(4, 1), (2, 2), (1, 4)],
 }
 RUNS = (  # embedding, blocks, heads, precision, machine, how blocks run
-    (1280, 20, 16, "float32", "t3000", "default"),
+    (768, 40, 48, "bfloat16", "t3000", "default"),  # in float32 nothing fits
     (2048, 22, 16, "float32", "t3000", "memory_efficient"),  # the fastest leaves too little free
-    (768, 12, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
+    (768, 24, 12, "float32", "t3000", "default"),  # eight chips cannot share twelve heads
     (2560, 32, 32, "float32", "t3000", "memory_efficient"),
     (1280, 22, 20, "float32", "t3000", "default"),  # fits, but leaves too little free
-    (1536, 24, 16, "float32", "quietbox_bh", "memory_efficient"),
+    (1536, 24, 16, "float32", "quietbox_bh", "default"),  # too large for chips of 12 GB
 )
 
 
@@ -266,8 +273,10 @@ def _choose(choose: Answer) -> str:
             require(best is None, f"{name}: you found no shape, but {best} fits")
             found.append("none")
             continue
-        mine = tuple(answer) if isinstance(answer, (list, tuple)) else answer
-        kind = f"choose should give a shape such as {shapes[0]}, or None; it gave {answer!r}"
+        several = isinstance(answer, Iterable) and not isinstance(answer, str)
+        mine = tuple(answer) if several else answer
+        given = repr(answer)[:60]
+        kind = f"choose should give a shape such as {shapes[0]}, or None; it gave {given}"
         require(isinstance(mine, tuple), kind)
         require(mine in shapes, f"{name}: {mine} is not among the shapes {shapes}")
         divide = f"{heads} heads do not divide among {mine[1]} chips"

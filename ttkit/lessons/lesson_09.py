@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, exercise, require
-from ttkit.lessons.answers import asks
+from ttkit.lessons.answers import Answer, asks
 from ttkit.lessons.lesson_08 import planned
 from ttkit.lessons.predicting import as_number
 from ttkit.plans import Schedule, gpipe, interleaved, one_at_a_time, one_f_one_b, zb_h1
@@ -128,14 +128,17 @@ def _bubble(answer: Any) -> str:
             schedule = one_f_one_b(stages, micro_batches)
         fact = schedule.timeline().bubble_fraction
         call = f"bubble({stages}, {micro_batches}, {chunks})"
-        given = as_number(answer(stages, micro_batches, chunks))
+        value = answer(stages, micro_batches, chunks)
+        given = as_number(value)
         if given is None:
-            raise CheckFailed(f"{call} should be a number")
+            raise CheckFailed(f"{call} should be a number, is {value!r}")
         require(
             abs(given - fact / (1 - fact)) > 1e-6,
             f"{call} gives {given:.4g}, the idle time as a part of the work; "
             f"asked is its part of the whole time, {fact:.4g}",
         )
+        percent = f"{call} gives {given:.4g}, a percentage; asked is a part, {fact:.4g}"
+        require(abs(given - 100 * fact) > 1e-6, percent)
         wrong = f"{call} gives {given:.4g}; the schedule {schedule.name} has {fact:.4g}"
         require(abs(given - fact) < 1e-6, wrong)
     return "the formula gives what the timetables of seven pipelines show"
@@ -189,6 +192,27 @@ def _grade(answer: Any, stages: int, micro_batches: int, memory: Any, bubble: fl
     )
 
 
+def _rows(answer: Any) -> Any:
+    """Return the schedule of an answer, or its list of stages, however it is written."""
+    answer = getattr(answer, "schedule", answer)  # of an editor
+    if isinstance(answer, Schedule) or not isinstance(answer, Iterable):
+        return answer
+    if isinstance(answer, str):
+        answer = answer.strip().splitlines()
+    rows = answer.values() if isinstance(answer, Mapping) else answer
+    return [row.replace(",", " ") if isinstance(row, str) else _listed(row) for row in rows]
+
+
+def _listed(row: Any) -> Any:
+    return list(row) if isinstance(row, Iterable) else row
+
+
+def _not_split(whole: Any) -> None:
+    rows = whole.actions if isinstance(whole, Schedule) else whole
+    split = "a backward is whole here: write B0, not I0 and W0"
+    require(not any(kind in str(rows) for kind in "IW"), split)
+
+
 @exercise(
     "09.budget",
     "Stage 0 may hold three. When can it start F3, and when F5? One trip there and back takes 12.",
@@ -198,14 +222,13 @@ def _grade(answer: Any, stages: int, micro_batches: int, memory: Any, bubble: fl
     "to the left, past a forward; look at the bubble after each move.",
 )
 def _budget(answer: Any, mesh: Any) -> str:
-    whole = answer(STAGES, MICRO_BATCHES) if callable(answer) else answer
-    rows = whole if isinstance(whole, (list, tuple)) else []
+    if callable(answer):
+        answer = Answer(answer, "schedule(stages, micro_batches)")(STAGES, MICRO_BATCHES)
+    whole = _rows(answer)
     if isinstance(whole, Schedule):
         one = "each stage has one chunk of the model here, and the schedule has"
         require(whole.chunks == 1, f"{one} {whole.chunks}")
-        rows = whole.actions
-    split = "a backward is whole here: write B0, not I0 and W0"
-    require(not any(kind in str(row) for row in rows for kind in "IW"), split)
+    _not_split(whole)
     _grade(whole, STAGES, MICRO_BATCHES, ROOM, BUBBLE)
     return f"room for {ROOM} on every stage was enough"
 
@@ -220,9 +243,10 @@ def _repair(answer: Any, mesh: Any) -> str:
     pair = 'the number of the stage, and its list put right, as (0, "F0 F1 ...")'
     is_pair = isinstance(answer, (tuple, list)) and len(answer) == 2
     require(is_pair, f"a pair is asked for: {pair}")
-    stage, row = answer
-    there = f"there is no stage {stage!r}; there are 0 to {len(BROKEN) - 1}"
+    stage, row = as_number(answer[0]), _rows([answer[1]])[0]
+    there = f"there is no stage {answer[0]!r}; the number of the stage is 0, 1 or 2"
     require(stage in range(len(BROKEN)), there)
+    _not_split(row)
     rows = [row if place == stage else old for place, old in enumerate(BROKEN)]
     good = one_f_one_b(3, 4)
     _grade(rows, 3, 4, good.peak_activations(), good.timeline().bubble_fraction)

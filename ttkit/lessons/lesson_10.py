@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import asks
 from ttkit.lessons.predicting import as_number
@@ -155,7 +157,8 @@ def _roles(answer: Any) -> str:
                 given = answer(rank, len(wanted), workers)
                 call = f"role({rank}, {len(wanted)}, {workers})"
                 rule = f"in {number}-tier mode rank {rank} is {name!r}"
-                require(given == name, f"{call} gives {given!r}; {rule}")
+                same = isinstance(given, str) and given == name
+                require(same, f"{call} gives {given!r}; {rule}")
     return "every rank has its role, in two tiers and in three"
 
 
@@ -170,9 +173,11 @@ def _bytes(answer: Any) -> str:
     for n, gradients, weights in ((2, 4096, 1024), (3, 100, 1 << 20), (7, 12, 5), (1, 8, 4)):
         call = f"aggregator_bytes({n}, {gradients}, {weights})"
         pair = answer(n, gradients, weights)
-        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-        require(is_pair, f"{call} should be a pair: bytes that come in, bytes that go out")
-        found = tuple(as_number(given) for given in pair)
+        several = list(pair) if isinstance(pair, (tuple, list, np.ndarray)) else []
+        found = tuple(as_number(given) for given in several)
+        is_pair = len(found) == 2 and None not in found
+        rule = f"{call} should be a pair of numbers: bytes that come in, bytes that go out"
+        require(is_pair, f"{rule}; it is {pair!r}")
         come, go = n * gradients + weights, gradients + n * weights
         swapped = n > 1 and found == (go, come)
         require(not swapped, f"{call}: in and out are swapped; what the workers send comes in")
@@ -180,7 +185,7 @@ def _bytes(answer: Any) -> str:
             ("come in", found[0], come, n * gradients, (n + 1) * gradients),
             ("go out", found[1], go, n * weights, (n + 1) * weights),
         ):
-            says = f"{call} says that {given} bytes {what}"
+            says = f"{call} says that {given:,} bytes {what}"
             require(given != alone, f"{says}; the optimizer is a neighbour, too")
             other = "the optimizer sends weights and gets gradients, the workers the reverse"
             require(given != one, f"{says}; {other}")

@@ -63,8 +63,9 @@ def _try(
     """Call the answer on a rank with the rank's values.
 
     Returns:
-        ("done", (result, bytes sent, calls made), messages), or "to do", "wrong" or "stuck" with a
-        message; "away" where the rank takes no part.
+        ("done", (result, bytes sent, calls made), messages), or "to do", "wrong", "begun" or
+        "stuck" with a message; "away" where the rank takes no part. "-1" is "done" by a rank that
+        asked to receive from rank -1.
     """
     with _among(len(values)) as own:
         if own is None:
@@ -91,7 +92,14 @@ def _try(
     except (TypeError, ValueError):
         wanted = "a list of arrays" if several else "an array"
         return "wrong", f"it gave a {type(result).__name__}, not {wanted}", comm.log
-    return "done", (arrays if several else arrays[0], comm.sent, comm.calls), comm.log
+    if call := comm.unfinished:
+        return (
+            "begun",
+            f"it returned before its {call} was done: the request needs a Wait",
+            comm.log,
+        )
+    state = "-1" if comm.minus_one else "done"
+    return state, (arrays if several else arrays[0], comm.sent, comm.calls), comm.log
 
 
 # ---------------------------------------------------------------- in the notebook
@@ -178,6 +186,8 @@ def on_ranks(
         if cluster.busy() or cluster.state != "running":
             cluster.restart()
             message += "\n(the engines were started anew)"
+        if " raised NameError: " in message:
+            message += "\n  try: what the function needs, inside it: the ranks do not have the rest"
         raise CheckFailed(_few(values, cluster) + message) from None
     finally:
         cluster.timeout_s = before
@@ -185,10 +195,16 @@ def on_ranks(
     for rank, (state, found, _) in enumerate(outcomes):
         if state == "to do":
             raise NotDone(found)
-        require(state != "wrong", f"rank {rank}: {found}")
+        on = f"on {len(values)} ranks, " * (len(values) < cluster.n)
+        require(state != "wrong", f"{on}rank {rank}: {found}")
     if any(state == "stuck" for state, _, _ in outcomes):
         run = _recorded(cluster, [log for _, _, log in outcomes])
         raise CheckFailed(_few(values, cluster) + why_stuck(run))
+    for rank, (state, found, _) in enumerate(outcomes):
+        require(state != "begun", f"{on}rank {rank}: {found}")
+    before_0 = "rank 0 receives from rank -1, which MPI takes for any rank; before rank 0 comes "
+    before_0 += f"rank {len(outcomes) - 1}: (comm.rank - 1) % comm.size"
+    require({state for state, *_ in outcomes} != {"-1", "done"}, before_0)
     return [found for _, found, _ in outcomes]
 
 
@@ -220,6 +236,11 @@ def why_stuck(run: Exchange) -> str:
             head += " receives: on large messages this deadlocks"
     elif run.cycle:
         head = f"a deadlock: ranks {', '.join(map(str, run.cycle))} wait for each other"
+        if len(run.cycle) == 1:
+            head = f"a deadlock: rank {run.cycle[0]} waits for itself"
+    elif not run.waits:
+        head = f"each send has its receive, but one took longer than {LIMIT_S} s"
+        return f"{head}\n  try: the same tag on both ranks, or no tags"
     else:
         wait = next(each for each in run.waits if each.peer not in waiting)
         verb = "sends" if wait.receives else "receives"

@@ -48,12 +48,20 @@ class Watched:
         self.rank, self.size = comm.rank, comm.size
         self.sent = self.calls = 0
         self.log: list[Call] = []
+        self.minus_one = False  # it asked to receive from rank -1
+        self._begun: list[tuple[Any, Any, str]] = []  # requests, as MPI and as the answer has them
+        self._rooms: list[tuple[Any, int]] = []  # how many bytes each receive has room for
 
     def Get_rank(self) -> int:
         return self.rank
 
     def Get_size(self) -> int:
         return self.size
+
+    @property
+    def unfinished(self) -> str:
+        """The name of a call that nobody waited for, "" where there is none."""
+        return next((name for request, own, name in self._begun if request and own), "")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # of Python, such as pickle's
@@ -66,6 +74,9 @@ class Watched:
 
         def counted(*arguments: Any, **keywords: Any) -> Any:
             self.calls += 1
+            given = [*arguments, *keywords.values()]
+            arrays = [each[0] if isinstance(each, (list, tuple)) else each for each in given]
+            self.sent += next((array.nbytes for array in arrays if hasattr(array, "nbytes")), 0)
             return call(*arguments, **keywords)
 
         return counted
@@ -103,6 +114,8 @@ class Watched:
 
     def _sending(self, name: str, buf: Any, dest: int, tag: int, source: int | None = None) -> Any:
         array = np.asarray(buf[0] if isinstance(buf, (list, tuple)) else buf)
+        self._there_is(dest)
+        _sendable(name, buf)
         start = self._comm.Isend if name == "Isend" else self._comm.Issend
         request = start(buf, dest=dest, tag=tag)
         self.calls += 1
@@ -117,8 +130,14 @@ class Watched:
     ) -> Any:
         from mpi4py import MPI
 
+        _sendable(name, buf)
+        self.minus_one |= source == -1
         source = _any(source)
+        if source != MPI.ANY_SOURCE:
+            self._there_is(source)
         request = self._comm.Irecv(buf, source, MPI.ANY_TAG if tag is None else tag)
+        if isinstance(buf, np.ndarray):
+            self._rooms.append((request, buf.nbytes))
         self.calls += 1
         if note:
             self.log.append(Call(name, source=_peer(source), line=_line()))
@@ -130,13 +149,24 @@ class Watched:
 
         end = time.monotonic() + self._limit_s
         left, status = list(enumerate(requests)), status or MPI.Status()
+        room = next((room for request, room in self._rooms if request is requests[0]), None)
+        cure = "make the array with np.empty_like, which takes the shape and the dtype"
         while left:
-            left = [(i, r) for i, r in left if not r.Test(status if i == 0 else None)]
+            try:
+                left = [(i, r) for i, r in left if not r.Test(status if i == 0 else None)]
+            except MPI.Exception as error:
+                if error.Get_error_class() != MPI.ERR_TRUNCATE:
+                    raise
+                text = f"more bytes arrived than the {room} of the array for them: {cure}"
+                raise CheckFailed(text) from None
             if left and time.monotonic() > end:
                 _kept.extend(requests)
                 raise Stuck
             if left:
                 time.sleep(POLL_S)
+        came = status.Get_count(MPI.BYTE) if room else room
+        if came != room and status.source != MPI.PROC_NULL:
+            raise CheckFailed(f"{came} bytes arrived in an array of {room}: {cure}")
         if self.log[-1].source == ANY:  # now it is known
             self.log[-1] = self.log[-1]._replace(source=status.source)
 
@@ -157,7 +187,28 @@ class Watched:
 
             wait = Wait
 
-        return Request(request)
+        own = Request(request)
+        self._begun.append((request, own, began.name))
+        return own
+
+    def _there_is(self, rank: int) -> None:
+        """Raise `CheckFailed` where there is no such rank."""
+        from mpi4py import MPI
+
+        if not 0 <= rank < self.size and rank != MPI.PROC_NULL:
+            there = f"there is no rank {rank}; there are 0 to {self.size - 1}"
+            raise CheckFailed(f"{there}. % comm.size closes the ring")
+
+
+def _sendable(call: str, buf: Any) -> None:
+    """Raise `CheckFailed` where MPI cannot send from here, or receive into it."""
+    flags = getattr(buf[0] if isinstance(buf, (list, tuple)) and buf else buf, "flags", None)
+    if flags is None:
+        one = "an array is missing" if buf is None else f"it got a {type(buf).__name__}"
+        raise CheckFailed(f"{call} takes NumPy arrays, {one}: np.empty_like(x) makes one")
+    if not (flags.c_contiguous or flags.f_contiguous):
+        apart = "whose numbers do not lie beside each other in memory, as a column"
+        raise CheckFailed(f"{call} got a part of an array {apart}: use a copy of it")
 
 
 def _any(source: int | None) -> int:
