@@ -16,6 +16,7 @@ from ttkit.sim import ccl_checks as checks
 from ttkit.sim import ccl_mpi, ccl_numpy, fabric, quirks
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.enums import FabricConfig, Topology
+from ttkit.sim.grid import TensorTopology
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.operation import moved, operation, result
 from ttkit.sim.tensor import Tensor
@@ -34,14 +35,14 @@ class _Collective:
     Args:
         checks: in the order in which ttnn makes them; each raises, or sets something of the call.
         moves: returns the result's values.
-        label: returns the result's topology.
+        label: returns the result's topology from the operand's.
         plan: its name in `plans`; "" where nothing is sent.
         sums: the result is computed, and rounded.
     """
 
     checks: tuple[checks.Check, ...]
     moves: Callable[[Call], Any]
-    label: Callable[[Call], Any]
+    label: Callable[..., TensorTopology]
     plan: str
     sums: bool = False
 
@@ -59,10 +60,8 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
         if not grid.local:
             fabric.agree(grid, call.asked)
     values = spec.moves(call)
-    key = (call.name, call.mesh.grid, len(tensor.shard_shape), call.cluster_axis, call.dim)
-    topology = tensor.topology.after.get(key)
-    if topology is None:
-        topology = tensor.topology.after[key] = spec.label(call)
+    where = (call.mesh.grid, call.rank, call.cluster_axis, call.dim)
+    topology = spec.label(tensor.topology, *where)
     if isinstance(values, list):
         return [moved(tensor, each, topology=topology) for each in values]
     if not spec.sums:
@@ -85,11 +84,6 @@ def _sent(call: Call) -> Any:
     return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
 
 
-def _cleared(call: Call) -> Any:
-    """The axis does not shard any more."""
-    return quirks.gather(call.tensor.topology, call.mesh.grid, call.rank, call.cluster_axis, None)
-
-
 COLLECTIVES = {
     "all_gather": _Collective(
         (
@@ -100,7 +94,7 @@ COLLECTIVES = {
             checks.result_fits,
         ),
         lambda call: _along("gathered", call, call.dim),
-        lambda c: quirks.gather(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.gather,
         "all_gather",
     ),
     "reduce_scatter": _Collective(
@@ -118,27 +112,27 @@ COLLECTIVES = {
             ),
         ),
         lambda call: _along("reduced", call, call.dim),
-        lambda c: quirks.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.scatter,
         "reduce_scatter",
         sums=True,
     ),
     "all_reduce": _Collective(
         (checks.fabric, checks.some_links, checks.neighbours, quirks.check_summed),
         lambda call: _along("summed", call),
-        _cleared,
+        quirks.gather,
         "all_reduce",
         sums=True,
     ),
     "all_broadcast": _Collective(
         (checks.fabric, checks.neighbours),
         lambda call: _along("each", call),
-        _cleared,
+        quirks.gather,
         "all_gather",  # the same transfers; the shards stay apart
     ),
     "broadcast": _Collective(
         (checks.one_line, checks.ends_inside, checks.neighbours, checks.fabric),
         lambda call: _along("one_of", call, call.ends[0][call.axes[0]]),
-        _cleared,
+        quirks.gather,
         "broadcast",
     ),
     "mesh_partition": _Collective(
@@ -151,13 +145,13 @@ COLLECTIVES = {
             checks.whole_tiles,
         ),
         lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
-        lambda c: quirks.partition(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.partition,
         "",
     ),
     "point_to_point": _Collective(
         (checks.ends_inside, checks.fabric, checks.one_hop),
         _sent,
-        lambda call: call.tensor.topology,
+        quirks.unchanged,
         "point_to_point",
     ),
 }

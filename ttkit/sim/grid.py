@@ -20,7 +20,7 @@ Coordinate = tuple[int, ...]
 class TensorTopology:
     """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
-    __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
+    __slots__ = ("_coords", "_hash", "_placements", "_shape")
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class TensorTopology:
         self._placements = tuple(placements)
         self._coords = tuple(map(tuple, mesh_coords))
         self._hash = hash((self._shape, self._placements, self._coords))
-        self.after: dict[Any, TensorTopology] = {}  # what collectives make of it, found once
 
     def distribution_shape(self) -> MeshShape:
         """The shape over which the placements run.
