@@ -179,11 +179,9 @@ def _enter(name: str, function: Function) -> None:
         into = input_tensor_a
         return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
-        in_place.__name__ = in_place.__qualname__ = f"{name}_"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
         operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
     hints = "memory_config" if name in BY_PARTS else HINTS
@@ -241,7 +239,6 @@ def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> Non
         values = function(*arrays, F(value))
         return result(like, values, dtype=input_a.dtype, topology=topology)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return a + value * b {what} c."
     operation(name, hints="memory_config")(call)
 

@@ -102,6 +102,8 @@ def operation(
     """
 
     def enter(function: F) -> F:
+        # those of tables are made by functions that have other names
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
         # products write to DRAM when no memory is named; so does dot-product attention
         inherits = kind not in ("product", "write", "read") and "dot_product" not in name
         own = frozenset(hints.split())

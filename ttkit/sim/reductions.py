@@ -89,7 +89,6 @@ def _enter(name: str) -> None:
             values = values.reshape((*values.shape[:lead], *kept))
         return result(input_tensor, values, owned=bool(axes))
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.

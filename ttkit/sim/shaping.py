@@ -202,7 +202,6 @@ def _enter(name: str, keep: Any, side: str) -> None:
         kept = keep(array.reshape(array.shape[:lead] + matrix), diagonal)
         return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
     operation(name, "arrange", hints="memory_config")(call)
 

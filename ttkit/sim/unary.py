@@ -175,7 +175,6 @@ def _enter(name: str, function: Function) -> None:
     def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
         return _unary(name, input_tensor, function, takes, output_tensor)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
     operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
