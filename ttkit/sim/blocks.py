@@ -44,15 +44,22 @@ def in_parts(work: Callable[[int, int], None], size: int, step: int, elements: i
     )
 
 
-def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -> Array:
-    """A new array of `kernel(values, out, scratch)` over blocks; the three never overlap."""
+def elementwise(
+    kernel: Callable[[Array, Array, Array], object], array: Array, *, in_place: bool = False
+) -> Array:
+    """An array of `kernel(values, out, scratch)` over blocks.
+
+    Args:
+        in_place: `out` may be the values' own memory; else the three never overlap.
+    """
     source = np.ascontiguousarray(array)
-    out = empty(source.shape, source.dtype)
-    if source.size <= BLOCK:
-        flat = source.reshape(-1)
-        kernel(flat, out.reshape(-1), np.empty_like(flat))
+    into_source, size = in_place and source.flags.writeable, source.size
+    if size <= BLOCK:
+        out = source if into_source else np.empty_like(source)
+        kernel(source, out, np.empty_like(source))
         return out
-    flat, target, size = source.reshape(-1), out.reshape(-1), source.size
+    out = source if into_source else empty(source.shape, source.dtype)
+    flat, target = source.reshape(-1), out.reshape(-1)
 
     def work(low: int, high: int) -> None:
         scratch = np.empty(min(BLOCK, high - low), source.dtype)
