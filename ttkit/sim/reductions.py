@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.operands import Operands, spread
 from ttkit.sim.operation import each_element, on_mesh, operation, result
-from ttkit.sim.shaping import RANGE, axis_of, split
+from ttkit.sim.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -59,12 +58,8 @@ HINTS = "memory_config compute_kernel_config sub_core_grids fast_and_approximate
 
 
 def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
-    rank = len(tensor.shard_shape)
-    if dim is None or dim == []:
-        return list(range(rank))
     asked = describe(name, (tensor, dim))
-    dims: Any = dim if isinstance(dim, (list, tuple)) else [dim]
-    axes = [axis_of(tensor, d, asked, RANGE) for d in dims]
+    axes = axes_of(tensor, None if dim == [] else dim, asked)
     if len(set(axes)) != len(axes):
         fail(asked, f"reduce dim list contains a duplicate axis after sorting: {axes}")
     return axes
@@ -104,9 +99,8 @@ for _name in FOLDS:
 @operation("cumsum", flops=each_element(1), hints="memory_config")
 def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
     """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
-    on_mesh("cumsum", input)
-    axis = len(input.grid.shape) + axis_of(input, dim, describe("cumsum", (input, dim)), RANGE)
-    array = convert(input.array, dtype or input.dtype)
+    array, lead, asked = shards("cumsum", input, dim)
+    axis, array = lead + axis_of(input, dim, asked, RANGE), convert(array, dtype or input.dtype)
     return result(input, np.cumsum(array, axis, dtype=array.dtype), dtype=dtype)
 
 
@@ -114,16 +108,14 @@ def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
 @operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return where the largest element is along `dim` of each shard: uint32, row-major."""
-    on_mesh("argmax", input_tensor)
-    asked, rank = describe("argmax", (input_tensor, dim)), len(input_tensor.shard_shape)
-    array, lead = input_tensor.array, len(input_tensor.grid.shape)
+    array, lead, asked = shards("argmax", input_tensor, dim)
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim, asked, RANGE), keepdims=keepdim)
     else:
         if input_tensor.layout is Layout.TILE:
             fail(asked, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
-        found = found.reshape(found.shape + (1,) * rank * keepdim)
+        found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
