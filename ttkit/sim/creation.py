@@ -21,7 +21,7 @@ from ttkit.sim.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
+from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
 from ttkit.sim.memory import BYTES, TILE_BYTES
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
@@ -119,8 +119,7 @@ def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:
     """The same chips as part of `device`, which must have them all."""
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
-        inside = len(coordinate) == len(shape)
-        if not inside or any(c >= n for c, n in zip(coordinate, shape, strict=True)):
+        if not is_inside(coordinate, shape):
             rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
             fail(asked, rule, "a mapper made for this mesh")
     return grid_over(shape, grid.covers, device.owners)

@@ -14,7 +14,7 @@ from ttkit.plans.recorded import Record, latest
 from ttkit.sim import blocks, fabric
 from ttkit.sim.arguments import describe
 from ttkit.sim.connections import SocketConfig, SocketEndpoint
-from ttkit.sim.grid import Coordinate
+from ttkit.sim.grid import Coordinate, is_inside
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation
@@ -82,7 +82,7 @@ class MeshSocket:
         self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
         # by receiver, so that what one rank sends to all chips is there as it must lie
         for pair, rank in sorted(zip(config._pairs, ranks, strict=True), key=lambda c: c[0][1]):
-            if not device._inside(pair[end.value]):
+            if not is_inside(pair[end.value], device._shape):
                 place = MeshCoordinate(pair[end.value])
                 fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
             if rank[end.value] == _me():
