@@ -19,14 +19,13 @@ from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
 from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import activation, gelu_erf
+from ttkit.sim.unary import INTEGERS, activation, gelu_erf
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
 Pairs = dict[tuple[DataType, DataType], DataType]
 F = np.float32
 NONE: list[Any] = []  # ttnn's own default for activations; never written to
-WHOLE = (DataType.INT32, DataType.UINT32, DataType.UINT16)
 
 
 def _truth(function: Function) -> Function:
@@ -59,12 +58,12 @@ FUNCTIONS |= {
 # Which element types two operands may have together, and the type of the result.
 SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
 ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
-ARITHMETIC = ANY_FLOATS | {(w, w): w for w in WHOLE}
+ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
 TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
 TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
 TAKES |= dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ARITHMETIC)
 TAKES |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ARITHMETIC)
-TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in WHOLE[:2]})
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
 
 # ttnn's own names in messages
 KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
