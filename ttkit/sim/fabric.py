@@ -280,7 +280,8 @@ def compare(call: str, ranks: Sequence[int]) -> None:
     by_call: dict[str, list[int]] = {}
     for rank in sorted(calls):
         by_call.setdefault(calls[rank], []).append(rank)
-    verbs = {ranks[0]: "calls" if len(ranks) == 1 else "call" for ranks in by_call.values()}
-    parts = [f"{numbered(ranks)} {verbs[ranks[0]]} {text}" for text, ranks in by_call.items()]
+    parts = [
+        f"{numbered(ranks)} call{'s' * (len(ranks) == 1)} {text}" for text, ranks in by_call.items()
+    ]
     cure = "the same calls in the same order on every rank of the mesh"
     fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)

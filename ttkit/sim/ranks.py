@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttkit.errors import fail
@@ -210,13 +210,10 @@ def shared(system: System, block: Block) -> SharedSystem:
     elif system.shape == block.shape:
         cards = system.cards + tuple((i,) for i in range(len(own), len(everything)))
     hosts = {i: block.owner_of(c) for c, i in number.items()}
-    wraps = (
+    wraps: Any = (
         tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
         if system.shape == block.mesh
         else block.wraps
     )
     links = block.links or system.links_per_pair
-    changed: Any = {"ids": ids, "cards": cards, "links_per_pair": links, "wraps": wraps}
-    plain = replace(system, **changed)
-    values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
-    return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)
+    return SharedSystem(system.name, system.chip, ids, links, wraps, cards, block.host_rank, hosts)
