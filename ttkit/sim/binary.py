@@ -6,7 +6,7 @@ floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,7 +16,7 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
-from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import INTEGERS, activation, gelu_erf
@@ -216,25 +216,16 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     operands = (predicate, true_value, false_value)
     tensors = [t for t in operands if isinstance(t, Tensor)]
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    like, (condition, *arrays), topology = _three("where", tensors)
+    like, (condition, *arrays), topology = broadcast("where", tensors)
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
     values: Array = np.where(condition != 0, yes, no)
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
     return result(like, values, dtype=dtype, topology=topology)
 
 
-def _three(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Array], Any]:
-    """Check up to three tensors and return them as `aligned` does."""
-    on_mesh(name, *tensors)
-    for other in tensors[1:]:
-        asked = describe(name, tuple(tensors))
-        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
-    return aligned(name, tensors)
-
-
 def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
     def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        like, arrays, topology = _three(name, (input_a, input_b, input_c))
+        like, arrays, topology = broadcast(name, (input_a, input_b, input_c))
         values = function(*arrays, F(value))
         return result(like, values, dtype=input_a.dtype, topology=topology)
 

@@ -15,7 +15,7 @@ from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
-from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.operation import broadcast, on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -227,9 +227,7 @@ def _silu_derivative(x: Array) -> Array:
 
 
 def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    on_mesh(name, grad, tensor)
-    check_broadcast(grad.shard_shape, tensor.shard_shape, describe(name, (grad, tensor)))
-    like, (g, x), topology = aligned(name, (grad, tensor))
+    like, (g, x), topology = broadcast(name, (grad, tensor))
     return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
 
 
