@@ -71,7 +71,6 @@ class World:
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        self.waiting = ""  # what this rank waits for, for whoever looks from outside
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
         self.communicators: dict[Any, Any] = {}  # what `ccl_mpi` keeps
@@ -156,7 +155,6 @@ class World:
         if test(everything):
             return
         start, nap = time.perf_counter(), 20e-6
-        self.waiting, done = f"{asked}", False
         try:
             while not test(everything):
                 waited = time.perf_counter() - start
@@ -167,15 +165,13 @@ class World:
                 else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)
-            done = True
-        except KeyboardInterrupt as stop:
-            self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
-        finally:
-            if not done:
-                # MPI may write into the memory of these messages until it is
-                # finalised, which is after Python's own end: never free it.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
-            self.waiting = ""
+        except BaseException as stop:
+            # MPI may write into the memory of these messages until it is finalised, which is
+            # after Python's own end: never free it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
+            if isinstance(stop, KeyboardInterrupt):
+                self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
+            raise
 
     def _give_up(
         self,
