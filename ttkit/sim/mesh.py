@@ -16,6 +16,7 @@ from ttkit.sim.cores import CoreCoord, CoreGrid
 from ttkit.sim.enums import Arch, FabricConfig
 from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, is_inside, place_of
 from ttkit.sim.operation import checked
+from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.sub_devices import SubDevices
 from ttkit.sim.types import MeshCoordinate, MeshShape
 
@@ -79,13 +80,12 @@ class MeshDevice(SubDevices):
 
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        hosts = getattr(self.system, "host_of", None)
         # the host rank of each chip, where ranks share the machine
         self.owners: Owners | None = None
-        if hosts is not None:
-            shared: Any = self.system  # it has hosts, so it is a SharedSystem
+        if isinstance(self.system, SharedSystem):
+            hosts = self.system.host_of
             ranks = tuple(hosts[i] for i in self._ids)
-            self.owners = Owners(shared.host_rank, max(hosts.values()) + 1, ranks)
+            self.owners = Owners(self.system.host_rank, max(hosts.values()) + 1, ranks)
         self._ids_of[self._shape] = self._ids
         self.grid = grid_over(self._shape, None, self.owners)  # all chips, as tensors refer to them
 
