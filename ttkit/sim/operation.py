@@ -108,6 +108,7 @@ def operation(
         inherits = kind not in ("product", "write", "read") and "dot_product" not in name
         own = frozenset(hints.split())
         call = _guarded(name, function, watchers, own, own | hardware.EVERY, inherits)
+        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
