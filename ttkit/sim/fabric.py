@@ -238,9 +238,9 @@ def start_over() -> None:
         world()
 
 
-def started() -> World | None:
-    """The ranks where they have found each other."""
-    return _world[0] if _world else None
+def me() -> int:
+    """This rank; 0 where the ranks have not found each other."""
+    return _world[0].rank if _world else 0
 
 
 def members(grid: Grid) -> list[int]:

@@ -85,7 +85,7 @@ class MeshSocket:
             if not is_inside(pair[end.value], device._shape):
                 place = MeshCoordinate(pair[end.value])
                 fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
-            if rank[end.value] == _me():
+            if rank[end.value] == fabric.me():
                 self._routes.setdefault(rank[1 - end.value], []).append(pair)
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
@@ -95,10 +95,6 @@ class MeshSocket:
 
 _sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
 _pending: list[tuple[list[Any], Any]] = []  # messages on their way, with their memory
-
-
-def _me() -> int:
-    return getattr(fabric.started(), "rank", 0)
 
 
 def _agreed(
@@ -111,7 +107,7 @@ def _agreed(
     ranks = [(owners[0](s), owners[1](r)) for s, r in config._pairs]
     everyone = tuple(sorted({r for pair in ranks for r in pair}))
     _sockets[everyone] += 1
-    if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
+    if len(everyone) > 1 and fabric.me() in everyone and fabric.settings.checks:
         call = f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"
         fabric.compare(call[: fabric.TEXT], everyone)
     return ranks, (everyone, fabric.SOCKET + 2 * _sockets[everyone])
@@ -167,7 +163,7 @@ def _shift(config: SocketConfig, mesh: MeshDevice, to: MeshDevice) -> tuple[int,
 
 def _owner(mesh: MeshDevice) -> OwnerOf:
     if mesh.owners is None:
-        return lambda c: _me()
+        return lambda c: fabric.me()
     return lambda c: fabric.world().ranks([mesh.grid.owner_of(c)])[0]  # type: ignore[list-item]
 
 
@@ -227,7 +223,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         else:
             flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
             values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
-        if rank == _me():
+        if rank == fabric.me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
             text = f"{_about(input_tensor)}|{len(values)}|{values.nbytes}"
@@ -269,7 +265,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
     arrived = []
     for rank, pairs in mesh_socket._routes.items():
-        if rank == _me():
+        if rank == fabric.me():
             if not mesh_socket._queue:
                 rule = "nothing has been sent on this socket, so this would deadlock on hardware"
                 fail(asked, rule, "send_async on the other end first")
