@@ -144,10 +144,7 @@ class MeshDevice(SubDevices):
             at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
             fail(asked, f"{rule} mesh ({self.shape!r}).")
-        ids = tuple(
-            self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
-            for c in itertools.product(*map(range, shape))
-        )
+        ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
