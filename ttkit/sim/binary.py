@@ -45,24 +45,27 @@ FUNCTIONS |= {
     "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),
     "squared_difference": lambda a, b: np.square(a - b),
-    "eq": _truth(np.equal),
-    "ne": _truth(np.not_equal),
-    "lt": _truth(np.less),
-    "le": _truth(np.less_equal),
-    "gt": _truth(np.greater),
-    "ge": _truth(np.greater_equal),
-    "logical_and": _truth(np.logical_and),
-    "logical_or": _truth(np.logical_or),
-    "logical_xor": _truth(np.logical_xor),
 }
+# name -> what is true or false; the result has 1 or 0
+TESTS: dict[str, Function] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
 # Which element types two operands may have together, and the type of the result.
 SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
 ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
 ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
 TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
 TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
-TAKES |= dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ARITHMETIC)
-TAKES |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ARITHMETIC)
+TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
 TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
 
 # ttnn's own names in messages
