@@ -12,7 +12,7 @@ from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import product
-from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operands import Operands, in_whole_tiles, spread
 from ttkit.sim.operation import each_element, operation
 from ttkit.sim.sharding import (
     L1_HEIGHT_SHARDED_MEMORY_CONFIG,
@@ -238,9 +238,7 @@ def rotary_embedding(
     x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
-    if length % 32:  # ttnn makes whole tiles of it
-        values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, -length % 32), (0, 0)])
-    return on.result(values)
+    return on.result(in_whole_tiles(values) if length % 32 else values)  # as ttnn does
 
 
 @operation(

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
 Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
 Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
+# the operand on the fewest chips, arrays on these, the topology of a result
+Together = tuple[Tensor, list[np.ndarray], TensorTopology]
 Moves = Literal["all", "part", "shape", "none"]
 
 
@@ -213,7 +215,7 @@ def _guarded(
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(name: str, *tensors: Any, letters: str = "ABC") -> Any:
+def on_mesh(name: str, *tensors: Any, letters: str = "ABCDEF") -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
@@ -305,7 +307,7 @@ def _written(
     return output
 
 
-def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+def together(name: str, tensors: Sequence[Tensor]) -> Together:
     """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
@@ -321,7 +323,7 @@ def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndar
     return restricted(tensor.array, tensor.grid, grid)
 
 
-def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
     """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
     like, arrays, topology = together(name, tensors)
     rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)
@@ -331,7 +333,7 @@ def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarr
     return like, arrays, topology
 
 
-def broadcast(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+def broadcast(name: str, tensors: Sequence[Tensor]) -> Together:
     """Return `aligned` of operands on one mesh whose shards broadcast."""
     on_mesh(name, *tensors)
     for other in tensors[1:]:

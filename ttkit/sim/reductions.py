@@ -14,7 +14,7 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operands import Operands, in_whole_tiles, spread
 from ttkit.sim.operation import each_element, on_mesh, operation, result
 from ttkit.sim.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor import Tensor
@@ -157,9 +157,7 @@ def fast_reduce_nc(
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
     values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
-    tile = [(0, -n % 32) for n in input.shard_shape[-2:]]
-    values = np.pad(values, [(0, 0)] * (values.ndim - 2) + tile)
-    return on.result(values, output=output)
+    return on.result(in_whole_tiles(values), output=output)
 
 
 @operation(
