@@ -22,10 +22,9 @@ from ttkit.sim.operation import moved, operation, result
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate
 
-# The topology of a collective that names none: the fabric's own.
-OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring}
-OF_FABRIC |= {config: Topology.Torus for config in FabricConfig if "TORUS" in config.name}
-CLOSED = (Topology.Ring, Topology.Torus)
+# Topologies whose lines are closed to rings, and the fabrics of such a topology.
+CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
+CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     checks.check(call, spec.checks, older)
     tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
-        wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
+        wanted = call.topology or call.mesh.fabric
         nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
