@@ -75,14 +75,11 @@ def _enter(name: str) -> None:
             asked = describe(name, (input_tensor,))
             fail(asked, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
         axes, lead = _axes(name, input_tensor, dim), len(input_tensor.grid.shape)
-        # Of one number there is no sum to take, but it has a variance.
-        some = axes or name in ("std", "var")
-        values = input_tensor.array
-        values = function(values, tuple(lead + a for a in axes)) if some else values
+        values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
             values = values.reshape((*values.shape[:lead], *kept))
-        return result(input_tensor, values, owned=bool(axes))
+        return result(input_tensor, values)
 
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
