@@ -117,19 +117,13 @@ class World:
     def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
         """Send `text` to these ranks and receive theirs: {rank: text}, ours included."""
         self.in_step(asked)
-        mine = np.zeros(TEXT, np.uint8)
-        encoded = np.frombuffer(text.encode("utf-8", "replace")[:TEXT], np.uint8)
-        mine[: len(encoded)] = encoded
+        mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
         theirs = np.empty((len(others), TEXT), np.uint8)
         receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, tag) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
-        found = {
-            r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace")
-            for i, r in enumerate(others)
-        }
-        return found | {self.rank: text}
+        return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
         """Raise where an earlier wait was given up; called before a message is begun."""
@@ -204,6 +198,22 @@ class World:
             self.wait([request], [ranks[0]] if len(ranks) == 1 else [-1], asked, (), arguments)
         else:
             getattr(comm, call)(*arguments)
+
+
+def encoded(text: str) -> np.ndarray:
+    """Return a text as a message of TEXT bytes."""
+    data = text.encode("utf-8", "replace")[:TEXT]
+    return np.frombuffer(bytearray(data.ljust(TEXT, b"\0")), np.uint8)
+
+
+def decoded(message: np.ndarray) -> str:
+    """Return the text of a message.
+
+    Example:
+        >>> decoded(encoded("all_gather"))
+        'all_gather'
+    """
+    return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
 def numbered(ranks: Sequence[int]) -> str:

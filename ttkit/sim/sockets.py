@@ -235,8 +235,7 @@ def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None
     """Start to send values and, before them, their description."""
     here = fabric.world()
     here.in_step("send_async")
-    header = np.zeros(fabric.TEXT, np.uint8)
-    header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
+    header = fabric.encoded(text)
     if not _pending:
         atexit.register(flush)
     _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
@@ -310,7 +309,7 @@ def _received(
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
     here.in_step(asked)
     here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)
-    about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
+    about, copies, nbytes = fabric.decoded(header).split("|")
     raw = np.empty(int(nbytes), np.uint8)
     here.wait([comm.Irecv(raw, source, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)
