@@ -49,7 +49,7 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     `convert` sees to the others.
 
     Args:
-        array: float32 values, of one dimension or more.
+        array: float32 values, any shape; a single number gives an array of one.
         in_place: the array may be overwritten.
 
     Example:
@@ -64,9 +64,10 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
     """Round to a block float type: 16 neighbours of a row share the exponent of the largest.
 
     Args:
-        array: float32, of one dimension or more; blocks run along the last dimension.
+        array: float32, any shape; blocks run along the last dimension.
         bits: magnitude bits of an element, 7 for bfloat8_b and 3 for bfloat4_b.
     """
+    array = np.atleast_1d(array)
     if array.size == 0:
         return array
     width = array.shape[-1]

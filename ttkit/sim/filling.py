@@ -67,7 +67,7 @@ def _like(
 
 def _fill(tensor: Tensor, value: float) -> Tensor:
     """Write one value into a new tensor; large whole numbers do not go through float32."""
-    given = np.array([value]).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
+    given = np.asarray(value).astype(np.float32 if tensor.dtype in dtypes.FLOATS else np.int64)
     one = dtypes.convert(given, tensor.dtype)
     shape = (1,) * len(tensor.grid.shape) + tensor.shard_shape
     zero = one.tobytes() == bytes(one.nbytes)  # not so for -0.0
