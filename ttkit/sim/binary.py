@@ -16,7 +16,8 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
-from ttkit.sim.operation import aligned, broadcast, check_broadcast, on_mesh, operation, result
+from ttkit.sim.operands import broadcast
+from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.unary import INTEGERS, activation, gelu_erf

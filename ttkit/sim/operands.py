@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.enums import DataType
-from ttkit.sim.operation import on_mesh, result, together
+from ttkit.sim.operation import Together, aligned, check_broadcast, on_mesh, result, together
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -45,6 +45,15 @@ class Operands:
         first = self.tensors[0]
         how = {"layout": first.layout, "topology": self.topology, **how}
         return result(self.like, array, dtype=dtype or first.dtype, **how)
+
+
+def broadcast(name: str, tensors: Sequence[Tensor]) -> Together:
+    """Return `aligned` of operands on one mesh whose shards broadcast."""
+    on_mesh(name, *tensors)
+    for other in tensors[1:]:
+        asked = describe(name, tuple(tensors))
+        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
+    return aligned(name, tensors)
 
 
 def in_whole_tiles(values: Array) -> Array:

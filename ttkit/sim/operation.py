@@ -333,15 +333,6 @@ def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
     return like, arrays, topology
 
 
-def broadcast(name: str, tensors: Sequence[Tensor]) -> Together:
-    """Return `aligned` of operands on one mesh whose shards broadcast."""
-    on_mesh(name, *tensors)
-    for other in tensors[1:]:
-        asked = describe(name, tuple(tensors))
-        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
-    return aligned(name, tensors)
-
-
 def check_broadcast(a: tuple[int, ...], b: tuple[int, ...], asked: object) -> None:
     """Check that two shard shapes agree in each dimension, counted from the last, or are 1."""
     rank = max(len(a), len(b), 2)

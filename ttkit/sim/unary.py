@@ -15,7 +15,8 @@ from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
-from ttkit.sim.operation import broadcast, on_mesh, operation, result
+from ttkit.sim.operands import broadcast
+from ttkit.sim.operation import on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
