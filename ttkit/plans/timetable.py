@@ -176,23 +176,16 @@ def _check_waiting(schedule: Schedule) -> None:
     while way.count(way[-1]) < 2:  # every stage that is stuck waits for one that is stuck
         way.append(stuck[way[-1]][1].source.stage)
     circle = way[way.index(way[-1]) : -1]
-    waits = [
-        f"stage {stage} at {action} waits for the {message.what} of micro-batch "
-        f"{message.micro_batch} from stage {message.source.stage}"
-        for stage, (action, message) in ((stage, stuck[stage]) for stage in circle)
-    ]
-    earlier = [
-        f"{_sender(schedule, message)} of stage {source} before its {stuck[source][0]}"
-        for source, message in ((stuck[s][1].source.stage, stuck[s][1]) for s in circle)
-    ]
+    waits, earlier = [], []
+    for stage in circle:
+        action, message = stuck[stage]
+        source = message.source.stage
+        what = f"the {message.what} of micro-batch {message.micro_batch} from stage {source}"
+        waits.append(f"stage {stage} at {action} waits for {what}")
+        send = next(task.action for task in schedule.tasks(source) if task.send == message)
+        earlier.append(f"{send} of stage {source} before its {stuck[source][0]}")
     cure = f"put {', or '.join(earlier)}"
     _wrong(schedule, circle[0], f"a deadlock: {'; '.join(waits)}", cure)
-
-
-def _sender(schedule: Schedule, message: Message) -> Action:
-    """Return the action that sends a message."""
-    tasks = schedule.tasks(message.source.stage)
-    return next(task.action for task in tasks if task.send == message)
 
 
 def check_memory(schedule: Schedule, limit: Each) -> None:

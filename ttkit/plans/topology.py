@@ -148,8 +148,6 @@ def topology(of: Any, mesh_shape: tuple[int, int] | None = None) -> Topology:
         >>> topology("t3000", (1, 4)).chips
         (4, 0, 2, 6)
     """
-    if isinstance(of, Topology):
-        return of
     if isinstance(of, str):
         of = system_named(of)
     if isinstance(of, System):

@@ -16,8 +16,8 @@ from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import THREADS_PAY_FROM
 from ttkit.sim.operands import Operands
-from ttkit.sim.operation import aligned, each_element, on_mesh, operation, result
-from ttkit.sim.shaping import RANGE, axis_of
+from ttkit.sim.operation import aligned, each_element, operation, result
+from ttkit.sim.shaping import RANGE, axis_of, shards
 from ttkit.sim.tensor import Tensor
 
 F = np.float32
@@ -63,11 +63,10 @@ def softmax(input_tensor: Tensor, dim: int = -1) -> Tensor:
     Raises:
         TTKitError: no such dim, row-major or integer input.
     """
-    on_mesh("softmax", input_tensor)
-    asked = describe("softmax", (input_tensor, dim))
-    axis = len(input_tensor.grid.shape) + axis_of(input_tensor, dim, asked, RANGE)
+    array, lead, asked = shards("softmax", input_tensor, dim)
+    axis = lead + axis_of(input_tensor, dim, asked, RANGE)
     check_tiles("softmax", input_tensor, FLOATS[:3])
-    values = softmax_of(input_tensor.array.swapaxes(axis, -1))
+    values = softmax_of(array.swapaxes(axis, -1))
     return result(input_tensor, values.swapaxes(axis, -1))
 
 

@@ -7,7 +7,7 @@ floats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,17 +18,17 @@ from ttkit.sim.arguments import check, describe
 from ttkit.sim.blocks import empty
 from ttkit.sim.dtypes import FLOATS
 from ttkit.sim.enums import BcastOpDim, BcastOpMath, DataType, Layout
+from ttkit.sim.operands import broadcast
 from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
 from ttkit.sim.quirks import merged
 from ttkit.sim.tensor import Tensor
-from ttkit.sim.unary import activation, gelu_erf
+from ttkit.sim.unary import INTEGERS, activation, gelu_erf
 
 Array = np.ndarray
 Function = Callable[[Array, Array], Array]
 Pairs = dict[tuple[DataType, DataType], DataType]
 F = np.float32
 NONE: list[Any] = []  # ttnn's own default for activations; never written to
-WHOLE = (DataType.INT32, DataType.UINT32, DataType.UINT16)
 
 
 def _truth(function: Function) -> Function:
@@ -48,25 +48,28 @@ FUNCTIONS |= {
     "xlogy": lambda a, b: np.where(a == 0, F(0), a * np.log(b)),
     "bias_gelu": lambda a, b: gelu_erf(a + b),
     "squared_difference": lambda a, b: np.square(a - b),
-    "eq": _truth(np.equal),
-    "ne": _truth(np.not_equal),
-    "lt": _truth(np.less),
-    "le": _truth(np.less_equal),
-    "gt": _truth(np.greater),
-    "ge": _truth(np.greater_equal),
-    "logical_and": _truth(np.logical_and),
-    "logical_or": _truth(np.logical_or),
-    "logical_xor": _truth(np.logical_xor),
 }
+# name -> what is true or false; the result has 1 or 0
+TESTS: dict[str, Function] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+FUNCTIONS |= {name: _truth(test) for name, test in TESTS.items()}
 # Which element types two operands may have together, and the type of the result.
 SAME_FLOATS: Pairs = {(f, f): f for f in FLOATS}
 ANY_FLOATS: Pairs = {(a, b): a for a in FLOATS for b in FLOATS}
-ARITHMETIC = ANY_FLOATS | {(w, w): w for w in WHOLE}
+ARITHMETIC = ANY_FLOATS | {(w, w): w for w in INTEGERS}
 TAKES: dict[str, Pairs] = dict.fromkeys(FUNCTIONS, SAME_FLOATS) | {"divide": ANY_FLOATS}
 TAKES |= dict.fromkeys(("add", "subtract", "multiply", "rsub", "squared_difference"), ARITHMETIC)
-TAKES |= dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ARITHMETIC)
-TAKES |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), ARITHMETIC)
-TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in WHOLE[:2]})
+TAKES |= dict.fromkeys(TESTS, ARITHMETIC)
+TAKES |= dict.fromkeys(("maximum", "minimum"), SAME_FLOATS | {(w, w): w for w in INTEGERS[:2]})
 
 # ttnn's own names in messages
 KERNELS = {"subtract": "SUB", "multiply": "MUL", "divide": "DIV", "pow": "POWER"}
@@ -181,11 +184,9 @@ def _enter(name: str, function: Function) -> None:
         into = input_tensor_a
         return _binary(f"{name}_", into, input_tensor_b, function, takes, output=into)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return {name} of two tensors, or of a tensor and a number; sizes of 1 repeat."
     if name in ELEMENTARY:
         call.__annotations__["input_tensor_a"] = "Tensor | float"
-        in_place.__name__ = in_place.__qualname__ = f"{name}_"
         in_place.__doc__ = f"Write {name} of the two into the first tensor, and return it."
         operation(f"{name}_", dtypes=takes, hints=HINTS.partition(" ")[2])(in_place)
     hints = "memory_config" if name in BY_PARTS else HINTS
@@ -221,7 +222,7 @@ def where(predicate: Tensor, true_value: Tensor | float, false_value: Tensor | f
     operands = (predicate, true_value, false_value)
     tensors = [t for t in operands if isinstance(t, Tensor)]
     dtype = tensors[1].dtype if len(tensors) > 1 else predicate.dtype
-    like, (condition, *arrays), topology = _three("where", tensors)
+    like, (condition, *arrays), topology = broadcast("where", tensors)
     yes, no = (arrays.pop(0) if isinstance(v, Tensor) else v for v in operands[1:])
     values = _chosen(condition != 0, yes, no, len(like.grid.shape))
     values = values.astype(dtypes.numpy_dtype(dtype), copy=False)
@@ -246,22 +247,12 @@ def _chosen(condition: Array, yes: Any, no: Any, lead: int) -> Array:
     return values
 
 
-def _three(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[Array], Any]:
-    """Check up to three tensors and return them as `aligned` does."""
-    on_mesh(name, *tensors)
-    for other in tensors[1:]:
-        asked = describe(name, tuple(tensors))
-        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
-    return aligned(name, tensors)
-
-
 def _enter_of_three(name: str, function: Callable[..., Array], what: str) -> None:
     def call(input_a: Tensor, input_b: Tensor, input_c: Tensor, *, value: float = 1.0) -> Tensor:
-        like, arrays, topology = _three(name, (input_a, input_b, input_c))
+        like, arrays, topology = broadcast(name, (input_a, input_b, input_c))
         values = function(*arrays, F(value))
         return result(like, values, dtype=input_a.dtype, topology=topology)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return a + value * b {what} c."
     operation(name, hints="memory_config")(call)
 

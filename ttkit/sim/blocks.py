@@ -32,55 +32,53 @@ PARTS = 4  # taken by the threads as they get free
 # ---------------------------------------------------------------- blocks
 
 
-def in_parts(work: Callable[[int, int], None], size: int, step: int, elements: int) -> None:
-    """Call `work(low, high)` for all of range(size), on threads when `elements` are many."""
-    if elements < THREADS_PAY_FROM:
-        work(0, size)
-        return
-    part = -(-size // PARTS // step) * step
-    run(
-        (partial(work, low, min(low + part, size)) for low in range(0, size, part)),
-        products=False,
-    )
+def elementwise(
+    kernel: Callable[[Array, Array, Array], object], array: Array, *, in_place: bool = False
+) -> Array:
+    """An array of `kernel(values, out, scratch)` over blocks.
 
-
-def elementwise(kernel: Callable[[Array, Array, Array], object], array: Array) -> Array:
-    """A new array of `kernel(values, out, scratch)` over blocks; the three never overlap."""
+    Args:
+        in_place: `out` may be the values' own memory; else the three never overlap.
+    """
     source = np.ascontiguousarray(array)
-    out = empty(source.shape, source.dtype)
+    into_source = in_place and source.flags.writeable
     if source.size <= BLOCK:
-        flat = source.reshape(-1)
-        kernel(flat, out.reshape(-1), np.empty_like(flat))
+        out = source if into_source else np.empty_like(source)
+        kernel(source, out, np.empty_like(source))
         return out
-    flat, target, size = source.reshape(-1), out.reshape(-1), source.size
-
-    def work(low: int, high: int) -> None:
-        scratch = np.empty(min(BLOCK, high - low), source.dtype)
-        for start in range(low, high, BLOCK):
-            end = min(start + BLOCK, high)
-            kernel(flat[start:end], target[start:end], scratch[: end - start])
-
-    in_parts(work, size, BLOCK, size)
+    out = source if into_source else empty(source.shape, source.dtype)
+    _by_blocks(kernel, source.reshape(-1), out.reshape(-1), BLOCK, scratch=True)
     return out
 
 
 def rowwise(kernel: Callable[[Array, Array], object], array: Array) -> Array:
     """A new array of `kernel(rows, out)` over blocks of whole rows (the last axis)."""
     source = np.ascontiguousarray(array)
-    out = empty(source.shape, source.dtype)
-    width = source.shape[-1]
-    if source.size == 0:
-        return out
-    rows, target = source.reshape(-1, width), out.reshape(-1, width)
-    step = max(1, BLOCK // width)
+    out, width = empty(source.shape, source.dtype), source.shape[-1]
+    if source.size:
+        step = max(1, BLOCK // width)
+        _by_blocks(kernel, source.reshape(-1, width), out.reshape(-1, width), step)
+    return out
+
+
+def _by_blocks(
+    kernel: Callable[..., object], source: Array, out: Array, step: int, *, scratch: bool = False
+) -> None:
+    """Call `kernel` for `step` rows at a time, on threads when their elements are many."""
 
     def work(low: int, high: int) -> None:
+        space = [np.empty(min(step, high - low), source.dtype)] if scratch else []
         for start in range(low, high, step):
             end = min(start + step, high)
-            kernel(rows[start:end], target[start:end])
+            kernel(source[start:end], out[start:end], *(part[: end - start] for part in space))
 
-    in_parts(work, len(rows), step, source.size)
-    return out
+    size = len(source)
+    if source.size < THREADS_PAY_FROM:
+        work(0, size)
+        return
+    part = -(-size // PARTS // step) * step
+    jobs = (partial(work, low, min(low + part, size)) for low in range(0, size, part))
+    run(jobs, products=False)
 
 
 # ---------------------------------------------------------------- threads

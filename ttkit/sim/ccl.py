@@ -16,15 +16,15 @@ from ttkit.sim import ccl_checks as checks
 from ttkit.sim import ccl_mpi, ccl_numpy, fabric, quirks
 from ttkit.sim.ccl_checks import Call
 from ttkit.sim.enums import FabricConfig, Topology
+from ttkit.sim.grid import TensorTopology
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.operation import moved, operation, result
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import MeshCoordinate
 
-# The topology of a collective that names none: the fabric's own.
-OF_FABRIC = {FabricConfig.FABRIC_1D_RING: Topology.Ring}
-OF_FABRIC |= {config: Topology.Torus for config in FabricConfig if "TORUS" in config.name}
-CLOSED = (Topology.Ring, Topology.Torus)
+# Topologies whose lines are closed to rings, and the fabrics of such a topology.
+CLOSED = {Topology.Ring, Topology.Torus, FabricConfig.FABRIC_1D_RING}
+CLOSED |= {config for config in FabricConfig if "TORUS" in config.name}
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class _Collective:
     Args:
         checks: in the order in which ttnn makes them; each raises, or sets something of the call.
         moves: returns the result's values.
-        label: returns the result's topology.
+        label: returns the result's topology from the operand's.
         plan: its name in `plans`; "" where nothing is sent.
         sums: the result is computed, and rounded.
     """
 
     checks: tuple[checks.Check, ...]
     moves: Callable[[Call], Any]
-    label: Callable[[Call], Any]
+    label: Callable[..., TensorTopology]
     plan: str
     sums: bool = False
 
@@ -52,17 +52,15 @@ def _run(call: Call, older: dict[str, Any]) -> Any:
     checks.check(call, spec.checks, older)
     tensor, grid = call.tensor, call.tensor.grid
     if spec.plan:
-        wanted = call.topology or OF_FABRIC.get(call.mesh.fabric)
+        wanted = call.topology or call.mesh.fabric
         nbytes = call.nbytes or bytes_of(tensor.padded, tensor.dtype)
         how = (call.cluster_axis, None if wanted in CLOSED else "line", call.num_links, call.ends)
         recorded.latest[:] = [recorded.Record(spec.plan, call.mesh, nbytes, *how)]
         if not grid.local:
             fabric.agree(grid, call.asked)
     values = spec.moves(call)
-    key = (call.name, call.mesh.grid, len(tensor.shard_shape), call.cluster_axis, call.dim)
-    topology = tensor.topology.after.get(key)
-    if topology is None:
-        topology = tensor.topology.after[key] = spec.label(call)
+    where = (call.mesh.grid, call.rank, call.cluster_axis, call.dim)
+    topology = spec.label(tensor.topology, *where)
     if isinstance(values, list):
         return [moved(tensor, each, topology=topology) for each in values]
     if not spec.sums:
@@ -85,11 +83,6 @@ def _sent(call: Call) -> Any:
     return way.sent(call.tensor, call.output or call.tensor, *map(tuple, call.ends))
 
 
-def _cleared(call: Call) -> Any:
-    """The axis does not shard any more."""
-    return quirks.gather(call.tensor.topology, call.mesh.grid, call.rank, call.cluster_axis, None)
-
-
 COLLECTIVES = {
     "all_gather": _Collective(
         (
@@ -100,7 +93,7 @@ COLLECTIVES = {
             checks.result_fits,
         ),
         lambda call: _along("gathered", call, call.dim),
-        lambda c: quirks.gather(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.gather,
         "all_gather",
     ),
     "reduce_scatter": _Collective(
@@ -118,27 +111,27 @@ COLLECTIVES = {
             ),
         ),
         lambda call: _along("reduced", call, call.dim),
-        lambda c: quirks.scatter(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.scatter,
         "reduce_scatter",
         sums=True,
     ),
     "all_reduce": _Collective(
         (checks.fabric, checks.some_links, checks.neighbours, quirks.check_summed),
         lambda call: _along("summed", call),
-        _cleared,
+        quirks.gather,
         "all_reduce",
         sums=True,
     ),
     "all_broadcast": _Collective(
         (checks.fabric, checks.neighbours),
         lambda call: _along("each", call),
-        _cleared,
+        quirks.gather,
         "all_gather",  # the same transfers; the shards stay apart
     ),
     "broadcast": _Collective(
         (checks.one_line, checks.ends_inside, checks.neighbours, checks.fabric),
         lambda call: _along("one_of", call, call.ends[0][call.axes[0]]),
-        _cleared,
+        quirks.gather,
         "broadcast",
     ),
     "mesh_partition": _Collective(
@@ -151,13 +144,13 @@ COLLECTIVES = {
             checks.whole_tiles,
         ),
         lambda call: ccl_numpy.partitioned(call.tensor, call.axes, call.dim),
-        lambda c: quirks.partition(c.tensor.topology, c.mesh.grid, c.rank, c.cluster_axis, c.dim),
+        quirks.partition,
         "",
     ),
     "point_to_point": _Collective(
         (checks.ends_inside, checks.fabric, checks.one_hop),
         _sent,
-        lambda call: call.tensor.topology,
+        quirks.unchanged,
         "point_to_point",
     ),
 }

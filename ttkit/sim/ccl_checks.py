@@ -14,6 +14,7 @@ from ttkit.dialect import is_strict, older_form
 from ttkit.errors import fail
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import FabricConfig, Layout, Topology
+from ttkit.sim.grid import is_inside
 from ttkit.sim.memory import would_fit
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import integer
@@ -231,7 +232,7 @@ def whole_tiles(call: Call) -> None:
 
 def ends_inside(call: Call) -> None:
     for what, coordinate in zip(("sender", "receiver"), call.ends, strict=False):
-        if not call.mesh._inside(tuple(coordinate)):
+        if not is_inside(tuple(coordinate), call.mesh._shape):
             rule = f"Mesh device must contain {what} coordinate device {coordinate!r}"
             fail(call.asked, rule, f"a coordinate inside {call.mesh.shape!r}")
 

@@ -33,7 +33,6 @@ class ProcessGroup(NamedTuple):
     hosts: tuple[int, ...]  # host ranks, row-major over the axes
     blocks: tuple[int, ...]  # how many blocks there are along each axis
     rank: tuple[int, ...]  # which of them is ours
-    one_chip: bool  # a block has one chip along the axes, so there is nothing to add up at home
 
 
 @functools.lru_cache(maxsize=1024)
@@ -58,7 +57,6 @@ def group_along(grid: Grid, axes: tuple[int, ...]) -> ProcessGroup | None:
         tuple(at[block] for block in line),
         tuple(grid.mesh_shape[a] // shape[a] for a in axes),
         tuple(mine[a] for a in axes),
-        all(shape[a] == 1 for a in axes),
     )
 
 
@@ -69,6 +67,13 @@ class Communicator(NamedTuple):
     ranks: list[int]
     comm: Any
     shared: blocks.SharedSum | None  # where they add up, if they are on one host
+
+    def run(self, call: str, mine: Array, shape: Coordinate, asked: str) -> Array:
+        """Return what an MPI call such as "Allgather" makes of the ranks' values, in that shape."""
+        mine = np.ascontiguousarray(mine)
+        made = blocks.empty(shape, mine.dtype)
+        fabric.world().run(self.comm, call, (mine, made), asked, self.ranks)
+        return made
 
 
 def _communicator(tensor: Tensor, axes: list[int]) -> Communicator:
@@ -140,12 +145,9 @@ def _one_copy(array: Array, axes: Iterable[int], parts: Array) -> bool:
 # ---------------------------------------------------------------- along a process group
 def _parts(tensor: Tensor, axes: list[int]) -> Array:
     """The arrays of all blocks of the group, at the length of a block along `axes`: blocks lead."""
-    group, ranks, comm, _ = _communicator(tensor, axes)
+    link = _communicator(tensor, axes)
     whole = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
-    mine = np.ascontiguousarray(whole)
-    parts = blocks.empty(group.blocks + mine.shape, mine.dtype)
-    fabric.world().run(comm, "Allgather", (mine, parts), "all_gather", ranks)
-    return parts
+    return link.run("Allgather", whole, link.group.blocks + whole.shape, "all_gather")
 
 
 def gathered(tensor: Tensor, axes: list[int], dim: int) -> Array:
@@ -195,44 +197,41 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
     """
     if _small(tensor, axes):
         return _summed_in_order(tensor, axes)
-    group, ranks, comm, shared = _communicator(tensor, axes)
-    run = fabric.world().run
-    mine = tensor.array
-    if not group.one_chip:
-        mine = ccl_numpy.summed(mine, tensor.grid.shape, axes)
-    mine = np.ascontiguousarray(mine)
-    total = blocks.empty(mine.shape, mine.dtype)
-    if shared:
-        shared.add_up(mine, total, functools.partial(run, comm, "Barrier", (), "all_reduce", ranks))
-    else:
-        run(comm, "Allreduce", (mine, total), "all_reduce", ranks)
+    link = _communicator(tensor, axes)
+    mine = ccl_numpy.summed(tensor.array, tensor.grid.shape, axes)
+    if link.shared is None:
+        return link.run("Allreduce", mine, mine.shape, "all_reduce")
+    barrier = (link.comm, "Barrier", (), "all_reduce", link.ranks)
+    meet, total = (
+        functools.partial(fabric.world().run, *barrier),
+        blocks.empty(mine.shape, mine.dtype),
+    )
+    link.shared.add_up(np.ascontiguousarray(mine), total, meet)
     return total
 
 
 def reduced(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Do `ccl_numpy.reduced`; above EXACT_BELOW bytes MPI chooses the order of the sum."""
-    group, ranks, comm, _ = _communicator(tensor, axes)
+    link = _communicator(tensor, axes)
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     if _small(tensor, axes):
         total = _summed_in_order(tensor, axes)
-        mine = _by_block(total, lead + dim, group.blocks, inner)[group.rank]
+        mine = _by_block(total, lead + dim, link.group.blocks, inner)[link.group.rank]
     else:
         total = ccl_numpy.summed(tensor.array, tensor.grid.shape, axes)
-        parts = np.ascontiguousarray(_by_block(total, lead + dim, group.blocks, inner))
-        mine = blocks.empty(parts.shape[len(axes) :], parts.dtype)
-        run = fabric.world().run
-        run(comm, "Reduce_scatter_block", (parts, mine), "reduce_scatter", ranks)
+        parts = _by_block(total, lead + dim, link.group.blocks, inner)
+        own = parts.shape[len(axes) :]
+        mine = link.run("Reduce_scatter_block", parts, own, "reduce_scatter")
     return ccl_numpy.scattered(mine, lead, axes, inner, dim)
 
 
 def exchanged(tensor: Tensor, axes: list[int], into: int, cut: int) -> Array:
     """Do `ccl_numpy.exchanged`: each rank sends to each other one what its chips get."""
-    group, ranks, comm, _ = _communicator(tensor, axes)
+    link = _communicator(tensor, axes)
     lead, inner = len(tensor.grid.shape), [tensor.grid.shape[a] for a in axes]
     whole = ccl_numpy.expanded(tensor.array, tensor.grid.shape, axes)
-    mine = np.ascontiguousarray(_by_block(whole, lead + cut, group.blocks, inner))
-    parts = blocks.empty(mine.shape, mine.dtype)
-    fabric.world().run(comm, "Alltoall", (mine, parts), "all_to_all", ranks)
+    mine = _by_block(whole, lead + cut, link.group.blocks, inner)
+    parts = link.run("Alltoall", mine, mine.shape, "all_to_all")
     return ccl_numpy.scattered(_joined(parts, axes, lead, into), lead, axes, inner, cut)
 
 

@@ -149,7 +149,7 @@ def one_of(array: Array, chips: Chips, axes: list[int], at: int) -> Array:
 def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
     """Return each chip's part of `dim`, by its place along mesh `axes` (in row-major order)."""
     array, lead = tensor.array, len(tensor.grid.shape)
-    numbers, full, at = _places(tensor.grid, tuple(axes)), array.shape, lead + dim
+    numbers, full, at = places(tensor.grid, tuple(axes)), array.shape, lead + dim
     parts = math.prod(tensor.grid.mesh_shape[a] for a in axes)
     view = array.reshape(full[:at] + (parts, full[at] // parts) + full[at + 1 :])
     front = np.broadcast_shapes(full[:lead], numbers.shape)
@@ -159,7 +159,7 @@ def partitioned(tensor: Tensor, axes: list[int], dim: int) -> Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def _places(grid: Grid, axes: Chips) -> Array:
+def places(grid: Grid, axes: Chips) -> Array:
     """Return the place of each chip of a grid along mesh axes; of length 1 along the others."""
     lengths = tuple(grid.mesh_shape[a] for a in axes)
     places = [place_of(tuple(c[a] for a in axes), lengths) for c in grid.coords]

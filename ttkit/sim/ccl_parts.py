@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ttkit.errors import fail
-from ttkit.sim import shaping
+from ttkit.sim import quirks, shaping
 from ttkit.sim.ccl import COLLECTIVES, SHORT, _along
 from ttkit.sim.ccl_async import here, in_range, ruled, run, semaphores, spec
 from ttkit.sim.ccl_checks import Call
@@ -139,7 +139,7 @@ def _combined(call: Call) -> Array:
 
 
 def _part(plan: str, moves: Any, *own: Any) -> Any:
-    return spec("all_gather", *own, plan=plan, moves=moves, label=lambda c: c.tensor.topology)
+    return spec("all_gather", *own, plan=plan, moves=moves, label=quirks.unchanged)
 
 
 COLLECTIVES |= {

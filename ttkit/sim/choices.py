@@ -10,9 +10,9 @@ import numpy as np
 
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.attention import softmax_of
+from ttkit.sim.ccl_numpy import places
 from ttkit.sim.creation import tensor_from
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.grid import place_of
 from ttkit.sim.matmul import product, product_flops
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operands import Operands
@@ -184,9 +184,7 @@ def moe_expert_token_remap(
     rule = f"batch * seq ({tokens}) must be divisible by reduction_size ({reduction_size})"
     on.check((tokens % reduction_size, rule))
     scores, mapping, chosen = on.arrays
-    chip = np.reshape(
-        [place_of(c, grid.mesh_shape) for c in grid.coords], (*grid.shape, 1, 1, 1, 1)
-    )
+    chip = places(grid, tuple(range(len(grid.mesh_shape))))[..., None, None, None, None]
     has = np.take_along_axis(mapping, chip, -1).swapaxes(-1, -2)  # [*chips, 1, 1, 1, experts]
     here = np.argsort(has == 0, -1, kind="stable")[..., :own]  # the experts of this chip
     taken = (chosen[..., None] == here[..., None, :]).any(-2)

@@ -21,7 +21,7 @@ from ttkit.sim.distribution import (
     replicate_tensor_to_mesh_mapper,
 )
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, restricted
+from ttkit.sim.grid import SINGLE, Grid, TensorTopology, grid_over, is_inside, restricted
 from ttkit.sim.memory import BYTES, TILE_BYTES
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, operation
@@ -100,10 +100,8 @@ def tensor_from(
     else:
         cut, grid, topology = mapper.place(array, asked)
     if device is not None and grid is not device.grid:
-        there = on_device(device, grid, asked)
-        cut, grid = moved_over(cut, grid, there, asked), there
-        partial = len(grid.covers) < len(device._ids)
-        if partial and converted_on_device(name, FROM_HOST[name], dtype, layout):
+        cut, grid = onto_device(device, cut, grid, asked)
+        if not grid.whole and converted_on_device(name, FROM_HOST[name], dtype, layout):
             named = (topology.distribution_shape(), topology.placements())
             topology = TensorTopology(*named, device.grid.covers)
     lead = len(grid.shape)
@@ -115,24 +113,21 @@ def tensor_from(
     return made
 
 
-def on_device(device: MeshDevice, grid: Grid, asked: object) -> Grid:
-    """The same chips as part of `device`, which must have them all."""
+def onto_device(
+    device: MeshDevice, array: np.ndarray, grid: Grid, asked: object
+) -> tuple[np.ndarray, Grid]:
+    """Return an array over chips that `device` has, and these chips as part of it."""
     shape = device._shape
     for coordinate in grid.covers if grid.mesh_shape != shape else ():
-        inside = len(coordinate) == len(shape)
-        if not inside or any(c >= n for c, n in zip(coordinate, shape, strict=True)):
+        if not is_inside(coordinate, shape):
             rule = f"Coordinate {MeshCoordinate(coordinate)!r} not found in mesh {device.shape!r}"
             fail(asked, rule, "a mapper made for this mesh")
-    return grid_over(shape, grid.covers, device.owners)
-
-
-def moved_over(array: np.ndarray, have: Grid, want: Grid, asked: object) -> np.ndarray:
-    """Return an array over the chips of one grid as one over those of another, which it has."""
-    missing = set(want.coords) - set(have.coords)
+    there = grid_over(shape, grid.covers, device.owners)
+    missing = set(there.coords) - set(grid.coords)
     if missing:
         rule = f"the values for the chips at {sorted(missing)} are on another rank"
         fail(asked, rule, "a mapper made for this mesh")
-    return restricted(array, have, want)
+    return restricted(array, grid, there), there
 
 
 HINTS = "tile pad_value cq_id preserve_nan_values col_tilize enable_bfloat_opt"

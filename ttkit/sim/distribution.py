@@ -18,6 +18,7 @@ from ttkit.sim.grid import (
     TensorTopology,
     devices_of,
     grid_over,
+    is_inside,
     onto_grid,
     restricted,
     topology_of,
@@ -194,8 +195,7 @@ class CppMeshToTensor(_Distribution):
         """The composer's devices that have a shard; all must be of the tensor's mesh."""
         mesh = grid.mesh_shape
         for coordinate in self._coords:
-            inside = len(coordinate) == len(mesh)
-            if not inside or any(c >= n for c, n in zip(coordinate, mesh, strict=True)):
+            if not is_inside(coordinate, mesh):
                 rule = f"Coordinate {MeshCoordinate(coordinate)!r} is out of bounds for shape"
                 fail(asked, f"{rule} {MeshShape(mesh)!r}", "a composer of the tensor's own mesh")
         have = set(grid.coords)

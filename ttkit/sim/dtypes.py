@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttkit.sim.blocks import BLOCK, in_parts
+from ttkit.sim.blocks import elementwise
 from ttkit.sim.enums import DataType
 from ttkit.sim.quirks import integers
 
@@ -49,36 +49,15 @@ def round_bfloat16(array: np.ndarray, *, in_place: bool = False) -> np.ndarray:
     `convert` sees to the others.
 
     Args:
-        array: float32 values, any shape.
+        array: float32 values, any shape; a single number gives an array of one.
         in_place: the array may be overwritten.
 
     Example:
         >>> float(round_bfloat16(np.float32([1.00390625]))[0])
         1.0
     """
-    bits = (
-        array.view(np.uint32)
-        if array.flags.c_contiguous
-        else np.ascontiguousarray(array).view(np.uint32)
-    )
-    out = (
-        bits
-        if in_place and bits.base is not None and array.flags.writeable
-        else np.empty_like(bits)
-    )
-    if bits.size <= BLOCK:
-        _round_block(bits, out, np.empty_like(bits))
-        return out.view(np.float32)
-    flat, target = bits.reshape(-1), out.reshape(-1)
-
-    def work(low: int, high: int) -> None:
-        carry = np.empty(min(BLOCK, high - low), np.uint32)
-        for start in range(low, high, BLOCK):
-            end = min(start + BLOCK, high)
-            _round_block(flat[start:end], target[start:end], carry[: end - start])
-
-    in_parts(work, flat.size, BLOCK, flat.size)
-    return out.view(np.float32)
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    return elementwise(_round_block, bits, in_place=in_place).view(np.float32)
 
 
 def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
@@ -88,10 +67,9 @@ def round_block_float(array: np.ndarray, bits: int) -> np.ndarray:
         array: float32, any shape; blocks run along the last dimension.
         bits: magnitude bits of an element, 7 for bfloat8_b and 3 for bfloat4_b.
     """
-    if array.ndim == 0 or array.size == 0:
-        return (
-            round_block_float(array.reshape(1), bits).reshape(array.shape) if array.size else array
-        )
+    array = np.atleast_1d(array)
+    if array.size == 0:
+        return array
     width = array.shape[-1]
     padded = np.zeros((*array.shape[:-1], -(-width // 16) * 16), np.float32)
     padded[..., :width] = array

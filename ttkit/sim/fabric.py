@@ -71,7 +71,6 @@ class World:
         self.mpi = MPI
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        self.waiting = ""  # what this rank waits for, for whoever looks from outside
         self._broken = ""
         self._groups: dict[tuple[int, ...], Any] = {}
         self.communicators: dict[Any, Any] = {}  # what `ccl_mpi` keeps
@@ -118,19 +117,13 @@ class World:
     def swap(self, text: str, ranks: Sequence[int], asked: str, tag: int = CALL) -> dict[int, str]:
         """Send `text` to these ranks and receive theirs: {rank: text}, ours included."""
         self.in_step(asked)
-        mine = np.zeros(TEXT, np.uint8)
-        encoded = np.frombuffer(text.encode("utf-8", "replace")[:TEXT], np.uint8)
-        mine[: len(encoded)] = encoded
+        mine = encoded(text)
         others = [r for r in ranks if r != self.rank]
         theirs = np.empty((len(others), TEXT), np.uint8)
         receives = [self.comm.Irecv(theirs[i], r, tag) for i, r in enumerate(others)]
         sends = [self.comm.Isend(mine, r, tag) for r in others]
         self.wait(receives, others, asked, sends, (mine, theirs))
-        found = {
-            r: bytes(theirs[i]).rstrip(b"\0").decode("utf-8", "replace")
-            for i, r in enumerate(others)
-        }
-        return found | {self.rank: text}
+        return {r: decoded(theirs[i]) for i, r in enumerate(others)} | {self.rank: text}
 
     def in_step(self, asked: object) -> None:
         """Raise where an earlier wait was given up; called before a message is begun."""
@@ -156,7 +149,6 @@ class World:
         if test(everything):
             return
         start, nap = time.perf_counter(), 20e-6
-        self.waiting, done = f"{asked}", False
         try:
             while not test(everything):
                 waited = time.perf_counter() - start
@@ -167,15 +159,13 @@ class World:
                 else:
                     time.sleep(nap)
                     nap = min(2 * nap, LONGEST_NAP_S)
-            done = True
-        except KeyboardInterrupt as stop:
-            self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
-        finally:
-            if not done:
-                # MPI may write into the memory of these messages until it is
-                # finalised, which is after Python's own end: never free it.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
-            self.waiting = ""
+        except BaseException as stop:
+            # MPI may write into the memory of these messages until it is finalised, which is
+            # after Python's own end: never free it.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object((everything, buffers)))
+            if isinstance(stop, KeyboardInterrupt):
+                self._give_up(requests, ranks, asked, time.perf_counter() - start, stop)
+            raise
 
     def _give_up(
         self,
@@ -210,6 +200,22 @@ class World:
             getattr(comm, call)(*arguments)
 
 
+def encoded(text: str) -> np.ndarray:
+    """Return a text as a message of TEXT bytes."""
+    data = text.encode("utf-8", "replace")[:TEXT]
+    return np.frombuffer(bytearray(data.ljust(TEXT, b"\0")), np.uint8)
+
+
+def decoded(message: np.ndarray) -> str:
+    """Return the text of a message.
+
+    Example:
+        >>> decoded(encoded("all_gather"))
+        'all_gather'
+    """
+    return message.tobytes().rstrip(b"\0").decode("utf-8", "replace")
+
+
 def numbered(ranks: Sequence[int]) -> str:
     """Ranks in words.
 
@@ -242,9 +248,9 @@ def start_over() -> None:
         world()
 
 
-def started() -> World | None:
-    """The ranks where they have found each other."""
-    return _world[0] if _world else None
+def me() -> int:
+    """This rank; 0 where the ranks have not found each other."""
+    return _world[0].rank if _world else 0
 
 
 def members(grid: Grid) -> list[int]:
@@ -280,7 +286,8 @@ def compare(call: str, ranks: Sequence[int]) -> None:
     by_call: dict[str, list[int]] = {}
     for rank in sorted(calls):
         by_call.setdefault(calls[rank], []).append(rank)
-    verbs = {ranks[0]: "calls" if len(ranks) == 1 else "call" for ranks in by_call.values()}
-    parts = [f"{numbered(ranks)} {verbs[ranks[0]]} {text}" for text, ranks in by_call.items()]
+    parts = [
+        f"{numbered(ranks)} call{'s' * (len(ranks) == 1)} {text}" for text, ranks in by_call.items()
+    ]
     cure = "the same calls in the same order on every rank of the mesh"
     fail(f"rank {world().rank} in {call}", "; ".join(parts), cure, CollectiveMismatch)

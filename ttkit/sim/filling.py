@@ -99,8 +99,7 @@ def _enter(name: str, value: float) -> None:
 
     moves: Any = "none" if name == "empty" else "all"
     what = "a tensor of arbitrary values; the simulator gives zeros" if name == "empty" else name
-    call.__name__, call.__doc__ = name, f"Return {what}, the same on every device."
-    like.__name__ = f"{name}_like"
+    call.__doc__ = f"Return {what}, the same on every device."
     like.__doc__ = f"Return {what}, in the shape, type and place of `tensor`."
     operation(name, "write" if moves == "all" else "arrange", moves=moves)(call)
     operation(f"{name}_like", "arrange", moves=moves)(like)

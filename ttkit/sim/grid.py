@@ -20,7 +20,7 @@ Coordinate = tuple[int, ...]
 class TensorTopology:
     """The label of a tensor's shards: placements, distribution shape, coordinates."""
 
-    __slots__ = ("_coords", "_hash", "_placements", "_shape", "after")
+    __slots__ = ("_coords", "_hash", "_placements", "_shape")
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class TensorTopology:
         self._placements = tuple(placements)
         self._coords = tuple(map(tuple, mesh_coords))
         self._hash = hash((self._shape, self._placements, self._coords))
-        self.after: dict[Any, TensorTopology] = {}  # what collectives make of it, found once
 
     def distribution_shape(self) -> MeshShape:
         """The shape over which the placements run.
@@ -147,6 +146,12 @@ def place_of(coordinate: Coordinate, shape: Coordinate) -> int:
     return number
 
 
+def is_inside(coordinate: Coordinate, shape: Coordinate) -> bool:
+    """True for a coordinate of a mesh of this shape."""
+    sizes = zip(coordinate, shape, strict=False)
+    return len(coordinate) == len(shape) and all(0 <= c < n for c, n in sizes)
+
+
 def _shape(mesh_shape: Coordinate, coords: tuple[Coordinate, ...]) -> Coordinate:
     """A rectangle's shape, or the length of a list."""
     axes = [sorted({c[axis] for c in coords}) for axis in range(len(mesh_shape))]
@@ -171,10 +176,10 @@ def _intern(
 
 def restricted(array: np.ndarray, have: Grid, want: Grid) -> np.ndarray:
     """Return an array over the chips of `have` as one over those of `want`; a view if it can be."""
-    rank, wanted = len(have.shape), len(want.shape)
-    lead, shard = array.shape[:rank], array.shape[rank:]
     if have.coords == want.coords:
         return array
+    rank, wanted = len(have.shape), len(want.shape)
+    lead, shard = array.shape[:rank], array.shape[rank:]
     if have.size == math.prod(have.shape) and rank == wanted > 1 and want.size:
         first = [w - h for w, h in zip(want.coords[0], have.coords[0], strict=True)]
         box = zip(first, want.shape, lead, strict=True)
@@ -204,8 +209,6 @@ def onto_grid(cut: np.ndarray, distribution: Coordinate, grid: Grid) -> np.ndarr
     """Turn leading axes over a distribution into those of the grid that it fills row-major."""
     rank = len(distribution)
     lead, shard = cut.shape[:rank], cut.shape[rank:]
-    if distribution == grid.shape:
-        return cut
     if all(n == 1 for n in lead):
         return cut.reshape((1,) * len(grid.shape) + shard)
     # Axes of one device do not matter; where the others are the grid's own, replicas can stay

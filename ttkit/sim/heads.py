@@ -10,16 +10,19 @@ from ttkit.dialect import is_strict
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.cache import looked_up, numbers
 from ttkit.sim.dtypes import BLOCK_FLOATS
-from ttkit.sim.enums import BufferType, DataType, Layout, TensorMemoryLayout
+from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.matmul import product
-from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operands import Operands, in_whole_tiles, spread
 from ttkit.sim.operation import each_element, operation
-from ttkit.sim.sharding import MemoryConfig
+from ttkit.sim.sharding import (
+    L1_HEIGHT_SHARDED_MEMORY_CONFIG,
+    L1_WIDTH_SHARDED_MEMORY_CONFIG,
+    MemoryConfig,
+)
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
 Three = tuple[Tensor, Tensor, Tensor]
-A_USER_ON_A_CORE = MemoryConfig(TensorMemoryLayout.HEIGHT_SHARDED, BufferType.L1)
 
 
 # ---------------------------------------------------------------- heads
@@ -150,7 +153,7 @@ def nlp_create_qkv_heads_decode(
         x = looked_up(x[..., 0, 0, :, :], on.lead, first)[..., None, None, :, :]
     made = _three(on, _parts(x[..., 0, :, :, :], num_heads, groups))
     for tensor in made:
-        tensor.plain_memory_config = A_USER_ON_A_CORE
+        tensor.plain_memory_config = L1_HEIGHT_SHARDED_MEMORY_CONFIG
     return made
 
 
@@ -166,7 +169,7 @@ def nlp_concat_heads_decode(
     joined = np.zeros((*x.shape[:-4], 1, 1, 32, num_heads, size), np.float32)
     joined[..., 0, 0, :users, :, :] = x[..., 0, :, :num_heads, :]
     made = on.result(joined.reshape((*joined.shape[:-2], -1)), output=output_tensor)
-    made.plain_memory_config = MemoryConfig(TensorMemoryLayout.WIDTH_SHARDED, BufferType.L1)
+    made.plain_memory_config = L1_WIDTH_SHARDED_MEMORY_CONFIG
     return made
 
 
@@ -235,9 +238,7 @@ def rotary_embedding(
     x, cos, sin = on.arrays
     turned = np.concatenate([-x[..., size // 2 :], x[..., : size // 2]], -1)
     values = x * cos[..., rows, :] + turned * sin[..., rows, :]
-    if length % 32:  # ttnn makes whole tiles of it
-        values = np.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, -length % 32), (0, 0)])
-    return on.result(values)
+    return on.result(in_whole_tiles(values) if length % 32 else values)  # as ttnn does
 
 
 @operation(

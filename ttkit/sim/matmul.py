@@ -35,8 +35,6 @@ def product(a: Any, b: Any, lead: int) -> np.ndarray:
         >>> product(np.ones((2, 4, 3, 5)), np.ones((1, 1, 5, 6)), 2).shape
         (2, 4, 3, 6)
     """
-    if a.dtype != np.float32 or b.dtype != np.float32:
-        a, b = a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)
     rank = max(a.ndim, b.ndim)
     a = a.reshape(a.shape[:lead] + (1,) * (rank - a.ndim) + a.shape[lead:])
     b = b.reshape(b.shape[:lead] + (1,) * (rank - b.ndim) + b.shape[lead:])

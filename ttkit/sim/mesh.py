@@ -14,8 +14,9 @@ from ttkit.lazy import drawn_by
 from ttkit.sim import memory
 from ttkit.sim.cores import CoreCoord, CoreGrid
 from ttkit.sim.enums import Arch, FabricConfig
-from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, place_of
+from ttkit.sim.grid import Coordinate, Grid, Owners, devices_of, grid_over, is_inside, place_of
 from ttkit.sim.operation import checked
+from ttkit.sim.ranks import SharedSystem
 from ttkit.sim.sub_devices import SubDevices
 from ttkit.sim.types import MeshCoordinate, MeshShape
 
@@ -79,13 +80,12 @@ class MeshDevice(SubDevices):
 
     def _settle(self) -> None:
         """Set what follows from ids and shape; tensors of an earlier shape stay on their chips."""
-        hosts = getattr(self.system, "host_of", None)
         # the host rank of each chip, where ranks share the machine
         self.owners: Owners | None = None
-        if hosts is not None:
-            shared: Any = self.system  # it has hosts, so it is a SharedSystem
+        if isinstance(self.system, SharedSystem):
+            hosts = self.system.host_of
             ranks = tuple(hosts[i] for i in self._ids)
-            self.owners = Owners(shared.host_rank, max(hosts.values()) + 1, ranks)
+            self.owners = Owners(self.system.host_rank, max(hosts.values()) + 1, ranks)
         self._ids_of[self._shape] = self._ids
         self.grid = grid_over(self._shape, None, self.owners)  # all chips, as tensors refer to them
 
@@ -100,7 +100,7 @@ class MeshDevice(SubDevices):
     @checked("get_device_id", note=True)
     def get_device_id(self, coord: MeshCoordinate, /) -> int:
         """The id of the chip at `coord`."""
-        if not self._inside(tuple(coord)):
+        if not is_inside(tuple(coord), self._shape):
             rule = f"Device ID requested for MeshCoord {coord!r} not found: the mesh is"
             rule += f" {self.shape!r}"
             fail(f"get_device_id({coord!r}) on {self!r}", rule)
@@ -117,11 +117,6 @@ class MeshDevice(SubDevices):
         `shape` is one that the mesh had before `reshape`.
         """
         return self._ids_of[shape or self._shape][place_of(coordinate, shape or self._shape)]
-
-    def _inside(self, coordinate: Coordinate) -> bool:
-        return len(coordinate) == len(self._shape) and all(
-            0 <= c < n for c, n in zip(coordinate, self._shape, strict=True)
-        )
 
     def get_view(self) -> MeshDeviceView:
         """The mesh as a view: shape and which coordinates are local."""
@@ -149,10 +144,7 @@ class MeshDevice(SubDevices):
             at = "std::nullopt" if offset is None else repr(offset)
             rule = f"Submesh shape {submesh_shape!r} and offset {at} does not fit within parent"
             fail(asked, f"{rule} mesh ({self.shape!r}).")
-        ids = tuple(
-            self.id_at(tuple(o + i for o, i in zip(start, c, strict=True)))
-            for c in itertools.product(*map(range, shape))
-        )
+        ids = tuple(self.id_at(c) for c in devices_of(shape, self._shape, start))
         submesh = MeshDevice(self.system, ids, shape, self)
         self._submeshes.append(submesh)
         return submesh
@@ -295,7 +287,7 @@ class MeshDeviceView:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this process drives the chip at `coord`."""
-        if not self._mesh._inside(tuple(coord)):
+        if not is_inside(tuple(coord), self._mesh._shape):
             rule = f"Coordinate {coord!r} not found in mesh {self.shape()!r}"
             fail(f"is_local({coord!r}) on {self._mesh!r}", rule)
         return tuple(coord) in self._mesh.grid.coords

@@ -10,7 +10,7 @@ import numpy as np
 from ttkit.errors import fail
 from ttkit.sim import ccl_mpi, dtypes
 from ttkit.sim.arguments import describe
-from ttkit.sim.creation import moved_over, on_device
+from ttkit.sim.creation import onto_device
 from ttkit.sim.distribution import (
     CppMeshToTensor,
     CppTensorToMesh,
@@ -47,8 +47,7 @@ def _placed(tensor: Tensor, device: MeshDevice, asked: object) -> tuple[Any, Gri
     if tensor.topology is LONE:
         everywhere = replicate_tensor_to_mesh_mapper(device)
         return everywhere.place(tensor.array.reshape(tensor.shard_shape), asked)
-    grid = on_device(device, tensor.grid, asked)
-    return moved_over(tensor.array, tensor.grid, grid, asked), grid, tensor.topology
+    return *onto_device(device, tensor.array, tensor.grid, asked), tensor.topology
 
 
 @operation("from_device", "read", hints="queue_id")

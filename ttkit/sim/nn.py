@@ -182,7 +182,6 @@ def _enter(norm: str, tiles: int) -> None:
         normal = (x - mean) / np.sqrt(means[..., :1] - mean * mean + F(epsilon))
         return on.result(_weighted(on, normal, weight, bias), dtype)
 
-    pre.__name__, post.__name__ = before, after
     pre.__doc__ = f"""Return the sums over each chip's part of the rows, the first half of a {norm}.
 
     Column 0 has the sum of the squares; of layer_norm, column 32 that of the elements.

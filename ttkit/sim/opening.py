@@ -21,6 +21,7 @@ from ttkit.sim.enums import (
     FabricUDMMode,
 )
 from ttkit.sim.fabric import World, compare, settings, world
+from ttkit.sim.grid import is_inside
 from ttkit.sim.mesh import MeshDevice, fabric_setting, opened_meshes
 from ttkit.sim.operation import checked
 from ttkit.sim.ranks import SharedSystem, binding, machine, visible
@@ -49,7 +50,7 @@ class SystemMeshDescriptor:
 
     def is_local(self, coord: MeshCoordinate) -> bool:
         """True where this rank drives the chip at `coord`."""
-        inside = all(0 <= c < n for c, n in zip(coord, self._system.shape, strict=True))
+        inside = is_inside(tuple(coord), self._system.shape)
         return inside and self._system.ids[coord[0]][coord[1]] in _local_ids(self._system)
 
     def get_device_id(self, coord: MeshCoordinate) -> int:

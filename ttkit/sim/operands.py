@@ -9,7 +9,7 @@ import numpy as np
 
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.enums import DataType
-from ttkit.sim.operation import on_mesh, result, together
+from ttkit.sim.operation import Together, aligned, check_broadcast, on_mesh, result, together
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -30,7 +30,7 @@ class Operands:
 
     def __init__(self, name: str, *tensors: Tensor | None):
         given = tuple(t for t in tensors if t is not None)
-        on_mesh(name, *given, letters="ABCDEF")
+        on_mesh(name, *given)
         self.tensors, self.asked = given, describe(name, given)
         self.like, arrays, self.topology = together(name, given)
         self.lead, found = len(self.like.grid.shape), iter(arrays)
@@ -45,6 +45,21 @@ class Operands:
         first = self.tensors[0]
         how = {"layout": first.layout, "topology": self.topology, **how}
         return result(self.like, array, dtype=dtype or first.dtype, **how)
+
+
+def broadcast(name: str, tensors: Sequence[Tensor]) -> Together:
+    """Return `aligned` of operands on one mesh whose shards broadcast."""
+    on_mesh(name, *tensors)
+    for other in tensors[1:]:
+        asked = describe(name, tuple(tensors))
+        check_broadcast(tensors[0].shard_shape, other.shard_shape, asked)
+    return aligned(name, tensors)
+
+
+def in_whole_tiles(values: Array) -> Array:
+    """Return values with the last two dimensions rounded up to 32, filled with zeros."""
+    ends = [(0, -n % 32) for n in values.shape[-2:]]
+    return np.pad(values, [(0, 0)] * (values.ndim - 2) + ends)
 
 
 def spread(arrays: Sequence[Array], lead: int) -> list[Array]:

@@ -31,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Shapes = Callable[[Any], tuple[int, ...]]
 Flops = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any], Shapes], int]
 Kind = Literal["compute", "product", "collective", "write", "read", "store", "arrange"]
+# the operand on the fewest chips, arrays on these, the topology of a result
+Together = tuple[Tensor, list[np.ndarray], TensorTopology]
 Moves = Literal["all", "part", "shape", "none"]
 
 
@@ -102,10 +104,13 @@ def operation(
     """
 
     def enter(function: F) -> F:
+        # those of tables are made by functions that have other names
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
         # products write to DRAM when no memory is named; so does dot-product attention
         inherits = kind not in ("product", "write", "read") and "dot_product" not in name
         own = frozenset(hints.split())
         call = _guarded(name, function, watchers, own, own | hardware.EVERY, inherits)
+        vars(call)["python_fully_qualified_name"] = f"ttnn.{name}"
         count = flops or (each_result if kind in ("compute", "product") else no_flops)
         OPERATIONS[name] = Operation(name, call, kind, dtypes, count, moves)
         return call
@@ -210,7 +215,7 @@ def _guarded(
 
 
 # ---------------------------------------------------------------- operands and results
-def on_mesh(name: str, *tensors: Any, letters: str = "ABC") -> Any:
+def on_mesh(name: str, *tensors: Any, letters: str = "ABCDEF") -> Any:
     """Return the mesh of all operands; a host, freed or foreign operand is an error."""
     mesh = None
     for letter, tensor in zip(letters, tensors, strict=False):
@@ -302,7 +307,7 @@ def _written(
     return output
 
 
-def together(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+def together(name: str, tensors: Sequence[Tensor]) -> Together:
     """Return the operand on the fewest chips, all arrays on its chips, the result's topology."""
     like = min(tensors, key=lambda t: len(t.grid.covers))
     grid = like.grid
@@ -318,7 +323,7 @@ def _on_chips_of(name: str, tensor: Tensor, operands: Any, grid: Any) -> np.ndar
     return restricted(tensor.array, tensor.grid, grid)
 
 
-def aligned(name: str, tensors: Sequence[Tensor]) -> tuple[Tensor, list[np.ndarray], Any]:
+def aligned(name: str, tensors: Sequence[Tensor]) -> Together:
     """Return `together`, with axes of length 1 so that NumPy can broadcast the shards."""
     like, arrays, topology = together(name, tensors)
     rank, lead = max(len(t.shard_shape) for t in tensors), len(like.grid.shape)

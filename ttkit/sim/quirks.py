@@ -52,7 +52,7 @@ def of_nothing(grid: Any) -> TensorTopology:
 
 # ---------------------------------------------------------------- topologies after collectives
 # Read off the library itself: all_gather, all_reduce and the broadcasts clear the axis,
-# reduce_scatter and mesh_partition shard it. Values do not matter.
+# reduce_scatter and mesh_partition shard it. Values do not matter. Each is found once.
 Shape = tuple[int, ...]
 Label = tuple[list[Placement], Shape]
 
@@ -135,6 +135,7 @@ def _changed(
     return TensorTopology(shape, made, grid.covers)
 
 
+@functools.lru_cache(maxsize=4096)
 def gather(
     old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int | None
 ) -> TensorTopology:
@@ -146,6 +147,7 @@ def gather(
     return old
 
 
+@functools.lru_cache(maxsize=4096)
 def scatter(
     old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int
 ) -> TensorTopology:
@@ -156,6 +158,7 @@ def scatter(
     return old
 
 
+@functools.lru_cache(maxsize=4096)
 def partition(
     old: TensorTopology, grid: Any, rank: int, axis: int | None, dim: int
 ) -> TensorTopology:
@@ -170,6 +173,11 @@ def partition(
     if any(n > 1 and p != REPLICATE and _dim(p, rank) != dim for p, n in pairs):
         return TensorTopology(old._shape, old._placements, grid.covers)
     return _changed(old, grid, rank, axis, PlacementShard(dim))
+
+
+def unchanged(old: TensorTopology, *where: Any) -> TensorTopology:
+    """Return the topology of the operand."""
+    return old
 
 
 # ---------------------------------------------------------------- types

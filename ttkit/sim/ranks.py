@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttkit.errors import fail
@@ -185,38 +185,25 @@ def shared(system: System, block: Block) -> SharedSystem:
         >>> shared(SYSTEMS["t3000"], Block((2, 4), (1, 2), 1)).ids  # devices 0 to 3 are ours
         ((6, 4, 0, 2), (7, 5, 1, 3))
     """
-    everything = list(itertools.product(*map(range, block.mesh)))
-    own = [c for c in everything if block.owner_of(c) == block.host_rank]
-    known: dict[Coordinate, int]
-    if system.shape == block.mesh:
-        known = {c: system.ids[c[0]][c[1]] for c in everything}
-    else:
-        known = {c: i for i, c in enumerate(everything)}
-        if system.shape == block.shape:
-            known |= {
-                c: system.ids[c[0] - block.start[0]][c[1] - block.start[1]] - system.num_devices
-                for c in own
-            }
-    order = sorted(own, key=known.__getitem__) + sorted(
-        set(everything) - set(own), key=known.__getitem__
-    )
+    places, where = list(itertools.product(*map(range, block.mesh))), system.coordinate_of
+    whole, part = system.shape == block.mesh, system.shape == block.shape
+    known: dict[Coordinate, int] = {c: i for i, c in enumerate(places)}
+    if whole:
+        known = {c: device for device, c in where.items()}
+    elif part:
+        top, left = block.start
+        known |= {(top + r, left + c): device - len(where) for device, (r, c) in where.items()}
+    # our own come first
+    order = sorted(places, key=lambda c: (block.owner_of(c) != block.host_rank, known[c]))
     number = {c: i for i, c in enumerate(order)}
     ids = tuple(tuple(number[r, c] for c in range(block.mesh[1])) for r in range(block.mesh[0]))
     cards: tuple[tuple[int, ...], ...] = ()
-    if system.shape == block.mesh:
-        cards = tuple(
-            tuple(number[system.coordinate_of[d]] for d in chips) for chips in system.cards
-        )
-    elif system.shape == block.shape:
-        cards = system.cards + tuple((i,) for i in range(len(own), len(everything)))
+    wraps: Any = block.wraps
+    if whole:
+        cards = tuple(tuple(number[where[device]] for device in chips) for chips in system.cards)
+        wraps = tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
+    elif part:
+        cards = system.cards + tuple((i,) for i in range(len(where), len(places)))
     hosts = {i: block.owner_of(c) for c, i in number.items()}
-    wraps = (
-        tuple(a or b for a, b in zip(block.wraps, system.wraps, strict=True))
-        if system.shape == block.mesh
-        else block.wraps
-    )
     links = block.links or system.links_per_pair
-    changed: Any = {"ids": ids, "cards": cards, "links_per_pair": links, "wraps": wraps}
-    plain = replace(system, **changed)
-    values = {name: getattr(plain, name) for name in System.__dataclass_fields__}
-    return SharedSystem(**values, host_rank=block.host_rank, host_of=hosts)
+    return SharedSystem(system.name, system.chip, ids, links, wraps, cards, block.host_rank, hosts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +14,9 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, describe
 from ttkit.sim.dtypes import FLOATS, convert
 from ttkit.sim.enums import DataType, Layout
-from ttkit.sim.operands import Operands, spread
+from ttkit.sim.operands import Operands, in_whole_tiles, spread
 from ttkit.sim.operation import each_element, on_mesh, operation, result
-from ttkit.sim.shaping import RANGE, axis_of, split
+from ttkit.sim.shaping import RANGE, axes_of, axis_of, shards, split
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -59,12 +58,8 @@ HINTS = "memory_config compute_kernel_config sub_core_grids fast_and_approximate
 
 
 def _axes(name: str, tensor: Tensor, dim: Dims) -> list[int]:
-    rank = len(tensor.shard_shape)
-    if dim is None or dim == []:
-        return list(range(rank))
     asked = describe(name, (tensor, dim))
-    dims: Any = dim if isinstance(dim, (list, tuple)) else [dim]
-    axes = [axis_of(tensor, d, asked, RANGE) for d in dims]
+    axes = axes_of(tensor, None if dim == [] else dim, asked)
     if len(set(axes)) != len(axes):
         fail(asked, f"reduce dim list contains a duplicate axis after sorting: {axes}")
     return axes
@@ -80,16 +75,12 @@ def _enter(name: str) -> None:
             asked = describe(name, (input_tensor,))
             fail(asked, f"{rule} DataType::{input_tensor.dtype.name}", "ttnn.typecast")
         axes, lead = _axes(name, input_tensor, dim), len(input_tensor.grid.shape)
-        # Of one number there is no sum to take, but it has a variance.
-        some = axes or name in ("std", "var")
-        values = input_tensor.array
-        values = function(values, tuple(lead + a for a in axes)) if some else values
+        values = function(input_tensor.array, tuple(lead + a for a in axes))
         if not keepdim:
             kept = [n for i, n in enumerate(input_tensor.shard_shape) if i not in axes]
             values = values.reshape((*values.shape[:lead], *kept))
-        return result(input_tensor, values, owned=bool(axes))
+        return result(input_tensor, values)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""Return the {name} over dimensions of each shard; tile padding does not count.
 
     Chips are not put together: `ttnn.all_reduce` adds over chips.
@@ -105,9 +96,8 @@ for _name in FOLDS:
 @operation("cumsum", flops=each_element(1), hints="memory_config")
 def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
     """Return the running sums along `dim` of each shard, cast to `dtype` before they are added."""
-    on_mesh("cumsum", input)
-    axis = len(input.grid.shape) + axis_of(input, dim, describe("cumsum", (input, dim)), RANGE)
-    array = convert(input.array, dtype or input.dtype)
+    array, lead, asked = shards("cumsum", input, dim)
+    axis, array = lead + axis_of(input, dim, asked, RANGE), convert(array, dtype or input.dtype)
     return result(input, np.cumsum(array, axis, dtype=array.dtype), dtype=dtype)
 
 
@@ -115,16 +105,14 @@ def cumsum(input: Tensor, dim: int, *, dtype: DataType | None = None) -> Tensor:
 @operation("argmax", flops=each_element(1), hints="memory_config sub_core_grids")
 def argmax(input_tensor: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return where the largest element is along `dim` of each shard: uint32, row-major."""
-    on_mesh("argmax", input_tensor)
-    asked, rank = describe("argmax", (input_tensor, dim)), len(input_tensor.shard_shape)
-    array, lead = input_tensor.array, len(input_tensor.grid.shape)
+    array, lead, asked = shards("argmax", input_tensor, dim)
     if dim is not None:
         found = array.argmax(lead + axis_of(input_tensor, dim, asked, RANGE), keepdims=keepdim)
     else:
         if input_tensor.layout is Layout.TILE:
             fail(asked, "For inputs with TILE layout, dim parameter must be specified!", "dim=-1")
         found = array.reshape((*array.shape[:lead], -1)).argmax(-1)
-        found = found.reshape(found.shape + (1,) * rank * keepdim)
+        found = found.reshape(found.shape + (1,) * len(input_tensor.shard_shape) * keepdim)
     return result(input_tensor, found, dtype=DataType.UINT32, layout=Layout.ROW_MAJOR)
 
 
@@ -166,9 +154,7 @@ def fast_reduce_nc(
         (rest, f"FastReduceNC reduces only outer dims: {rule}"),
     )
     values = _sum(on.arrays[0], tuple(on.lead + d for d in dims))
-    tile = [(0, -n % 32) for n in input.shard_shape[-2:]]
-    values = np.pad(values, [(0, 0)] * (values.ndim - 2) + tile)
-    return on.result(values, output=output)
+    return on.result(in_whole_tiles(values), output=output)
 
 
 @operation(

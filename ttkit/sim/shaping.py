@@ -14,6 +14,7 @@ from ttkit.sim import dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import Layout
 from ttkit.sim.memory import would_fit
+from ttkit.sim.operands import spread
 from ttkit.sim.operation import moved, on_mesh, operation, together
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.types import Shape, integer, integers
@@ -31,11 +32,26 @@ def axis_of(tensor: Tensor, dim: int, asked: object, rule: str = BOUNDS) -> int:
     return dim % rank
 
 
-def shards(name: str, tensor: Any, host: bool = False) -> tuple[np.ndarray, int]:
-    """The array and how many leading axes run over chips."""
+def axes_of(tensor: Tensor, dims: Any, asked: object) -> list[int]:
+    """One dimension or several as numbers from 0; all where none is named."""
+    if dims is None:
+        return list(range(len(tensor.shard_shape)))
+    several = dims if isinstance(dims, (list, tuple)) else [dims]
+    return [axis_of(tensor, dim, asked, RANGE) for dim in several]
+
+
+def shards(
+    name: str, tensor: Tensor, *others: Any, host: bool = False
+) -> tuple[np.ndarray, int, describe]:
+    """The array, how many leading axes run over chips, and the call for messages.
+
+    Args:
+        others: what else the call shows.
+        host: the tensor may be on the host.
+    """
     if not (host and tensor.mesh is None):
         on_mesh(name, tensor)
-    return tensor.array, len(tensor.grid.shape)
+    return tensor.array, len(tensor.grid.shape), describe(name, (tensor, *others))
 
 
 @operation(
@@ -53,8 +69,7 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
     Raises:
         TTKitError: another number of elements.
     """
-    array, lead = shards("reshape", input_tensor, host=True)
-    asked = describe("reshape", (input_tensor, shape))
+    array, lead, asked = shards("reshape", input_tensor, shape, host=True)
     wanted, have = list(integers(shape, asked, -1)), input_tensor.logical_volume()
     if wanted.count(-1) == 1:
         rest = -math.prod(wanted)
@@ -77,8 +92,8 @@ def reshape(input_tensor: Tensor, shape: Any, padded_shape: Any = None) -> Tenso
 @operation("permute", "arrange", hints="memory_config")
 def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -> Tensor:
     """Return the dimensions in the order of `dims`; placements keep their numbers, as in ttnn."""
-    array, lead = shards("permute", input_tensor)
-    asked, rank = describe("permute", (input_tensor, dims)), len(input_tensor.shard_shape)
+    array, lead, asked = shards("permute", input_tensor, dims)
+    rank = len(input_tensor.shard_shape)
     order = [axis_of(input_tensor, d, asked) for d in integers(dims, asked)]
     if sorted(order) != list(range(rank)):
         rule = "The number of dimensions in the tensor input does not match the length of the"
@@ -89,8 +104,7 @@ def permute(input_tensor: Tensor, dims: Sequence[int], pad_value: float = 0.0) -
 @operation("transpose", "arrange", hints="memory_config")
 def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0) -> Tensor:
     """Swap two dimensions; placements keep their numbers, as in ttnn."""
-    array, lead = shards("transpose", input_tensor)
-    asked = describe("transpose", (input_tensor, dim1, dim2))
+    array, lead, asked = shards("transpose", input_tensor, dim1, dim2)
     first, second = axis_of(input_tensor, dim1, asked), axis_of(input_tensor, dim2, asked)
     return moved(input_tensor, array.swapaxes(lead + first, lead + second))
 
@@ -98,8 +112,8 @@ def transpose(input_tensor: Tensor, dim1: int, dim2: int, pad_value: float = 0.0
 @operation("pad", "arrange", hints="use_multicore memory_config sub_core_grids")
 def pad(input_tensor: Tensor, padding: Sequence[Any], value: Any = 0.0) -> Tensor:
     """Put `value` around the shard: a (before, after) pair for each of the last dimensions."""
-    array, lead = shards("pad", input_tensor)
-    asked, have = describe("pad", (input_tensor, padding, value)), input_tensor.shard_shape
+    array, lead, asked = shards("pad", input_tensor, padding, value)
+    have = input_tensor.shard_shape
     pairs = [integers(p, asked) for p in padding]
     if len(pairs) > len(have):
         rule = "ttnn.pad: padding len can't be larger than input tensor rank"
@@ -124,8 +138,7 @@ def repeat(
     optional_output_tensor: Tensor | None = None,
 ) -> Tensor:
     """Repeat the shard that often along each dimension."""
-    array, lead = shards("repeat", input_tensor)
-    asked = describe("repeat", (input_tensor, repeat_dims))
+    array, lead, asked = shards("repeat", input_tensor, repeat_dims)
     times = integers(repeat_dims, asked, 0)
     rank = max(len(times), len(input_tensor.shard_shape))
     times = (1,) * (rank - len(times)) + times
@@ -139,8 +152,7 @@ def repeat(
 @operation("repeat_interleave", "arrange", hints="memory_config")
 def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
     """Repeat each slice along `dim` that often, one after the other."""
-    array, lead = shards("repeat_interleave", input_tensor)
-    asked = describe("repeat_interleave", (input_tensor, repeats, dim))
+    array, lead, asked = shards("repeat_interleave", input_tensor, repeats, dim)
     axis, times = axis_of(input_tensor, dim, asked), integer(repeats, asked, 0)
     shape = list(input_tensor.shard_shape)
     shape[axis] *= times
@@ -151,21 +163,16 @@ def repeat_interleave(input_tensor: Tensor, repeats: int, dim: int) -> Tensor:
 @operation("squeeze", "arrange", moves="shape")
 def squeeze(input_tensor: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Remove dimensions of size 1: all, or those named (others are left as they are)."""
-    shards("squeeze", input_tensor, host=True)
-    asked, shape = describe("squeeze", (input_tensor, dim)), input_tensor.shard_shape
-    wanted: Any = (
-        range(len(shape)) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
-    )
-    axes = {axis_of(input_tensor, d, asked, RANGE) for d in wanted}
+    _, _, asked = shards("squeeze", input_tensor, dim, host=True)
+    axes, shape = axes_of(input_tensor, dim, asked), input_tensor.shard_shape
     return reshape(input_tensor, [n for i, n in enumerate(shape) if i not in axes or n != 1])
 
 
 @operation("unsqueeze", "arrange", moves="shape")
 def unsqueeze(input_tensor: Tensor, dim: int) -> Tensor:
     """Insert a dimension of size 1 at `dim`."""
-    shards("unsqueeze", input_tensor, host=True)
-    asked, shape = describe("unsqueeze", (input_tensor, dim)), list(input_tensor.shard_shape)
-    at = integer(dim, asked)
+    _, _, asked = shards("unsqueeze", input_tensor, dim, host=True)
+    at, shape = integer(dim, asked), list(input_tensor.shard_shape)
     if not -len(shape) - 1 <= at <= len(shape):
         fail(asked, RANGE.format(least=-len(shape) - 1, last=len(shape), dim=at))
     shape.insert(at % (len(shape) + 1), 1)
@@ -197,12 +204,11 @@ def expand(input_tensor: Tensor, output_shape: Sequence[int]) -> Tensor:
 
 def _enter(name: str, keep: Any, side: str) -> None:
     def call(input_tensor: Tensor, *, diagonal: int = 0) -> Tensor:
-        array, lead = shards(name, input_tensor)
+        array, lead, _ = shards(name, input_tensor)
         matrix = (1,) * (2 - len(input_tensor.shard_shape)) + input_tensor.shard_shape
         kept = keep(array.reshape(array.shape[:lead] + matrix), diagonal)
         return moved(input_tensor, kept.reshape(array.shape), layout=Layout.TILE)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return the part of each matrix on and {side} a diagonal; zeros elsewhere."
     operation(name, "arrange", hints="memory_config")(call)
 
@@ -239,9 +245,8 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     shape = list(first.shard_shape)
     shape[axis] = sum(t.shard_shape[axis] for t in tensors)
     would_fit(like, tuple(shape))
-    lengths = np.broadcast_shapes(*(a.shape[:lead] for a in arrays))
-    arrays = [np.broadcast_to(a, lengths + a.shape[lead:]) for a in arrays]
-    return moved(like, np.concatenate(arrays, lead + axis), topology=topology)
+    whole = np.concatenate(spread(arrays, lead), lead + axis)
+    return moved(like, whole, topology=topology)
 
 
 @operation("stack", "arrange")
@@ -267,8 +272,8 @@ def slice_(
     Raises:
         TTKitError: a range leaves the shape or runs backwards.
     """
-    array, lead = shards("slice", input_tensor, host=True)
-    asked, have = describe("slice", (input_tensor, starts, ends)), input_tensor.shard_shape
+    array, lead, asked = shards("slice", input_tensor, starts, ends, host=True)
+    have = input_tensor.shard_shape
     steps = (1,) * len(have) if steps is None else steps
     ranges = [integers(numbers, asked) for numbers in (starts, ends, steps)]
     for what, values in zip(("begins", "ends", "steps"), ranges, strict=True):
@@ -317,8 +322,7 @@ def get_item(tensor: Tensor, index: Any) -> Tensor:
 @operation("split", "arrange", hints="memory_config")
 def split(input_tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> list[Tensor]:
     """Cut the shard along `dim` into parts of `split_size`, or of the sizes listed."""
-    array, lead = shards("split", input_tensor)
-    asked = describe("split", (input_tensor, split_size, dim))
+    array, lead, asked = shards("split", input_tensor, split_size, dim)
     axis = axis_of(input_tensor, dim, asked)
     size = input_tensor.shard_shape[axis]
     if isinstance(split_size, (list, tuple)):

@@ -15,7 +15,7 @@ from ttkit.errors import fail
 from ttkit.sim.arguments import check, taken
 from ttkit.sim.cores import CoreGrid, CoreRangeSet, corner
 from ttkit.sim.enums import BufferType, DataType, TensorMemoryLayout, _Enum
-from ttkit.sim.memory import bytes_of
+from ttkit.sim.memory import TILE_BYTES, bytes_of
 from ttkit.sim.types import Shape, integers
 
 INTERLEAVED, HEIGHT, WIDTH, BLOCK, ND = TensorMemoryLayout
@@ -76,7 +76,7 @@ class Tile:
     def get_tile_size(self, dtype: DataType) -> int:
         """Bytes of a tile; 16 numbers of a block float share an exponent of one byte."""
         elements = math.prod(self.tile_shape)
-        if dtype in (DataType.BFLOAT8_B, DataType.BFLOAT4_B):
+        if dtype in TILE_BYTES:
             numbers = elements if dtype is DataType.BFLOAT8_B else elements // 2
             return numbers + -(-elements // 256) * 16  # exponents are aligned to 16 bytes
         return bytes_of((elements,), dtype)

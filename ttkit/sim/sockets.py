@@ -14,7 +14,7 @@ from ttkit.plans.recorded import Record, latest
 from ttkit.sim import blocks, fabric
 from ttkit.sim.arguments import describe
 from ttkit.sim.connections import SocketConfig, SocketEndpoint
-from ttkit.sim.grid import Coordinate
+from ttkit.sim.grid import Coordinate, is_inside
 from ttkit.sim.memory import bytes_of
 from ttkit.sim.mesh import MeshDevice
 from ttkit.sim.operation import checked, on_mesh, operation
@@ -82,10 +82,10 @@ class MeshSocket:
         self._routes: dict[int, list[tuple[Coordinate, Coordinate]]] = {}
         # by receiver, so that what one rank sends to all chips is there as it must lie
         for pair, rank in sorted(zip(config._pairs, ranks, strict=True), key=lambda c: c[0][1]):
-            if not device._inside(pair[end.value]):
+            if not is_inside(pair[end.value], device._shape):
                 place = MeshCoordinate(pair[end.value])
                 fail(asked, f"Coordinate {place!r} not found in mesh {device.shape!r}")
-            if rank[end.value] == _me():
+            if rank[end.value] == fabric.me():
                 self._routes.setdefault(rank[1 - end.value], []).append(pair)
 
     def get_socket_endpoint_type(self) -> SocketEndpoint:
@@ -95,10 +95,6 @@ class MeshSocket:
 
 _sockets: Counter[tuple[int, ...]] = Counter()  # how many there are between some ranks
 _pending: list[tuple[list[Any], Any]] = []  # messages on their way, with their memory
-
-
-def _me() -> int:
-    return getattr(fabric.started(), "rank", 0)
 
 
 def _agreed(
@@ -111,7 +107,7 @@ def _agreed(
     ranks = [(owners[0](s), owners[1](r)) for s, r in config._pairs]
     everyone = tuple(sorted({r for pair in ranks for r in pair}))
     _sockets[everyone] += 1
-    if len(everyone) > 1 and _me() in everyone and fabric.settings.checks:
+    if len(everyone) > 1 and fabric.me() in everyone and fabric.settings.checks:
         call = f"MeshSocket number {_sockets[everyone]}, chips {config._pairs} on ranks {ranks}"
         fabric.compare(call[: fabric.TEXT], everyone)
     return ranks, (everyone, fabric.SOCKET + 2 * _sockets[everyone])
@@ -167,7 +163,7 @@ def _shift(config: SocketConfig, mesh: MeshDevice, to: MeshDevice) -> tuple[int,
 
 def _owner(mesh: MeshDevice) -> OwnerOf:
     if mesh.owners is None:
-        return lambda c: _me()
+        return lambda c: fabric.me()
     return lambda c: fabric.world().ranks([mesh.grid.owner_of(c)])[0]  # type: ignore[list-item]
 
 
@@ -227,7 +223,7 @@ def send_async(input_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
         else:
             flat = input_tensor.full_array().reshape((grid.size,) + input_tensor.shard_shape)
             values = np.ascontiguousarray(flat[[grid.coords.index(s) for s, _ in pairs]])
-        if rank == _me():
+        if rank == fabric.me():
             mesh_socket._queue.append((_about(input_tensor), values))
         else:
             text = f"{_about(input_tensor)}|{len(values)}|{values.nbytes}"
@@ -239,8 +235,7 @@ def _post(text: str, values: np.ndarray, comm: Any, rank: int, tag: int) -> None
     """Start to send values and, before them, their description."""
     here = fabric.world()
     here.in_step("send_async")
-    header = np.zeros(fabric.TEXT, np.uint8)
-    header[: len(text)] = np.frombuffer(text.encode(), np.uint8)
+    header = fabric.encoded(text)
     if not _pending:
         atexit.register(flush)
     _pending[:] = [message for message in _pending if not here.mpi.Request.Testall(message[0])]
@@ -269,7 +264,7 @@ def recv_async(output_tensor: Tensor, mesh_socket: MeshSocket) -> list[Tensor]:
     asked, grid = describe("recv_async", (output_tensor,)), output_tensor.grid
     arrived = []
     for rank, pairs in mesh_socket._routes.items():
-        if rank == _me():
+        if rank == fabric.me():
             if not mesh_socket._queue:
                 rule = "nothing has been sent on this socket, so this would deadlock on hardware"
                 fail(asked, rule, "send_async on the other end first")
@@ -314,7 +309,7 @@ def _received(
     here, header = fabric.world(), np.empty(fabric.TEXT, np.uint8)
     here.in_step(asked)
     here.wait([comm.Irecv(header, source, tag)], [rank], asked, (), header)
-    about, copies, nbytes = bytes(header).rstrip(b"\0").decode().split("|")
+    about, copies, nbytes = fabric.decoded(header).split("|")
     raw = np.empty(int(nbytes), np.uint8)
     here.wait([comm.Irecv(raw, source, tag + 1)], [rank], asked, (), raw)
     _check(asked, about, tensor)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ttkit.errors import fail
 from ttkit.sim.cores import cores_of
 from ttkit.sim.enums import BufferType
+from ttkit.sim.grid import is_inside
 from ttkit.sim.hints import queue, within
 from ttkit.sim.operation import checked
 from ttkit.sim.types import MeshCoordinateRange
@@ -32,8 +33,8 @@ class SubDeviceManagerId:
 
 def _outside(cores: Any, mesh: Any) -> tuple[int, int] | None:
     """Return the first of these cores that the chip has not."""
-    x, y = mesh.system.chip.core_grid
-    return next((core for core in cores_of(cores) if core[0] >= x or core[1] >= y), None)
+    grid = mesh.system.chip.core_grid
+    return next((core for core in cores_of(cores) if not is_inside(core, grid)), None)
 
 
 class SubDevices:

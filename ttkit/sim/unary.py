@@ -15,7 +15,8 @@ from ttkit.errors import fail
 from ttkit.sim import blocks, dtypes
 from ttkit.sim.arguments import describe
 from ttkit.sim.enums import DataType, GeluVariant, UnaryOpType, UnaryWithParam
-from ttkit.sim.operation import aligned, check_broadcast, on_mesh, operation, result
+from ttkit.sim.operands import broadcast
+from ttkit.sim.operation import on_mesh, operation, result
 from ttkit.sim.tensor import Tensor
 
 Array = np.ndarray
@@ -175,7 +176,6 @@ def _enter(name: str, function: Function) -> None:
     def call(input_tensor: Tensor, *, output_tensor: Tensor | None = None) -> Tensor:
         return _unary(name, input_tensor, function, takes, output_tensor)
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"Return the {name} of each element."
     kind: Any = "arrange" if name == "identity" else "compute"
     operation(name, kind, dtypes=takes, hints=HINTS + MORE_HINTS.get(name, ""))(call)
@@ -228,9 +228,7 @@ def _silu_derivative(x: Array) -> Array:
 
 
 def _backward(name: str, grad: Tensor, tensor: Tensor, derivative: Function) -> list[Tensor]:
-    on_mesh(name, grad, tensor)
-    check_broadcast(grad.shard_shape, tensor.shard_shape, describe(name, (grad, tensor)))
-    like, (g, x), topology = aligned(name, (grad, tensor))
+    like, (g, x), topology = broadcast(name, (grad, tensor))
     return [result(like, g * derivative(x), dtype=tensor.dtype, topology=topology)]
 
 
