@@ -116,6 +116,17 @@ def never_waits(comm, x):
     return left
 
 
+def returns_early(comm, x):
+    import time
+
+    left = np.empty_like(x)
+    comm.Irecv(left, source=(comm.rank - 1) % comm.size)
+    if comm.rank == 0:
+        time.sleep(0.3)  # then rank 1 is gone, and takes nothing in
+    comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    return left
+
+
 def into_float64(comm, x):
     left, right = np.empty(x.shape), (comm.rank + 1) % comm.size
     comm.Sendrecv(x, dest=right, recvbuf=left, source=(comm.rank - 1) % comm.size)
@@ -370,7 +381,12 @@ WRONG = [
     ("05.shift", lambda comm, x: x, "rank 0 still has its own values"),
     ("05.shift", from_rank_minus_1, "rank 0 receives from rank -1, .* before rank 0 comes rank 3"),
     ("05.shift", to_rank_4, "rank 3: there is no rank 4; there are 0 to 3. % comm.size closes"),
-    ("05.shift", never_waits, "rank 0: it returned before its Irecv was done: the request needs"),
+    ("05.shift", never_waits, r"rank \d: it returned before its Irecv was done: the request needs"),
+    (
+        "05.shift",
+        returns_early,
+        r"rank \d: it returned before its Irecv was done: the request needs",
+    ),
     (
         "05.shift",
         into_float64,
