@@ -96,6 +96,21 @@ def device_difference(expected: Any, tensor: Any, rtol: float = 1e-5, atol: floa
     return ""
 
 
+def factor_of(values: list[np.ndarray], tensor: Any) -> float | None:
+    """Return the number that turns each device's matrix into what the tensor holds there.
+
+    None where there is no such number, or it is 0.
+    """
+    have = np.array([to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)])
+    wanted = np.array(values)
+    if have.size != wanted.size or have.shape[-2:] != wanted.shape[-2:]:
+        return None
+    factor = float(np.vdot(have, wanted) / np.vdot(wanted, wanted))
+    scaled = factor * wanted
+    atol = 1e-4 * float(np.abs(scaled).max())
+    return factor if atol and np.allclose(have.reshape(scaled.shape), scaled, 1e-4, atol) else None
+
+
 def same(
     expected: Any,
     actual: Any,

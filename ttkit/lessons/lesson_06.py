@@ -10,10 +10,9 @@ import numpy as np
 
 import ttkit
 from ttkit import backend
-from ttkit.lessons import difference, exercise, require, tidy, values_mean_something
+from ttkit.lessons import difference, exercise, factor_of, require, tidy, values_mean_something
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
-from ttkit.lessons.lesson_08 import factor_of
 from ttkit.lessons.predicting import as_number
 from ttkit.visualize.chart import Chart
 from ttkit.visualize.charts import COLOURS, Curves, Stacks

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ttkit import backend
-from ttkit.convert import to_numpy
 from ttkit.errors import TTKitError
-from ttkit.lessons import exercise, require, values_mean_something
+from ttkit.lessons import exercise, factor_of, require, values_mean_something
 from ttkit.lessons.answers import Answer, asks, numbers
 from ttkit.visualize.charts import Stacks
 
@@ -133,21 +132,6 @@ def layout_pictures(
 
 
 # ---------------------------------------------------------------- 08.gradient
-
-
-def factor_of(values: list[np.ndarray], tensor: Any) -> float | None:
-    """Return the number that turns each device's matrix into what the tensor holds there.
-
-    None where there is no such number, or it is 0.
-    """
-    have = np.array([to_numpy(shard) for shard in backend.load().get_device_tensors(tensor)])
-    wanted = np.array(values)
-    if have.size != wanted.size or have.shape[-2:] != wanted.shape[-2:]:
-        return None
-    factor = float(np.vdot(have, wanted) / np.vdot(wanted, wanted))
-    scaled = factor * wanted
-    atol = 1e-4 * float(np.abs(scaled).max())
-    return factor if atol and np.allclose(have.reshape(scaled.shape), scaled, 1e-4, atol) else None
 
 
 @exercise(

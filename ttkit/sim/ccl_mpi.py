@@ -201,11 +201,9 @@ def summed(tensor: Tensor, axes: list[int]) -> Array:
     mine = ccl_numpy.summed(tensor.array, tensor.grid.shape, axes)
     if link.shared is None:
         return link.run("Allreduce", mine, mine.shape, "all_reduce")
-    barrier = (link.comm, "Barrier", (), "all_reduce", link.ranks)
-    meet, total = (
-        functools.partial(fabric.world().run, *barrier),
-        blocks.empty(mine.shape, mine.dtype),
-    )
+    run = fabric.world().run
+    meet = functools.partial(run, link.comm, "Barrier", (), "all_reduce", link.ranks)
+    total = blocks.empty(mine.shape, mine.dtype)
     link.shared.add_up(np.ascontiguousarray(mine), total, meet)
     return total
 

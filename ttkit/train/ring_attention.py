@@ -209,7 +209,7 @@ def ring_attention_sdpa(
                 here = earlier(step)
                 rest = _where(here, (*keys[0], *rows[0]), (*keys[1], *rows[1]))
                 more, *other = _attend_back(rest[:2], rest[2:])
-                (more,) = [ttnn.add(more, d) for d in _where(here, dqs[:1], dqs[1:])]
+                more = ttnn.add(more, ttnn.where(here, *dqs))
                 dqs = _where(here, (more, dqs[1]), (dqs[0], more))
                 both = [ttnn.add(d, o) for d, o in zip(early, other)]
                 nothing = [ttnn.zeros_like(o) for o in other]
