@@ -32,6 +32,7 @@ SMALL = """return [...arguments[0].querySelectorAll('svg text')].filter(
     return [text.textContent, size * Math.hypot(scale.a, scale.b)];
 }).filter(([words, size]) => words.trim() && size < arguments[1] - 0.05)"""
 PARTS = ".cm-scroller, .jp-OutputArea-output"
+PICTURES = f"{PARTS}, .ttkit-picture"
 WIDE = """return [...arguments[0].querySelectorAll(arguments[1])].filter(
     part => part.clientWidth && part.scrollWidth > part.clientWidth + 1).map(
     part => `${part.className} is ${part.scrollWidth} px wide, its window ${part.clientWidth}`)"""
@@ -72,9 +73,11 @@ def test_a_lesson_in_the_browser(lab, path):
     assert not lab.heard()
     assert not wrong(lab.cells())
     assert not lab.complaints()
-    # beside the open contents at 800 px, a row of chips scrolls in its own box
-    for width, parts in ((1280, f"{PARTS}, .ttkit-picture"), (800, PARTS)):
+    # with a panel open at 800 px, wide pictures scroll in their own boxes
+    for width, parts in ((1280, PICTURES), (800, PARTS), (800, PICTURES)):
         lab.driver.set_window_size(width, 720)
+        if (width, parts) == (800, PICTURES):
+            lab.ask("return window.jupyterapp.commands.execute('application:toggle-left-area')")
         lab.settle()
         for cell in cells:
             node = lab.node(cell["index"])

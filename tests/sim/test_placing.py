@@ -96,6 +96,8 @@ def test_results_lie_where_the_first_operand_does(mesh):
     shards, near, far = (put(mesh, (1, 1, 256, 64), c) for c in (config, L1, None))
     assert ttnn.relu(shards).memory_config() == config == ttnn.add(far, shards).memory_config()
     assert ttnn.softmax(near, dim=-1).memory_config() == L1 == ttnn.add(near, far).memory_config()
+    by_name = ttnn.add(input_tensor_b=far, input_tensor_a=near), ttnn.neg(input_tensor=near)
+    assert [result.memory_config() for result in by_name] == [L1, L1]
     assert ttnn.add(far, near).memory_config() == ttnn.DRAM_MEMORY_CONFIG
     product = ttnn.matmul(near, far, transpose_b=True)
     assert product.memory_config() == ttnn.concat([near, near], 2).memory_config()

@@ -92,7 +92,7 @@ def test_chips_of_other_ranks_on_cards():
     picture = mesh_picture(OnCards((1,)))
     assert [here for here, host in zip(picture.devices, picture.hosts) if host is None] == [0, 1]
     svg = draw_chips(picture)._repr_html_()
-    assert svg.count("another rank") == 2 and svg.count(">device ") == 2
+    assert svg.count("other rank") == 2 and svg.count(">device ") == 2
 
 
 def test_a_share_of_a_machine_is_filled_and_numbered():

@@ -76,7 +76,7 @@ def _said(shape: Coordinate, corner: Coordinate, places: list[Coordinate]) -> li
 
 def _draw(picture: MeshPicture, at: dict[int, Coordinate]) -> MeshDrawing:
     """Draw chips with their coordinates in the mesh that is opened; those left out are dashed."""
-    drawing = MeshDrawing(picture, 74, 42, "", gap=(20, 28))
+    drawing = MeshDrawing(picture, 72, 42, "", gap=(14, 28))
     w, h = drawing.w, drawing.h
     for device, label, (x, y) in zip(picture.devices, picture.labels, drawing.corners):
         where = at.get(device)

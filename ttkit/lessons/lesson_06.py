@@ -14,7 +14,7 @@ from ttkit.lessons import difference, exercise, factor_of, require, tidy, values
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
 from ttkit.lessons.predicting import as_number
-from ttkit.visualize.chart import Chart
+from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS, Curves, Stacks
 from ttkit.words import counted
 
@@ -107,9 +107,7 @@ class Drift(Chart):
         ax.yaxis.set_minor_formatter(lambda value, _: "")
         ax.set(xlabel="step", ylabel="loss (logarithmic)")
         ax.grid(axis="y")
-        rows = len(runs) * (1 + bool(self.replicas)) / 2
-        ax.set_title(self.title, pad=10 + 14 * rows)
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0.2)
+        entitle(ax, self.title)
 
 
 class SpeedUp(Curves):

@@ -205,7 +205,8 @@ def _guarded(
                 raise
             translate(error, describe(name, args, kwargs))
         if config is not None or (inherits and in_l1[0]):
-            settle(result, config, args)
+            named = (kwargs[key] for key in names if key in kwargs)
+            settle(result, config, (*args, *named))
         return result
 
     if hints:

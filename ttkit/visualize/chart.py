@@ -12,8 +12,9 @@ from typing import Any
 
 from ttkit.visualize.drawing import LIGHT, READABLE, on_page
 
-WIDTH = 8.0  # inches, 768 px on a page; the smallest text is 8 points, which is 10.7 px
+WIDTH = 6.4  # inches, 614 px on a page; the smallest text is 8 points, which is 10.7 px
 SMALL, DOTS_PER_INCH = 8, 192
+ROW, LABEL, LETTER = 390, 34, 5  # points: a legend's row, what a label takes, and its letters
 MANY = 300  # bars of a lane: more are saved as a bitmap, which keeps the picture small
 HOVERS = 60  # points of a line that tell their values, at most
 BEHIND = 0.9  # matplotlib's zorder of bars that tell nothing
@@ -158,11 +159,13 @@ def _shorter(tag: re.Match[str]) -> str:
 
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
-    named = bool(ax.get_legend_handles_labels()[1])
-    title = "\n".join(fill(line, 89) for line in title.split("\n"))
-    ax.set_title(title, pad=24 if named else None)
-    if named:
-        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, borderpad=0.2)
+    labels = ax.get_legend_handles_labels()[1]
+    rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
+    title = "\n".join(fill(line, 64) for line in title.split("\n"))
+    ax.set_title(title, pad=10 + 14 * rows if rows else None)
+    if rows:
+        columns = math.ceil(len(labels) / rows)
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
 
 
 def leave_empty(ax: Any, text: str) -> None:

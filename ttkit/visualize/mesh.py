@@ -13,11 +13,12 @@ from ttkit.visualize.drawing import INK, Drawing, Figure, Point, tone
 Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # of indices of chips
 
-CHIP_W, CHIP_H = 82, 58  # a row of eight fits a page of 1,280 px beside the contents
+CHIP_W, CHIP_H = 82, 58
+ROW_W, ROW_GAP = 68, 14  # a chip in a row of more than 4: eight fit a page of 800 px
 SHARE_W, SHARE_H = 24, 18  # of a chip in a small picture
 GAPS = (20.0, 36.0)  # between chips, across and down
 LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of chips
-CARD = 8  # between a chip and the outline of its card
+CARD = 8  # between a chip and the outline of its card, at most
 UNKNOWN = -1  # a host rank that is not known
 LONGEST = 8  # a line of more chips is folded
 
@@ -150,7 +151,7 @@ class MeshDrawing(Drawing):
     The caller fills the chips.
 
     Args:
-        width, height: of a chip.
+        width, height: of a chip; 0 takes the width that suits the row.
         host: the name of the outline; "" draws a small picture with narrow edges.
         gap: between chips, across and down.
         room: more room for curves, above and beside the chips.
@@ -160,7 +161,7 @@ class MeshDrawing(Drawing):
     def __init__(
         self,
         picture: MeshPicture,
-        width: float = CHIP_W,
+        width: float = 0,
         height: float = CHIP_H,
         host: str = "host",
         *,
@@ -169,24 +170,27 @@ class MeshDrawing(Drawing):
         colour: str = "",
     ):
         rows, columns = picture.drawn
-        self.picture, self.w, self.h = picture, width, height
-        self.gap_x, self.gap_y = gap
+        narrow = not width and columns > 4
+        self.picture, self.h = picture, height
+        self.w = width or (ROW_W if narrow else CHIP_W)
+        self.gap_x, self.gap_y = (ROW_GAP if narrow else gap[0]), gap[1]
         curved = [pair for pair in picture.pairs if not picture.straight(pair)]
         ends = [(picture.spot(a), picture.spot(b)) for a, b in curved]
         above = (20 + room[0]) * any(a[0] == b[0] for a, b in ends)
         beside = (20 + room[1]) * any(a[1] == b[1] for a, b in ends)
-        edge, label = (26, 22) if host else (12, 12)
+        edge, label = (22, 22) if host else (12, 12)
         self.left, self.top = 1 + edge, 1 + label + above + CARD * bool(picture.cards)
         frame_w = columns * (self.w + self.gap_x) - self.gap_x + 2 * edge + beside
         frame_h = self.top - 1 + rows * (height + self.gap_y) - self.gap_y + edge
         super().__init__(frame_w + 2, frame_h + 2, picture.title)
         self.box(1, 1, frame_w, frame_h, edge="var(--frame)", round=12)
         if host:
-            self.words(12, 16, host, size=11, colour="var(--soft)", anchor="start")
+            self.words(12, 16, host, size=12, colour="var(--soft)", anchor="start")
+        beyond = min(CARD, self.gap_x / 2 - 1)
         for card in picture.cards:
             (x1, y1), (x2, y2) = sorted(map(self.corner, card))
-            w, h = x2 - x1 + self.w + 2 * CARD, y2 - y1 + self.h + 2 * CARD
-            self.box(x1 - CARD, y1 - CARD, w, h, edge="var(--frame)", round=10, dash="3 3")
+            w, h = x2 - x1 + self.w + 2 * beyond, y2 - y1 + self.h + 2 * CARD
+            self.box(x1 - beyond, y1 - CARD, w, h, edge="var(--frame)", round=10, dash="3 3")
         for pair in picture.pairs:
             straight, links = picture.straight(pair), picture.links or 0
             own, width = ("var(--link)", 1.6) if straight else ("var(--curve)", 1.3)
@@ -211,7 +215,9 @@ class MeshDrawing(Drawing):
         (x, y), middle = corner, corner[0] + self.w / 2
         self.box(x, y, self.w, self.h, fill=fill, dash=dash)
         name, about = (INK, INK) if fill.startswith("#") else ("var(--ink)", "var(--soft)")
-        self.words(middle, y + 25, lines[0], size=14, colour=name, bold=not dash)
+        self.words(
+            middle, y + 25, lines[0], size=12 if self.w == ROW_W else 14, colour=name, bold=not dash
+        )
         self.words(middle, y + 44, lines[1:], colour=about, step=17)
 
     def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, ...]:
@@ -276,7 +282,7 @@ def draw_chips(picture: MeshPicture) -> Figure:
         if host is None:
             drawing.chip(corner, [f"device {device}", label])
         else:
-            name = "another rank's" if host == UNKNOWN else f"on host {host}"
+            name = "other rank" if host == UNKNOWN else f"on host {host}"
             drawing.chip(corner, [name, label], "none", "3 3")
     return Figure(picture.title, [drawing], link_notes(picture))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttkit.visualize.drawing import ALARM, BAD, INK, Drawing, Figure, Point, size_text, tone
 
-WIDTH = 740  # of a drawing, at most
+WIDTH = 640  # of a drawing, at most
 LEFT, TOP, ROW = 64, 34, 44
 COLUMN = (20, 120)  # the width of a step, at least and at most
 NARROW = 34  # of a step: then only every fifth has its number

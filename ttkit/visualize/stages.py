@@ -13,7 +13,7 @@ from ttkit.visualize.hatching import slanted
 from ttkit.words import short
 
 FILL = {"F": tone(1), "B": tone(2), "I": tone(5), "W": tone(3)}
-LEFT, WIDTH, LANE, BOX = 158, 560, 40, 30  # the names, the lanes, and heights
+LEFT, WIDTH, LANE, BOX = 158, 540, 40, 30  # the names, the lanes, and heights
 SIZE = 12.5  # of the letters: 10 px where a drawing shrinks most
 HEAD = 26  # the legend
 MANY = 600  # boxes: more are drawn as one shape, without words

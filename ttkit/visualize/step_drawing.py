@@ -24,9 +24,9 @@ from ttkit.visualize.steps import Arrow, Held, StepPicture, whole_of
 
 NUMBER = 11  # size of the numbers in the boxes and of the words at the arrows
 # Boxes of chips that hold at most so many chunks: columns, and width and height of a box.
-LARGE_BOXES = ((8, 4, 29, 24), (64, 6, 19, 16), (math.inf, 20, 6, 6))
+LARGE_BOXES = ((8, 4, 24, 24), (64, 6, 19, 16), (math.inf, 20, 6, 6))
 SMALL_BOXES = ((4, 2, 20, 18), (8, 4, 20, 18), (64, 8, 9, 9), (math.inf, 16, 6, 6))
-SHARE_W, SHARE_H = 29, 33  # of a box with "3/8" under its number
+SHARE_W, SHARE_H = 24, 33  # of a box with "3/8" under its number
 COPY, SUM, LINK = "var(--link)", "var(--curve)", "var(--frame)"
 EMPTY = "var(--empty)"  # a box for a chunk that has not come
 PAPER = "#dde2ea"  # the part of a box that is still to be filled, in both themes
@@ -67,16 +67,17 @@ class StepDrawing(MeshDrawing):
         self.numbers = most <= (8 if small else 64)
         self.shares = most <= 8 and plan.adds and plan.group_size < 100
         if self.shares:
-            self.box_w, self.box_h = SHARE_W, SHARE_H
+            share = width_of(f"{whole_of(plan)}/{whole_of(plan)}", NUMBER)
+            self.box_w, self.box_h = max(SHARE_W, share + 1), SHARE_H
         self.columns = min(columns, most)
         names = [self._name(chip, label) for chip, label in self._chips()]
         widest = max(width_of(name, NUMBER + 1, bold=True) for name in names)
-        width = max(self.columns * self.box_w, widest) + 12
+        width = max(self.columns * self.box_w, widest) + 10
         self.head = 19 if small else 23  # above the boxes
         height = self.head + math.ceil(most / self.columns) * self.box_h + 7
         wrong = f"step {step.number} goes wrong" if step.wrong and small else step.caption
         mesh = replace(step.mesh, title=title or wrong, links=1 if small else step.mesh.links)
-        host, gap, room = ("", (18, 22), (4, 4)) if small else ("host", (50, 50), (26, 46))
+        host, gap, room = ("", (18, 22), (4, 4)) if small else ("host", (46, 50), (26, 46))
         super().__init__(mesh, width, height, host, gap=gap, room=room, colour=LINK)
         self.spots = dict(self._spots())
         glides = [] if small and glides is None else glides

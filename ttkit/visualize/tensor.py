@@ -13,7 +13,7 @@ from typing import Any
 
 from ttkit import backend
 from ttkit.visualize.drawing import INK, Figure, tone, width_of
-from ttkit.visualize.mesh import Coordinate, MeshDrawing, chips_of, ids_at, picture_of
+from ttkit.visualize.mesh import GAPS, Coordinate, MeshDrawing, chips_of, ids_at, picture_of
 
 Ranges = tuple[tuple[int, int], ...]  # (start, end) in each dimension of the whole tensor
 # side of the small map of two dimensions, and the least that is seen of a slice
@@ -183,9 +183,10 @@ def draw_tensor(tensor: Any) -> Figure:
     widths = [width_of(line, SIZE) for lines in words for line in lines]
     widths += [width_of(name, NAME, bold=True) for name in names]
     tall = STEP * (1 + max(map(len, words)))
-    width = max(widths) + 11 + (MAP + 12) * beside
+    width = max(widths) + (11 if columns <= 4 else 8) + (MAP + 12) * beside
     height = max(MAP + 16, tall + 14) if beside else MAP + tall + 20
-    drawing = MeshDrawing(chips, width, height, host)
+    gap = GAPS if columns <= 4 else (10, GAPS[1])  # eight fit a page of 800 px
+    drawing = MeshDrawing(chips, width, height, host, gap=gap)
     for cell, name, lines, (x, y) in zip(picture.cells, names, words, drawing.corners):
         empty = cell.group is None
         fill = "var(--empty)" if cell.group is None else tone(cell.group)

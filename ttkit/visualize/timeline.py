@@ -13,7 +13,7 @@ from ttkit.words import short
 
 COMPUTE, COMMUNICATION = "compute", "communication"
 LOOKS = {COMPUTE: (tone(1), ""), COMMUNICATION: (tone(3), "\\\\")}  # colour and hatch
-EXPOSED = ("exposed: the chip computes nothing meanwhile", tone(3), "//")
+EXPOSED = ("exposed: only sending", tone(3), "//")
 
 
 @dataclass(frozen=True)
