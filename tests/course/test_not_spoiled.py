@@ -11,6 +11,7 @@ from ttkit import lessons
 from ttkit.lessons.cli import CHECK, notebooks
 
 LESSONS = {path.stem: path for path in notebooks()}
+DRAWS = ("step_through", "visualize_plan", "visualize_schedule", "visualize_matmul", "Curves")
 SOLUTION = re.compile(r'lessons\.solution\(\s*"([^"]+)"')
 
 
@@ -64,6 +65,8 @@ def test_no_prediction_is_filled_in_and_none_revealed(name):
         assert "you said" not in said and "no guess yet, it is" not in said, said
         if calls(source(cell), ".reveal"):
             assert "No guess yet. Guess, then press Reveal." in said, source(cell)
+            drawn = [call for name in DRAWS for call in calls(source(cell), name)]
+            assert not drawn, "the picture beside the button shows the answer"
 
 
 @pytest.mark.parametrize("name", LESSONS)

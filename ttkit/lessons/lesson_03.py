@@ -1,4 +1,4 @@
-"""Lesson 03, SPMD execution."""
+"""Lesson 03, one program, many chips."""
 
 from __future__ import annotations
 

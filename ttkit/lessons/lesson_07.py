@@ -17,7 +17,7 @@ from ttkit.lessons.lesson_03 import PARTIAL
 from ttkit.visualize.chart import BLUE, Chart, entitle
 from ttkit.visualize.charts import Curves
 
-CHECKS = ("Does the loss fall?", "Are copies equal?", "Are gradients those of one chip?")
+CHECKS = ("Does the loss fall?", "Are replicas equal?", "Are gradients those of one chip?")
 LAYERS = {  # what a parameter's name begins with: its layer, in the order of the model
     "vocabulary.table": "table of tokens",
     "position": "positions",

@@ -220,6 +220,11 @@ class MeshDrawing(Drawing):
         )
         self.words(middle, y + 44, lines[1:], colour=about, step=17)
 
+    def tip(self, corner: Point, text: str) -> None:
+        """Say something about a chip where the mouse is on it."""
+        (x, y), look = corner, {"fill": "transparent", "stroke": "none"}
+        self.add("rect", hover=text, x=x, y=y, width=self.w, height=self.h, **look)
+
     def course(self, a: int, b: int, off: float = 0, out: float = 0) -> tuple[Point, ...]:
         """Return how a link of two chips is drawn: its start, its end, and the lift of its arc.
 
@@ -278,12 +283,15 @@ def draw_chips(picture: MeshPicture) -> Figure:
     drawing = MeshDrawing(picture)
     hosts = picture.hosts or (None,) * len(picture.devices)
     chips = zip(picture.devices, hosts, picture.labels, drawing.corners)
-    for device, host, label, corner in chips:
+    for index, (device, host, label, corner) in enumerate(chips):
         if host is None:
             drawing.chip(corner, [f"device {device}", label])
         else:
             name = "other rank" if host == UNKNOWN else f"on host {host}"
             drawing.chip(corner, [name, label], "none", "3 3")
+        linked = [picture.labels[a + b - index] for a, b in picture.pairs if index in (a, b)]
+        if linked:
+            drawing.tip(corner, f"{label} is linked to {', '.join(linked)}")
     return Figure(picture.title, [drawing], link_notes(picture))
 
 

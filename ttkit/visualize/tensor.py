@@ -205,6 +205,9 @@ def draw_tensor(tensor: Any) -> Figure:
         drawing.words(left, top + STEP, lines, size=SIZE, step=STEP, **look)
         if cell.ranges is not None:
             map_of(drawing, picture, cell.ranges, map_x, map_y)
+            held = math.prod(b - a for a, b in cell.ranges)
+            number = f"{held:,} of {math.prod(picture.whole):,} elements"
+            drawing.tip((x, y), f"{' '.join([name, *lines])}: {number}")
     return Figure(title, [drawing], _notes(tensor, picture))
 
 
