@@ -160,11 +160,13 @@ def _shorter(tag: re.Match[str]) -> str:
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     labels = ax.get_legend_handles_labels()[1]
-    rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
-    title = "\n".join(fill(line, 64) for line in title.split("\n"))
-    ax.set_title(title, pad=10 + 14 * rows if rows else None)
-    if rows:
+    title = "\n".join(fill(line, 70) for line in title.split("\n"))
+    if not labels:
+        ax.set_title(title)
+    else:
+        rows = math.ceil(sum(LABEL + LETTER * len(label) for label in labels) / ROW)
         columns = math.ceil(len(labels) / rows)
+        ax.set_title(title, pad=10 + 14 * math.ceil(len(labels) / columns))
         ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderpad=0.2)
 
 

@@ -146,7 +146,8 @@ class _Picture:
         side, step = 16, 18
         fits = len(chips) <= 8 and step * len(chips) <= width - 4 and height >= 40
         everyone = len(chips) == len(self.product.parts)
-        head = [f"all {len(chips)} chips", "all"] if everyone else [_numbers(chips)]
+        held = f"{len(chips)} chips"
+        head = [f"all {held}", "all"] if everyone else [_numbers(chips), held]
         if everyone or not fits:
             self._backed((x, y - 10 * fits, width, height), head)
         if not fits:

@@ -14,7 +14,7 @@ Coordinate = tuple[int, ...]
 Pair = tuple[int, int]  # of indices of chips
 
 CHIP_W, CHIP_H = 82, 58
-ROW_W, ROW_GAP = 68, 14  # a chip in a row of more than 4: eight fit a page of 800 px
+ROW_W, ROW_GAP = 68, 13  # a chip in a row of more than 4: eight fit a page of 800 px
 SHARE_W, SHARE_H = 24, 18  # of a chip in a small picture
 GAPS = (20.0, 36.0)  # between chips, across and down
 LINK_STEP, CURVE_STEP = 5, 3  # between the links of one pair of chips
