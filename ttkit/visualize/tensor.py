@@ -185,7 +185,7 @@ def draw_tensor(tensor: Any) -> Figure:
     tall = STEP * (1 + max(map(len, words)))
     width = max(widths) + (11 if columns <= 4 else 8) + (MAP + 12) * beside
     height = max(MAP + 16, tall + 14) if beside else MAP + tall + 20
-    gap = GAPS if columns <= 4 else (10, GAPS[1])  # eight fit a page of 800 px
+    gap = GAPS if columns <= 4 else (8, GAPS[1])  # eight fit a page of 800 px
     drawing = MeshDrawing(chips, width, height, host, gap=gap)
     for cell, name, lines, (x, y) in zip(picture.cells, names, words, drawing.corners):
         empty = cell.group is None
