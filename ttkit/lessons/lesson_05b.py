@@ -24,6 +24,7 @@ from ttkit.cluster.files.lint_bindings import UNDER_TT_RUN
 from ttkit.cluster.launch.command import rank_environment
 from ttkit.cluster.launch.doctor import Examined
 from ttkit.lessons import CheckFailed, exercise, require
+from ttkit.lessons.predicting import brief
 
 BINDINGS = "rank_bindings.yaml"
 
@@ -260,7 +261,9 @@ def _mistakes(answer: Any, _: Any) -> str:
     for name, place in answer.items():
         known = f"{name!r} is no name of a mistake; they are {', '.join(MISTAKES)}"
         require(name in MISTAKES, known)
-        form = f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}"
+        form = (
+            f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {brief(place)}"
+        )
         require(isinstance(place, str) and ":" in place, form)
         place = Path(place).name.replace(" ", "")  # a finding names the folder, too
         another = any(place in _places(mistake) for mistake in MISTAKES)

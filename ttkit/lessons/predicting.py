@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -29,10 +30,29 @@ def as_number(value: Any) -> int | float | None:
     """
     if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
-    kinds: Any = Real
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+    kinds: Any = (Real, Decimal)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return None
+    try:
+        if not math.isfinite(value):
+            return None
+    except (OverflowError, ValueError):  # too large for a float, as 10**400; Decimal's sNaN
         return None
     return int(value) if value == int(value) else float(value)
+
+
+def brief(value: Any) -> str:
+    """Return a value as it prints, cut to a line.
+
+    Example:
+        >>> brief("4"), brief([0] * 99)
+        ("'4'", '[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ...')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # it does not print, as 10**5000
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]} ..."
 
 
 def read_guess(text: str) -> Guess | None:
