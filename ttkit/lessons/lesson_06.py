@@ -302,9 +302,7 @@ def _averaged(average: Any, cluster: Any, n: int, shapes: Sequence[tuple[int, ..
             require(not is_small, f"{here} is {n} times too small: divided by {n} twice")
             alike = wrong and mine.shape == mean.shape
             times = float(np.vdot(mean, mine) / np.vdot(mean, mean)) if alike else 0.0
-            is_scaled = (
-                np.isfinite(times) and times and not difference(times * mean, mine, 1e-4, 1e-5)
-            )
+            is_scaled = abs(times) > 0 and not difference(times * mean, mine, 1e-4, 1e-5)
             require(not is_scaled, f"{here} is {times:.3g} times the mean: divide by comm.size")
             is_own = wrong and not difference(values[rank][i], mine, 1e-4, 1e-5)
             require(not is_own, f"{here} is its own still")

@@ -15,7 +15,11 @@ from ttkit.visualize.live import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str
-NUMBER = re.compile(r"([-+]?[\d.,_ ]*\d\.?(?:e[-+]?\d+)?)\s*(%|[a-z].*)?", re.IGNORECASE)
+# Thousands in groups of three; a unit may follow. It has no digits: "8 or 9" is not 8.
+NUMBER = re.compile(
+    r"([-+]?(?:\d{1,3}(?:[,_'’\s]\d{3})+|\d*)(?:\.\d*)?(?:e[-+]?\d+)?)\s*(?:%|[a-z]\D*)?",
+    re.IGNORECASE,
+)
 
 
 def as_number(value: Any) -> int | float | None:
@@ -64,14 +68,13 @@ def read_guess(text: str) -> Guess | None:
         >>> [read_guess(text) for text in ("4,096", "50 %", "1e3", "8 bytes", "2 x 4", " ")]
         [4096, 50, 1000, 8, '2 x 4', None]
     """
-    text = text.strip(" ?")
+    text = text.replace("−", "-").strip().strip("?").strip()
     found = NUMBER.fullmatch(text)
-    if not found or re.match(r"x\s*\d", found[2] or ""):
-        return text or None
     try:
-        return as_number(float(re.sub(r"[,_ ]", "", found[1])))
+        number = as_number(float(re.sub(r"[,_'’\s]", "", found[1]))) if found else None
     except ValueError:
-        return text
+        number = None
+    return (text or None) if number is None else number
 
 
 def plain(answer: Any) -> str:
@@ -93,8 +96,9 @@ def shown(value: Any) -> str:
     """Return a number with its thousands marked, anything else as it prints."""
     number = as_number(value)
     if number is None:
-        return str(value)
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+        return f"{value}" if len(f"{value}") <= 80 else f"{value}"[:60] + " ..."
+    counted = isinstance(number, int) and abs(number) < 10**15
+    return f"{number:,}" if counted else f"{number:,.6g}"
 
 
 def verdict(guess: Guess, actual: Any) -> str:
@@ -105,8 +109,14 @@ def verdict(guess: Guess, actual: Any) -> str:
         ('2 times too large', 'off by 1', 'right')
     """
     fact = as_number(actual)
-    if isinstance(guess, str) or fact is None:
+    if fact is None:
         return "right" if plain(guess) == plain(actual) else "not it"
+    if isinstance(guess, str):
+        number = read_guess(guess.replace(",", "."))  # a decimal comma
+        if number is not None and not isinstance(number, str):
+            return verdict(number, fact)
+        same = plain(guess) == plain(abs(fact)) and ("-" in guess) == (fact < 0)
+        return "right" if same else "not it"
     if guess == fact:
         return "right"
     larger, smaller = max(guess, fact), min(guess, fact)
@@ -139,6 +149,10 @@ class Prediction:
         """
         for name, value in guesses.items():
             self._known(name, "guess")
+            if isinstance(value, (list, tuple)) or (
+                isinstance(value, int) and as_number(value) is None
+            ):
+                value = brief(value)
             self.guesses[name] = read_guess(value) if isinstance(value, str) else as_number(value)
         return self
 
