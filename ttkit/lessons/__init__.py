@@ -180,7 +180,7 @@ def exercises() -> dict[str, Check]:
 
 def _known(name: str) -> Check:
     known = exercises()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         rule = f"there are {', '.join(sorted(known))}"
         fail(f"exercise {name!r}", "there is no such exercise", rule)
     return known[name]

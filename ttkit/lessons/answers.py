@@ -178,7 +178,7 @@ class Run:
 
     def put_as_given(self, scaled: bool = True) -> None:
         """Check that the arrays came to the mesh as they were given, or times a number."""
-        if made := made_on_host(self.led, self.arrays, scaled):
+        if made := made_on_host(self.calls, self.arrays, scaled):
             raise CheckFailed(
                 f"on {self.mesh!r} you put other numbers than the given ones on the devices, such "
                 f"as {made}: NumPy computed on the host; put arrays as they are, and let the "

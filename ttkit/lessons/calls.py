@@ -93,6 +93,8 @@ def made_on_host(calls: list[Call], given: list[np.ndarray], scaled: bool) -> st
         if call.operation != "from_torch":
             continue
         put = np.asarray(call.args[0] if call.args else call.kwargs["tensor"])
+        if scaled:  # by -1
+            put, known = np.abs(put), np.abs(known)
         new = put[~np.isin(put, known)]
         constant = new.size == np.count_nonzero(put) and np.unique(new).size == 1
         if not new.size or constant or (scaled and any(_alike(put, array) for array in given)):
