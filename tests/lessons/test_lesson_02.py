@@ -47,6 +47,12 @@ def there_and_back(mesh, x, there=None):
     return composed(by_axes(mesh, x if there is None else there, S(0), S(1)), mesh, 0, 1)
 
 
+def and_asserts(mesh, x):
+    y = there_and_back(mesh, x)
+    assert np.array_equal(x, y)
+    return y
+
+
 def written_into_x(mesh, x):
     x[:] = there_and_back(mesh, x)
     return x
@@ -61,6 +67,8 @@ def of_eight(mesh, x):
 RIGHT = [
     ("02.round_trip", written_into_x),
     ("02.round_trip", lambda mesh, x: there_and_back(mesh, x).astype(np.float64).copy()),
+    ("02.round_trip", lambda mesh, x: np.zeros_like(x) + there_and_back(mesh, x)),
+    ("02.round_trip", and_asserts),
     ("02.bytes", lambda *a: Fraction(bytes_per_chip(*a))),
     ("02.bytes", lambda *a: Decimal(bytes_per_chip(*a))),
     ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(1))),
