@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 from ttkit.lessons import progress
 from ttkit.lessons.predicting import Prediction as Prediction
 from ttkit.lessons.predicting import predict as predict
@@ -227,6 +227,8 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
         raise
     except Exception as error:  # of what is asked for, the answer gave something else
         progress.keep("exercises", name, "tried")
+        if isinstance(error, TTKitError):  # this says what to try
+            raise CheckFailed(said_by(error)) from None
         what = f"it stopped with {type(error).__name__}: {said_by(error)}"
         cure = "compare what your answer gives with what the exercise asks for"
         raise CheckFailed(f"the check cannot read your answer: {what}\n  try: {cure}") from error
