@@ -328,6 +328,16 @@ WRONG = [
     ("04.crossover", 1 << 20, "the cross-over is lower"),
     ("04.crossover", CROSS // 4, "right in float32 elements; bytes are asked for"),
     ("04.crossover", CROSS // 2, "right in bfloat16 elements"),
+    (
+        "04.reduce_scatter",
+        lambda row, n: Plan("reduce_scatter", row, [], n, axis="x"),
+        r"^axis 'x' of Topology\(t3000 1x4.*a mesh has the axes 0",
+    ),
+    (
+        "04.reduce_scatter",
+        lambda row, n: Plan("reduce_scatter", row, [[Transfer([1], 2, 0)]], n, axis=1),
+        "the check cannot read your answer: .*unhashable(.|\n)*  try: compare",
+    ),
     ("04.crossover", 0, "at least 1 byte"),
     ("04.crossover", 10**400, "should be a whole number below"),
     ("04.price", lambda plan, s, r: 10**400, "should give a number of seconds, gave a int"),

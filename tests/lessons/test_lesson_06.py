@@ -193,6 +193,14 @@ def minus_y(mesh, x, w, y):
     return ttnn.multiply(added(product, mesh), 2 / y.size)
 
 
+def by_a_tensor(mesh, x, w, y):
+    """Scaled by a number that is a tensor."""
+    scale = np.full((1, 1), 1 / mesh.get_num_devices(), np.float32)
+    everywhere = ttnn.ReplicateTensorToMesh(mesh)
+    scale = ttkit.from_numpy(scale, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=everywhere)
+    return ttnn.multiply(added(own(mesh, x, w, y), mesh), scale)
+
+
 WRONG = [
     (made_and_added, "NumPy computed on the host"),
     (for_eight_chips, "half as large .* by the devices of this mesh"),
@@ -217,7 +225,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    "answer", [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions, minus_y]
+    "answer",
+    [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions, minus_y, by_a_tensor],
 )
 def test_a_right_gradient_passes(answer, capsys):
     lessons.check("06.gradient", answer)
