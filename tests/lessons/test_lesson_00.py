@@ -1,7 +1,11 @@
 """Lesson 00: its quotation, its picture, and its exercises with right and with wrong answers."""
 
+import itertools
 import json
 import re
+import sys
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +109,20 @@ def there_and_back(mesh, x):
     return columns(mesh, 2 * ttkit.to_numpy(columns(mesh, x), mesh_composer=composer))
 
 
+def by_a_copy(mesh, x):
+    """NumPy's numbers over those of x, in a call that returns nothing."""
+    tensor = columns(mesh, x)
+    host = ttkit.from_numpy(2 * x, layout=ttnn.TILE_LAYOUT, mesh_mapper=cut(mesh, 1))
+    ttnn.copy_host_to_device_tensor(host, tensor)
+    return tensor * 1
+
+
+def by_parts(mesh, x):
+    parts = np.split(2 * x, mesh.get_num_devices(), 1)
+    hosts = [ttkit.from_numpy(part.copy(), layout=ttnn.TILE_LAYOUT) for part in parts]
+    return ttnn.to_device(ttnn.from_host_shards(hosts, mesh.shape), mesh) * 1
+
+
 def in_place(mesh, x):
     tensor = ttkit.from_numpy(x, device=mesh, mesh_mapper=cut(mesh, 1))
     return ttnn.multiply_(ttnn.to_layout(tensor, ttnn.TILE_LAYOUT), 2)
@@ -121,6 +139,8 @@ RIGHT = [
     ("00.share", 384),
     ("00.share", np.int64(384)),
     ("00.share", 384.0),
+    ("00.share", Fraction(384)),
+    ("00.share", Decimal("384.0")),
 ]
 
 
@@ -139,11 +159,13 @@ WRONG = [
     ("00.double", lambda mesh, x: ttkit.from_numpy(2 * x, mesh_mapper=cut(mesh, 1)), "host memory"),
     ("00.double", lambda mesh, x: columns(mesh, 2 * x), "NumPy did it on the host"),
     ("00.double", lambda mesh, x: through_the_host(mesh, 2 * x), "NumPy did it on the host"),
-    ("00.double", lambda mesh, x: columns(mesh, 2 * x) * 1, "you put other numbers than x's"),
-    ("00.double", lambda mesh, x: columns(mesh, x / 2) * 4, "you put other numbers than x's"),
+    ("00.double", lambda mesh, x: columns(mesh, 2 * x) * 1, "you put other numbers than the given ones"),
+    ("00.double", lambda mesh, x: columns(mesh, x / 2) * 4, "you put other numbers than the given ones"),
     ("00.double", lambda mesh, x: columns(mesh, 2 * x) + columns(mesh, 0 * x), "NumPy computed on the host"),
     ("00.double", lambda mesh, x: columns(mesh, x) * 0 + columns(mesh, 2 * x), "NumPy computed on the host"),
     ("00.double", lambda mesh, x: ttnn.clone(columns(mesh, 2 * x)), "on the host"),
+    ("00.double", by_a_copy, "NumPy computed on the host"),
+    ("00.double", by_parts, "NumPy computed on the host"),
     ("00.double", there_and_back, "NumPy did it on the host"),
     ("00.double", lambda mesh, x: there_and_back(mesh, x) * 1, "NumPy computed on the host"),
     ("00.double", lambda mesh, x: None, "does it end in `return`"),
@@ -163,6 +185,12 @@ WRONG = [
     ("00.share", "384", "whole number"),
     ("00.share", (6, 64), "whole number"),
     ("00.share", True, "whole number"),
+    ("00.share", 10**400, "a whole number below 1e+18, is 1000"),
+    ("00.share", 10**5000, "a whole number below 1e+18, is a int"),
+    ("00.share", Fraction(10**400), "whole number"),
+    ("00.share", Decimal("sNaN"), "whole number"),
+    ("00.double", lambda mesh, x: sys.exit(), "your double stopped with SystemExit"),
+    ("00.double", lambda mesh, x: itertools.count(), "gives values without end"),
 ]  # fmt: skip
 
 test_a_right_answer_passes = right(RIGHT)

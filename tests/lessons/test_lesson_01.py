@@ -1,5 +1,6 @@
 """Lesson 01: the picture to play with, and its exercises with right and with wrong answers."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -9,7 +10,7 @@ from machine import strict_with_fabric
 
 import ttkit
 from ttkit import lessons, ttnn
-from ttkit.hardware import SYSTEMS
+from ttkit.hardware import SYSTEMS, System, systems
 from ttkit.lessons.lesson_01 import explore
 
 
@@ -132,6 +133,32 @@ def negative_wraps(system, device):
     return {system.ids[r][c] for r, c in places}
 
 
+def asked_anew(system, device):
+    """A system made of the parts of the one that keeps its cables to itself."""
+    parts = {each.name: getattr(system, each.name) for each in dataclasses.fields(system)}
+    return System(**parts).neighbours[device]
+
+
+def by_the_grid(system, device):
+    found = set()
+    for one, other, _ in systems.grid_links(system.shape, system.wraps):
+        ids = {system.ids[r][c] for r, c in (one, other)}
+        found |= ids - {device} if device in ids else set()
+    return found
+
+
+def closed(parts):
+    for part in parts:
+        part.close()
+    return parts
+
+
+def of_eight(mesh):
+    """Right for a mesh of eight."""
+    rows = mesh.shape[0]
+    return mesh.create_submesh(ttnn.MeshShape(1, 8 // rows), ttnn.MeshCoordinate(1, 0))
+
+
 def row_of(mesh, index):
     return mesh.create_submeshes(ttnn.MeshShape(1, tuple(mesh.shape)[1]))[index]
 
@@ -200,6 +227,7 @@ RIGHT = [
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 1))),
     ("01.pairs", lambda mesh: tuple(mesh.create_submeshes(ttnn.MeshShape(2, 1)))),
     ("01.pairs", one_by_one),
+    ("01.pairs", lambda mesh: np.array(one_by_one(mesh), dtype=object)),
     ("01.neighbours", neighbours),
     ("01.neighbours", lambda system, d: np.array(sorted(neighbours(system, d)))),
     ("01.neighbours", by_comparing),
@@ -219,6 +247,13 @@ WRONG = [
     ("01.second_row", lambda mesh: mesh.get_device_ids()[4:], "should give a mesh, gave a list"),
     ("01.second_row", lambda mesh: 3, "gave a int"),
     ("01.second_row", lambda mesh: None, "does it end in `return`"),
+    ("01.second_row", of_eight, "your second_row stopped with"),
+    ("01.second_row", lambda mesh: closed([row_of(mesh, 1)])[0], "your row is closed"),
+    ("01.pairs", lambda mesh: closed(one_by_one(mesh)), "pair 0 is closed"),
+    ("01.neighbours", asked_anew, "then it is no exercise"),
+    ("01.neighbours", by_the_grid, "then it is no exercise"),
+    ("01.neighbours", lambda system, d: [10**400], "there is no device 1000"),
+    ("01.neighbours", lambda system, d: [10**5000], "there is no device a int"),
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(1, 2)), "should hold devices"),
     ("01.pairs", lambda mesh: mesh.create_submeshes(ttnn.MeshShape(2, 2)), "4 pairs"),
     ("01.pairs", columns_first, "pair 1 should hold devices [5, 1], holds [2, 6]"),

@@ -1,6 +1,8 @@
 """Exercises of lesson 02: right answers in several ways, and wrong ones."""
 
 import re
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -41,7 +43,34 @@ def rounded_first(shape, devices, dim):
     return 2 * int(np.prod(whole))
 
 
+def there_and_back(mesh, x, there=None):
+    return composed(by_axes(mesh, x if there is None else there, S(0), S(1)), mesh, 0, 1)
+
+
+def and_asserts(mesh, x):
+    y = there_and_back(mesh, x)
+    assert np.array_equal(x, y)
+    return y
+
+
+def written_into_x(mesh, x):
+    x[:] = there_and_back(mesh, x)
+    return x
+
+
+def of_eight(mesh, x):
+    """Right for a mesh of eight."""
+    shape = (mesh.shape[0], 8 // mesh.shape[0])
+    return put(mesh, x, ttnn.ShardTensor2dMesh(mesh, mesh_shape=shape, dims=(None, 1)))
+
+
 RIGHT = [
+    ("02.round_trip", written_into_x),
+    ("02.round_trip", lambda mesh, x: there_and_back(mesh, x).astype(np.float64).copy()),
+    ("02.round_trip", lambda mesh, x: np.zeros_like(x) + there_and_back(mesh, x)),
+    ("02.round_trip", and_asserts),
+    ("02.bytes", lambda *a: Fraction(bytes_per_chip(*a))),
+    ("02.bytes", lambda *a: Decimal(bytes_per_chip(*a))),
     ("02.columns", lambda mesh, x: by_axes(mesh, x, R, S(1))),
     (
         "02.columns",
@@ -86,6 +115,10 @@ WRONG = [
     ("02.round_trip", lambda mesh, x: [composed(by_axes(mesh, x, S(0), S(1)), mesh, 0, 1), x][1], "the x that went in"),
     ("02.round_trip", lambda mesh, x: [by_axes(mesh, x, S(0), S(1)), x.copy()][1], "nothing came back"),
     ("02.round_trip", lambda mesh, x: np.vstack([np.hstack(on_the_host(by_axes(mesh, x, S(0), S(1)))[i * mesh.shape[1] :][: mesh.shape[1]]) for i in range(mesh.shape[0])]), "joined by hand"),
+    ("02.columns", of_eight, "your columns stopped with"),
+    ("02.round_trip", lambda mesh, x: [there_and_back(mesh, x), x.copy()][1], "the x that went in"),
+    ("02.round_trip", lambda mesh, x: [there_and_back(mesh, x, 0 * x), x.copy()][1], "the x that went in"),
+    ("02.bytes", lambda *a: 10**400, "should be a whole number below 1e+18, is 1000"),
     ("02.round_trip", lambda mesh, x: None, "gave nothing back"),
     ("02.round_trip", lambda mesh, x: np.array(["a"]), "a NumPy array of numbers"),
     ("02.bytes", lambda shape, n, dim: int(np.prod(shape)) // n * 2, "whole tiles"),

@@ -93,7 +93,45 @@ def summed_twice(mesh, x, w):
     return ttnn.all_reduce(once, cluster_axis=1)
 
 
+def summed_and_added(mesh, x, w, b):
+    """A product that counts nothing, and NumPy's result."""
+    return columns(mesh, x, w) * 0 + put(mesh, x @ w + b, cut(mesh, 1))
+
+
+def summed_and_added_by_relu(mesh, x, a, b):
+    product = ttnn.matmul(first_product(mesh, x, a) * 0, put(mesh, b, everywhere(mesh)))
+    return product + put(mesh, np.maximum(x @ a, 0) @ b, cut(mesh, 0))
+
+
+def summed_by_identity(mesh, x, w):
+    """NumPy's result times the identity."""
+    n = mesh.get_num_devices()
+    result = np.hstack([x @ w, np.zeros((8 * n, 16 * n), np.float32)])
+    return ttnn.all_reduce(by_rows(mesh, result, np.eye(32 * n, 16 * n, dtype=np.float32)))
+
+
+def mean_of_two_sums(mesh, x, w):
+    return summed_twice(mesh, x, w) * (1 / mesh.get_num_devices())
+
+
+def and_gathered(mesh, x, w):
+    total = ttnn.all_reduce(by_rows(mesh, x, w), cluster_axis=1)
+    ttnn.all_gather(total, dim=0, cluster_axis=1)
+    return total
+
+
 RIGHT = [
+    (
+        "03.column_parallel",
+        lambda mesh, x, w, b: (
+            columns(mesh, x, w) + put(mesh, np.repeat(b, len(x), 0), cut(mesh, 1))
+        ),
+    ),
+    (
+        "03.row_parallel",
+        lambda mesh, x, w: ttnn.all_reduce(by_rows(mesh, x[:, ::-1].copy(), w[::-1].copy())),
+    ),
+    ("03.row_parallel", lambda mesh, x, w: ttnn.all_reduce(by_rows(mesh, -x, w)) * -1),
     ("03.data_parallel", lambda mesh, x, a, b: mlp(mesh, put(mesh, x, cut(mesh, 0)), a, b)),
     (
         "03.data_parallel",
@@ -188,6 +226,11 @@ WRONG = [
     ("03.column_parallel", bias_twice, "the bias b was added twice"),
     ("03.column_parallel", lambda mesh, x, w, b: columns(mesh, x, w) + put(mesh, b, cut(mesh, 0)), "you cut dimension 0, which has size 1: the first device holds all of it"),
     ("03.column_parallel", lambda mesh, x, w, b: ttnn.all_gather(columns(mesh, x, w) + put(mesh, b, cut(mesh, 1)), dim=1, cluster_axis=1), "the shape should be [32, 32], is [32, 128]"),
+    ("03.column_parallel", summed_and_added, "NumPy computed on the host"),
+    ("03.data_parallel", summed_and_added_by_relu, "NumPy computed on the host"),
+    ("03.row_parallel", summed_by_identity, "NumPy computed on the host"),
+    ("03.row_parallel", mean_of_two_sums, "you called all_reduce, all_reduce: one all_reduce is enough"),
+    ("03.row_parallel", and_gathered, "you called all_reduce, all_gather: one all_reduce is enough"),
     ("03.row_parallel", summed_twice, "the partial sums were added twice"),
 ]  # fmt: skip
 

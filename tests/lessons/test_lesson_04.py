@@ -3,6 +3,8 @@ with wrong ones.
 """
 
 import dataclasses
+import functools
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -146,6 +148,45 @@ def two_plans_for_two_rows(row, shard_bytes):
     return GOOD(row, shard_bytes) if row.chips[0] == 4 else scattering("dc0")(row, shard_bytes)
 
 
+def for_768_bytes(row, shard_bytes):
+    return GOOD(row, 768)
+
+
+class Keeper:
+    """Keeps a plan of the library in an object, and its steps in a method."""
+
+    def __init__(self):
+        self.plan = STOLEN
+
+    def steps_of(self, row, shard_bytes):
+        return relabelled(self.plan, row)
+
+    def __call__(self, row, shard_bytes):
+        return Plan("reduce_scatter", row, self.steps_of(row, shard_bytes), shard_bytes, axis=1)
+
+
+@functools.cache
+def in_a_cache(row, shard_bytes):
+    return from_a_variable(row, shard_bytes)
+
+
+def in_numpy_numbers(answer):
+    """The same plan, its chips and chunks as NumPy counts."""
+
+    def numbered(row, shard_bytes):
+        plan = answer(row, shard_bytes)
+        steps = [
+            [
+                Transfer(*map(np.int64, (t.source, t.destination, t.chunk)), reduce=t.reduce)
+                for t in step
+            ]
+            for step in plan.steps
+        ]
+        return dataclasses.replace(plan, steps=steps)
+
+    return numbered
+
+
 T3000 = topology("t3000")
 CROSS = crossover(
     lambda n: all_reduce(T3000, n, 1, algorithm="tree"),
@@ -174,6 +215,9 @@ RIGHT = [
     ("04.broadcast", spreading("bc1", "ba1 cd1")),
     # in a single row all chips are the row's
     ("04.broadcast", spreading("ba1 bc1", "cd1", axis=None)),
+    ("04.broadcast", in_numpy_numbers(spreading("ba1 bc1", "cd1"))),
+    ("04.reduce_scatter", in_numpy_numbers(GOOD)),
+    ("04.crossover", Decimal(CROSS)),
     ("04.crossover", CROSS),
     ("04.crossover", np.int64(1.09 * CROSS)),
     ("04.crossover", float(int(0.91 * CROSS))),
@@ -284,7 +328,23 @@ WRONG = [
     ("04.crossover", 1 << 20, "the cross-over is lower"),
     ("04.crossover", CROSS // 4, "right in float32 elements; bytes are asked for"),
     ("04.crossover", CROSS // 2, "right in bfloat16 elements"),
+    (
+        "04.reduce_scatter",
+        lambda row, n: Plan("reduce_scatter", row, [], n, axis="x"),
+        r"^axis 'x' of Topology\(t3000 1x4.*a mesh has the axes 0",
+    ),
+    (
+        "04.reduce_scatter",
+        lambda row, n: Plan("reduce_scatter", row, [[Transfer([1], 2, 0)]], n, axis=1),
+        "the check cannot read your answer: .*unhashable(.|\n)*  try: compare",
+    ),
     ("04.crossover", 0, "at least 1 byte"),
+    ("04.crossover", 10**400, "should be a whole number below"),
+    ("04.price", lambda plan, s, r: 10**400, "should give a number of seconds, gave a int"),
+    ("04.reduce_scatter", for_768_bytes, "a shard of 384 bytes was given"),
+    ("04.reduce_scatter", Keeper(), "uses a plan of the library"),
+    ("04.reduce_scatter", scatter_by(Keeper().steps_of), "uses a plan of the library"),
+    ("04.reduce_scatter", in_a_cache, "uses a plan of the library"),
     ("04.crossover", "8 KiB", "should be a whole number"),
     (
         "04.reduce_scatter",

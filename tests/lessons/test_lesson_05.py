@@ -70,6 +70,25 @@ def send_first_unless_error(comm, x):
         return shift(comm, x)
 
 
+def send_first_unless_anything(comm, x):
+    """A bare except hides the end of a wait, too; what was sent then arrives after all."""
+    left = np.empty_like(x)
+    before = (comm.rank - 1) % comm.size
+    try:
+        comm.Send(x, dest=(comm.rank + 1) % comm.size)
+        comm.Recv(left, source=before)
+    except:  # noqa: E722
+        comm.Recv(left, source=before)
+    return left
+
+
+def return_after_all(comm, x):
+    try:
+        comm.Send(x, dest=(comm.rank + 1) % comm.size)
+    finally:
+        return x  # noqa: B012
+
+
 def wait_before_the_send(comm, x):
     left = np.empty_like(x)
     comm.Irecv(left, source=(comm.rank - 1) % comm.size).Wait()
@@ -368,6 +387,8 @@ RIGHT = [
     ("05.shift", shift_without_waiting),
     ("05.shift", from_any_rank),
     ("05.shift", row_by_row),
+    ("05.shift", sends_engines_the_helper(lambda comm, x: (row for row in shift(comm, x)))),
+    ("05.shift", sends_engines_the_helper(lambda comm, x: shift(comm, x).tolist())),
     ("05.all_reduce", sends_engines_the_helper(ring)),
     ("05.all_reduce", sends_engines_the_helper(by_doubling)),
 ]
@@ -407,6 +428,19 @@ WRONG = [
     ("05.shift", shift_without_wrap, "rank 0 still has its own values"),
     ("05.shift", send_first, SENDS_FIRST),
     ("05.shift", sends_engines_the_helper(send_first_unless_error), "every rank waits in Send"),
+    ("05.shift", send_first_unless_anything, "every rank waits in Send"),
+    ("05.shift", return_after_all, "every rank waits in Send"),
+    ("05.shift", lambda comm, x: 10**400, "it gave a int, not an array of real numbers"),
+    (
+        "05.shift",
+        sends_engines_the_helper(lambda comm, x: shift(comm, x).astype(str)),
+        "it gave a ndarray, not an array of real numbers",
+    ),
+    (
+        "05.shift",
+        sends_engines_the_helper(lambda comm, x: shift(comm, x) * (1 + 1j)),
+        "it gave a ndarray, not an array of real numbers",
+    ),
     ("05.shift", waits, "a deadlock: every rank waits in Recv until its neighbour sends"),
     (
         "05.shift",

@@ -55,6 +55,7 @@ RIGHT = [
         ),
     ),
     ("05b.mistakes", PLACES),
+    ("05b.mistakes", {f" {name.upper()} ": place for name, place in PLACES.items()}),
     ("05b.mistakes", {name: f"/tmp/work/broken/{place}" for name, place in PLACES.items()}),
     ("05b.mistakes", {name: place.replace(":", ": ") for name, place in PLACES.items()}),
     (
@@ -84,6 +85,8 @@ WRONG = [
         "rank 1 runs on node-1, which has the cards of mesh 0 and 1, not of mesh 2: " "ranks fill the slots",
     ),
     ("05b.bindings", {"rank_bindings": []}, "the text of a rank_bindings.yaml is asked for, this is a dict"),
+    ("05b.bindings", "\ud800" + BINDINGS, "the check cannot read your answer: .*surrogates"),
+    ("05b.mistakes", PLACES | {"no quotes": "rank_bindings.yaml:8,9"}, "no quotes is not at"),
     ("05b.bindings", "", "Input should be a valid dictionary"),
     ("05b.mistakes", PLACES | {"no quotes": "rank_bindings.yaml:5"}, "no quotes is not at rank_bindings.yaml:5: something else is wrong there"),
     ("05b.mistakes", PLACES | {"misspelt key": "rank_bindings.yaml:8"}, "misspelt key is not at rank_bindings.yaml:8, where nothing is wrong"),

@@ -1,5 +1,7 @@
 """The exercises of lesson 06: right answers, and wrong ones that are told what is wrong."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from answers import right as passes
@@ -142,6 +144,13 @@ def for_one_size(mesh, x, w, y):
     return ttnn.multiply(added(product, mesh), 2 / (32 * 64) / mesh.get_num_devices())
 
 
+def for_one_total(mesh, x, w, y):
+    """N of the first y that its author printed, [256, 64]."""
+    x, w, y = placed(mesh, x, w, y)
+    product = ttnn.matmul(x, ttnn.subtract(ttnn.matmul(x, w), y), transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / (256 * 64))
+
+
 def without_y(mesh, x, w, y):
     return right(mesh, x, w, 0 * y)
 
@@ -158,7 +167,42 @@ def in_four_dimensions(mesh, x, w, y):
     return ttnn.reshape(mean, [1, 1, *mean.shape])
 
 
+def made_and_added(mesh, x, w, y):
+    """NumPy's gradient, added to one that counts nothing."""
+    n = mesh.get_num_devices()
+    made = ttkit.from_numpy(
+        2 / y.size * x.T @ (x @ w - y) / n,
+        device=mesh,
+        layout=ttnn.TILE_LAYOUT,
+        mesh_mapper=ttnn.ReplicateTensorToMesh(mesh),
+    )
+    rows = ttnn.ShardTensorToMesh(mesh, dim=0)
+    x, w = (
+        ttkit.from_numpy(a, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+        for a, mapper in ((x, rows), (w, ttnn.ReplicateTensorToMesh(mesh)))
+    )
+    product = ttnn.matmul(x, ttnn.matmul(x, w), transpose_a=True)
+    return added(ttnn.add(ttnn.multiply(product, 0.0), made), mesh)
+
+
+def minus_y(mesh, x, w, y):
+    """The target goes to the mesh with the other sign."""
+    x, w, less = placed(mesh, x, w, -y)
+    error = ttnn.add(ttnn.matmul(x, w), less)
+    product = ttnn.matmul(x, error, transpose_a=True)
+    return ttnn.multiply(added(product, mesh), 2 / y.size)
+
+
+def by_a_tensor(mesh, x, w, y):
+    """Scaled by a number that is a tensor."""
+    scale = np.full((1, 1), 1 / mesh.get_num_devices(), np.float32)
+    everywhere = ttnn.ReplicateTensorToMesh(mesh)
+    scale = ttkit.from_numpy(scale, device=mesh, layout=ttnn.TILE_LAYOUT, mesh_mapper=everywhere)
+    return ttnn.multiply(added(own(mesh, x, w, y), mesh), scale)
+
+
 WRONG = [
+    (made_and_added, "NumPy computed on the host"),
     (for_eight_chips, "half as large .* by the devices of this mesh"),
     (error_on_the_host, "2 products on the mesh should lead to your tensor, 1 did"),
     (summed_twice, "you called all_reduce, all_reduce; the budget is one all_reduce for each"),
@@ -168,7 +212,8 @@ WRONG = [
     (all_on_the_host, "NumPy did it on the host"),
     (the_other_way, "wrong sign"),
     (for_one_mesh, r"on MeshDevice\(2x4.* it is 2 times the gradient: .* mean over all 16,384"),
-    (for_one_size, "it is 2 times the gradient: .* 4,096 on each of 4 devices"),
+    (for_one_size, "it is 3 times the gradient: .* 6,144 on each of 4 devices"),
+    (for_one_total, "it is 1.5 times the gradient: .* all 24,576"),
     (without_y, "y is missing: the error is x @ w - y"),
     (in_bfloat16, "its values are BFLOAT16"),
     (own, "nothing was averaged"),
@@ -180,7 +225,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    "answer", [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions]
+    "answer",
+    [right, scaled_first, in_two_halves, without_an_axis, in_four_dimensions, minus_y, by_a_tensor],
 )
 def test_a_right_gradient_passes(answer, capsys):
     lessons.check("06.gradient", answer)
@@ -222,6 +268,7 @@ STEP = [
     ("06.step", lambda n, c, s: np.array(n / (1 + s / c))),
     ("06.step", lambda n, computing, sending: n * computing / (computing + sending)),
     ("06.step", lambda n, c, s: n / (1 + s / c)),
+    ("06.step", lambda n, c, s: Fraction(n) * Fraction(c) / Fraction(c + s)),
 ]
 UNFIT = [
     ("06.unequal", lambda g, n: np.mean(g, axis=0), "the plain mean"),
@@ -232,6 +279,11 @@ UNFIT = [
         lambda g, n: weighed(g, n) * sum(n) / len(n),
         "over the number of chips, 3, not",
     ),
+    ("06.unequal", lambda g, n: weighed(g, n).astype(str), "real numbers are asked for"),
+    ("06.unequal", lambda g, n: weighed(g, n) * 1j, "real numbers are asked for"),
+    ("06.unequal", lambda g, n: [g[0], 1.0], "the check cannot read your answer"),
+    ("06.step", lambda n, c, s: 10**400, "should give a number, gave 1000"),
+    ("06.step", lambda n, c, s: 1e20, "should give 5.51, gives 1e"),
     ("06.unequal", lambda g, n: g[0], "the gradient of the first chip only"),
     ("06.unequal", lambda g, n: weighed(g, n[::-1]), r"\[6, 1, 3\]\): element \[0, 0\] should be"),
     ("06.unequal", lambda g, n: [weighed(g, n)], r"the shape should be \[4, 3\], is \[1, 4, 3\]"),

@@ -55,7 +55,32 @@ def then(change):
     return lambda comm, gradients: change(comm, first(comm, gradients))
 
 
+def around_the_check(comm, gradients):
+    """By a communicator of its own, whose bytes nobody counts."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    own = world.Create_group(world.group.Incl(range(comm.size)))
+    flat = np.concatenate([g.ravel() for g in gradients]) / comm.size
+    total = np.empty_like(flat)
+    own.Allreduce(flat, total)
+    ends = np.cumsum([g.size for g in gradients])[:-1]
+    return [part.reshape(g.shape) for part, g in zip(np.split(total, ends), gradients)]
+
+
+def lazily(comm, gradients):
+    for g in gradients:
+        yield comm.allreduce(g)
+
+
 WRONG = [
+    (around_the_check, "rank 0 sent 0 bytes; its gradients have 72"),
+    (lazily, "comm.allreduce is not for this exercise"),
+    (
+        then(lambda comm, means: [mean.astype(str) for mean in means]),
+        "it gave a list, not a list of arrays of real numbers",
+    ),
+    (then(lambda comm, means: [mean * np.nan for mean in means]), "should be .*, is nan"),
     (
         then(lambda comm, means: [mean * comm.size / 4 for mean in means]),
         "on 3 ranks, rank 0, gradient 0 is 0.75 times the mean: divide by comm.size",
@@ -82,7 +107,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("answer", [bucket, in_place])
+def one_after_the_other(comm, gradients):
+    flat = np.concatenate([g.ravel() for g in gradients]) / comm.size
+    total = np.empty_like(flat)
+    comm.Allreduce(flat, total)
+    for g in gradients:
+        yield total[: g.size].reshape(g.shape)
+        total = total[g.size :]
+
+
+@pytest.mark.parametrize("answer", [bucket, in_place, one_after_the_other])
 def test_a_right_answer_passes(cluster, answer, capsys):
     lessons.check("06.bucket", answer, cluster)
     assert "3 gradients averaged over 4 ranks in one message" in capsys.readouterr().out

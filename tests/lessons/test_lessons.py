@@ -18,6 +18,8 @@ def test_an_answer_that_is_not_there_and_an_exercise_that_is_not():
     for call in (lessons.hint, lambda name: lessons.check(name, 1)):
         with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
             call("99.none")
+        with pytest.raises(ttkit.TTKitError, match="there is no such exercise"):
+            call(["00.double"])
 
 
 def test_each_call_gives_one_more_hint(capsys, monkeypatch):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ttkit import backend
 from ttkit.convert import to_numpy
-from ttkit.errors import fail
+from ttkit.errors import TTKitError, fail
 from ttkit.lessons import progress
 from ttkit.lessons.predicting import Prediction as Prediction
 from ttkit.lessons.predicting import predict as predict
@@ -50,6 +50,15 @@ def values_mean_something() -> bool:
     return backend.is_simulated() or not os.environ.get("TT_METAL_MOCK_CLUSTER_DESC_PATH")
 
 
+def said_by(error: BaseException) -> str:
+    """Return the message of an error, cut to 600 characters."""
+    try:
+        text = str(error)
+    except Exception:  # of the learner's own class
+        return "(its message cannot be read)"
+    return text if len(text) <= 600 else f"{text[:600]} ..."
+
+
 def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """Return where two results differ first, in words; "" where they agree.
 
@@ -58,13 +67,17 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
         'element [1] should be 2, is 3 (1 of 2 elements differ)'
     """
     want, have = _values(expected), _values(actual)
+    if have.dtype.kind in "SUcmM":
+        return f"real numbers are asked for, these are of type {have.dtype}"
     if want.shape != have.shape:
         return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
     if not values_mean_something():
         return ""
-    wrong = ~np.isclose(
-        have.astype(np.float64), want.astype(np.float64), rtol, atol, equal_nan=True
-    )
+    try:
+        both = want.astype(np.float64), have.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return f"real numbers are asked for, these are of type {have.dtype}"
+    wrong = ~np.isclose(both[1], both[0], rtol, atol, equal_nan=True)
     if not wrong.any():
         return ""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -167,7 +180,7 @@ def exercises() -> dict[str, Check]:
 
 def _known(name: str) -> Check:
     known = exercises()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         rule = f"there are {', '.join(sorted(known))}"
         fail(f"exercise {name!r}", "there is no such exercise", rule)
     return known[name]
@@ -212,6 +225,13 @@ def check(name: str, answer: Any, mesh: Any = None) -> None:
     except CheckFailed:
         progress.keep("exercises", name, "tried")
         raise
+    except Exception as error:  # of what is asked for, the answer gave something else
+        progress.keep("exercises", name, "tried")
+        if isinstance(error, TTKitError):  # this says what to try
+            raise CheckFailed(said_by(error)) from None
+        what = f"it stopped with {type(error).__name__}: {said_by(error)}"
+        cure = "compare what your answer gives with what the exercise asks for"
+        raise CheckFailed(f"the check cannot read your answer: {what}\n  try: {cure}") from error
     progress.keep("exercises", name, progress.PASSED)
     print(f"exercise {name}: {praise}")
 

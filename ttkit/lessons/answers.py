@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,14 +19,26 @@ from ttkit.lessons import (
     NotDone,
     device_difference,
     require,
+    said_by,
     values_mean_something,
 )
-from ttkit.lessons.calls import Call, history, meshes_in, put_on_mesh, recorded
-from ttkit.lessons.predicting import as_number
+from ttkit.lessons.calls import (
+    Call,
+    history,
+    how_cut,
+    lean,
+    made_on_host,
+    meshes_in,
+    put_on_mesh,
+    recorded,
+)
+from ttkit.lessons.predicting import as_number, brief
 from ttkit.sim.enums import DataType, Layout
 from ttkit.sim.memory import bytes_of, padded
 from ttkit.sim.mesh import opened_meshes
 
+LARGEST = 10**18  # more than any count in the lessons
+MANY = 10_000  # what a generator of an answer may yield
 Shape = Sequence[int]
 Cut = tuple[Any, ...]  # an array, and shapes of its shards
 
@@ -40,10 +53,11 @@ def numbers(*shape: int) -> np.ndarray:
 def whole_number(value: Any, what: str) -> int:
     """Return the answer as an int, whatever kind of number it is, or raise `CheckFailed`."""
     number = as_number(value)
-    if not isinstance(number, int):
-        ends = ": does it end in `return`?" if value is None else ""
-        raise CheckFailed(f"{what} should be a whole number, is {value!r}{ends}")
-    return number
+    if isinstance(number, int) and abs(number) < LARGEST:
+        return number
+    ends = ": does it end in `return`?" if value is None else ""
+    below = f" below {LARGEST:g}" if int in (type(value), type(number)) else ""
+    raise CheckFailed(f"{what} should be a whole number{below}, is {brief(value)}{ends}")
 
 
 def row_of(mesh: Any) -> int:
@@ -51,27 +65,6 @@ def row_of(mesh: Any) -> int:
     rows, columns = mesh.shape
     require(rows == 1, f"the exercise is for a mesh of one row, not {mesh!r}")
     return int(columns)
-
-
-def how_cut(whole: Shape, shard: Shape) -> str:
-    """Return which dimensions of `whole` were cut to get `shard`, in words.
-
-    Example:
-        >>> how_cut([16, 24], [8, 6])
-        'dimension 0 in 2 and dimension 1 in 4'
-        >>> how_cut([16, 24], [16, 24])
-        'nothing'
-    """
-    if len(whole) != len(shard):
-        return f"it to {list(shard)}"
-    pairs = enumerate(zip(whole, shard, strict=True))
-    cuts = [f"dimension {d} in {a // b if b else 0}" for d, (a, b) in pairs if a != b]
-    return " and ".join(cuts) or "nothing"
-
-
-def lean(shape: Shape) -> list[int]:
-    """Return a shape without its ones: a matrix may be written in four dimensions."""
-    return [n for n in shape if n != 1]
 
 
 class Run:
@@ -83,6 +76,7 @@ class Run:
 
     def __init__(self, answer: Answer, mesh: Any, cuts: tuple[Cut, ...]):
         self.answer, self.mesh = answer, mesh
+        self.arrays = [array for array, *_ in cuts]
         self.shards = [shards[0] for _, *shards in cuts]
         self.calls: list[Call] = []
         self.led: list[Call] = []  # those that led to the tensor which came back
@@ -98,9 +92,6 @@ class Run:
             require(all(each in known for each in used), self._another_mesh())
             known += meshes_in(call.result)
         require(mesh.is_open, f"your {answer.name} closes the mesh that it was given")
-        self.untouched = isinstance(self.result, np.ndarray) and any(
-            np.shares_memory(self.result, array) for array in given
-        )
         if is_a(self.result, "tensor_topology"):
             self.led = history(self.calls, self.result)
         names = answer.asks.rstrip(")").split(", ")[1:]
@@ -185,6 +176,15 @@ class Run:
                 "so NumPy did it on the host"
             )
 
+    def put_as_given(self, scaled: bool = True) -> None:
+        """Check that the arrays came to the mesh as they were given, or times a number."""
+        if made := made_on_host(self.calls, self.arrays, scaled):
+            raise CheckFailed(
+                f"on {self.mesh!r} you put other numbers than the given ones on the devices, such "
+                f"as {made}: NumPy computed on the host; put arrays as they are, and let the "
+                "devices compute"
+            )
+
     def multiplied(self, *products: tuple[Shape, Shape]) -> None:
         """Check that these products led to the tensor, and that no device had larger operands."""
         if not self.calls:
@@ -229,9 +229,9 @@ class Run:
         """Check that no chip got more bytes than the shards take in tiles; return both in words."""
         if not self.calls:
             return "bytes not counted"
-        used = sum(bytes_of(t.padded, t.dtype) for t in put_on_mesh(self.calls))
-        stored = [padded(tuple(shard), Layout.TILE) for shard in self.shards]
-        most = sum(bytes_of(shape, DataType.FLOAT32) for shape in stored)
+        put = [t for t in put_on_mesh(self.calls) if math.prod(t.shape) > 1]  # a number is free
+        used = sum(bytes_of(t.padded, t.dtype) for t in put)
+        most = sum(bytes_of(padded(tuple(s), Layout.TILE), DataType.FLOAT32) for s in self.shards)
         require(
             used <= most,
             f"on {self.mesh!r} you put {used:,} bytes on each chip; the target is {most:,}, "
@@ -258,19 +258,22 @@ class Answer:
         try:
             result = self.function(*args)
             # a generator, map or zip would run, and fail, in the check
-            return list(result) if isinstance(result, Iterator) else result
+            if not isinstance(result, Iterator):
+                return result
+            given = list(itertools.islice(result, MANY))
+            require(len(given) < MANY, f"{self.asks} gives values without end")
+            return given
         except (NotDone, CheckFailed):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             trace = error.__traceback__
             lines = learners_lines(trace)
             # the answer's own line, not that of a helper in another cell
-            where = f" in {lines[0][0]}" if lines else ""
+            where = f"{type(error).__name__}{f' in {lines[0][0]}' if lines else ''}"
             never_began = isinstance(error, TypeError) and trace and trace.tb_next is None
             call = f"; it is called as {self.asks}" if never_began else ""
-            text = f"{error}" if len(f"{error}") <= 600 else f"{error}"[:600] + " ..."
             raise CheckFailed(
-                f"your {self.name} stopped with {type(error).__name__}{where}: {text}{call}"
+                f"your {self.name} stopped with {where}: {said_by(error)}{call}"
             ) from None
 
     def on(self, mesh: Any, *cuts: Cut) -> Run:

@@ -5,10 +5,12 @@ sent and held.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ttkit.sim.memory import bytes_in_use
 from ttkit.sim.mesh import MeshDevice
@@ -80,6 +82,33 @@ def put_on_mesh(calls: list[Call]) -> list[Tensor]:
     return [tensor for tensor in put if tensor.mesh is not None]
 
 
+def made_on_host(calls: list[Call], given: list[np.ndarray], scaled: bool) -> str:
+    """Return a number that NumPy made of the given arrays before it came to the mesh; "" for none.
+
+    Their own numbers in any order may come, zeros, and one constant; with `scaled`, a whole array
+    times a number, too.
+    """
+    known = np.concatenate([[0.0], *(array.ravel() for array in given)])
+    for call in calls:
+        if call.operation != "from_torch":
+            continue
+        put = np.asarray(call.args[0] if call.args else call.kwargs["tensor"])
+        if scaled:  # by -1
+            put, known = np.abs(put), np.abs(known)
+        new = put[~np.isin(put, known)]
+        constant = new.size == np.count_nonzero(put) and np.unique(new).size == 1
+        if not new.size or constant or (scaled and any(_alike(put, array) for array in given)):
+            continue
+        return f"{new[0]:g}"
+    return ""
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays have the same numbers but for their order, signs and a factor."""
+    a, b = (np.sort(np.abs(array[array != 0])) for array in (one, other))
+    return bool(a.size == b.size > 0) and np.allclose(a / a[-1], b / b[-1], 1e-5)
+
+
 def history(calls: list[Call], tensor: Tensor) -> list[Call]:
     """Return the calls that led to a tensor.
 
@@ -96,6 +125,27 @@ def history(calls: list[Call], tensor: Tensor) -> list[Call]:
             wanted |= set(map(id, call.operands))
             on_device |= {id(operand) for operand in call.operands if operand.mesh is not None}
     return calls if not found or on_device - made else found[::-1]
+
+
+def how_cut(whole: Sequence[int], shard: Sequence[int]) -> str:
+    """Return which dimensions of `whole` were cut to get `shard`, in words.
+
+    Example:
+        >>> how_cut([16, 24], [8, 6])
+        'dimension 0 in 2 and dimension 1 in 4'
+        >>> how_cut([16, 24], [16, 24])
+        'nothing'
+    """
+    if len(whole) != len(shard):
+        return f"it to {list(shard)}"
+    pairs = enumerate(zip(whole, shard, strict=True))
+    cuts = [f"dimension {d} in {a // b if b else 0}" for d, (a, b) in pairs if a != b]
+    return " and ".join(cuts) or "nothing"
+
+
+def lean(shape: Sequence[int]) -> list[int]:
+    """Return a shape without its ones: a matrix may be written in four dimensions."""
+    return [n for n in shape if n != 1]
 
 
 class Peak:

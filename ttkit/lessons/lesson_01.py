@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from ttkit.errors import TTKitError
-from ttkit.hardware import SYSTEMS, System
+from ttkit.hardware import SYSTEMS, System, systems
 from ttkit.hardware.device_order import device_order
 from ttkit.hardware.systems import Coordinate, grid_links, system_named
 from ttkit.lessons import CheckFailed, exercise, require
 from ttkit.lessons.answers import Answer, asks, is_a
-from ttkit.lessons.predicting import as_number
+from ttkit.lessons.predicting import as_number, brief
 from ttkit.visualize.drawing import BAD, INK, Figure, tone
 from ttkit.visualize.mesh import MeshDrawing, MeshPicture, picture_of, system_picture
 
@@ -129,7 +131,7 @@ def _outline(drawing: MeshDrawing, shape: Coordinate, corner: Coordinate) -> Non
     "mesh.create_submesh(ttnn.MeshShape(1, columns), ttnn.MeshCoordinate(1, 0)); "
     "rows, columns = mesh.shape",
 )
-@asks("second_row(mesh)", (2, 4), (4, 2))
+@asks("second_row(mesh)", (2, 4), (4, 2), (2, 2))
 def _second_row(second_row: Answer, mesh: Any) -> str:
     rows, columns = mesh.shape
     require(rows > 1, f"{mesh!r} has no second row: open one with two rows or more")
@@ -141,8 +143,13 @@ def _second_row(second_row: Answer, mesh: Any) -> str:
     line = ": a line that you open walks around the rim" * (_is_opened(row) and row is not mesh)
     require(have == wanted, f"{rule}, your mesh has devices {have}{line}")
     require(shape == (1, columns), f"the row has shape (1, {columns}), yours has {shape}")
+    require(_is_open(row), "your row is closed: the next cell cannot use it")
     require(not _is_opened(row), "your row is a mesh of its own: cut it out of the mesh")
     return "the second row, in order"
+
+
+def _is_open(mesh: Any) -> bool:
+    return bool(getattr(mesh, "is_open", True))  # on a card this is not known
 
 
 def _is_opened(mesh: Any) -> bool:
@@ -161,7 +168,7 @@ def _pairs(pairs: Answer, mesh: Any) -> str:
     ids = np.reshape(mesh.get_device_ids(), tuple(mesh.shape))
     wanted = [pair.tolist() for rows in zip(ids[::2], ids[1::2]) for pair in np.transpose(rows)]
     found = pairs.on(mesh).ok()
-    pairs.must_give("a list of meshes", isinstance(found, (list, tuple)), found)
+    pairs.must_give("a list of meshes", isinstance(found, (list, tuple, np.ndarray)), found)
     several = f"on {mesh!r} there are {len(wanted)} pairs, you made {len(found)}"
     require(len(found) == len(wanted), several)
     for i, (pair, want) in enumerate(zip(found, wanted, strict=True)):
@@ -171,8 +178,19 @@ def _pairs(pairs: Answer, mesh: Any) -> str:
         require(have == want, f"on {mesh!r} pair {i} should hold devices {want}, holds {have}")
         lies = f"one chip below the other is a mesh of shape (2, 1); pair {i} is {pair.shape}"
         require(tuple(pair.shape) == (2, 1), lies)
+        require(_is_open(pair), f"pair {i} is closed: the next cell cannot use it")
         require(not _is_opened(pair), f"pair {i} is a mesh of its own: cut it out of the mesh")
     return "each chip with the one below it"
+
+
+@contextmanager
+def _no_cables() -> Iterator[None]:
+    """Keep the library's list of cables from every system, whoever asks inside the block."""
+    cables, systems.grid_links = systems.grid_links, _Silent.linked  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        systems.grid_links = cables
 
 
 class _Silent(System):
@@ -236,9 +254,9 @@ def _neighbours(neighbours: Answer) -> str:
     own = [_rectangle(3, 5, wraps) for wraps in ((True, False), (False, True))]
     for system in (SYSTEMS["t3000"], SYSTEMS["galaxy"], *own, SYSTEMS["galaxy_torus"]):
         silent = _Silent(**{f.name: getattr(system, f.name) for f in fields(system)})
-        have = {
-            device: _ids_in(neighbours(silent, device), system) for device in system.coordinate_of
-        }
+        with _no_cables():
+            given = {device: neighbours(silent, device) for device in system.coordinate_of}
+        have = {device: _ids_in(found, system) for device, found in given.items()}
         on, wanted = f"on {system.name}", _on_a_grid(system, system.wraps)
         if have != wanted and system.wraps in ((True, False), (False, True)):
             _wraps_misread(system, have)
@@ -258,10 +276,10 @@ def _ids_in(found: Any, system: System) -> set[int]:
     try:
         listed = list(found)
     except TypeError:
-        asked = f"a list or set of device ids is asked for, yours gave {found!r}"
+        asked = f"a list or set of device ids is asked for, yours gave {brief(found)}"
         raise CheckFailed(asked) from None
     for other in listed:
         known = as_number(other) in system.coordinate_of
-        rule = f"on {system.name}, there is no device {other!r}; device ids are asked for"
+        rule = f"on {system.name}, there is no device {brief(other)}; device ids are asked for"
         require(known, rule)
     return {int(other) for other in listed}

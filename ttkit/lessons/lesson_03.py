@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ttkit.lessons import exercise
+from ttkit.lessons import exercise, require
 from ttkit.lessons.answers import Answer, asks, numbers, row_of
 
 # What each device holds after a product whose inner dimension is cut, as lessons 07 and 03 check.
@@ -40,6 +40,7 @@ def _data_parallel(data_parallel: Answer, mesh: Any) -> str:
     run.equals(_rows(np.maximum(x @ w1, 0) @ w2, n))
     run.multiplied(((32, 8 * n), w1.shape), ((32, 16 * n), w2.shape))
     run.nothing_sent()
+    run.put_as_given()
     same = "each device did its own rows, and all of them the same program"
     return f"{same}; nothing sent, {run.given()}"
 
@@ -63,7 +64,16 @@ def _column_parallel(column_parallel: Answer, mesh: Any) -> str:
     run.equals(np.split(x @ w + b, n, 1))
     run.multiplied((x.shape, (8 * n, 32)))
     run.nothing_sent()
+    run.put_as_given()
     return f"weights and bias cut alike; nothing sent, {run.given()}"
+
+
+def _one_sum(sent: list[str]) -> None:
+    """Check that the chips sent what one sum needs: an all_reduce, its two halves, or a gather."""
+    sums = sent.count("all_reduce") + sent.count("reduce_scatter")
+    gathers = sent.count("all_reduce") + sent.count("all_gather")
+    enough = "one all_reduce is enough, or one reduce_scatter and one all_gather"
+    require(max(sums, gathers) <= 1, f"it is right, but you called {', '.join(sent)}: {enough}")
 
 
 @exercise(
@@ -83,4 +93,6 @@ def _row_parallel(row_parallel: Answer, mesh: Any) -> str:
     run.equals([x @ w] * n)
     run.summed()
     run.multiplied(((8 * n, 32), (32, 16 * n)))
+    run.put_as_given()
+    _one_sum(run.sent())
     return f"partial sums added, the same result everywhere; {run.given()}"

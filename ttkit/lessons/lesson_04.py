@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import CodeType, FunctionType
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from ttkit import plans
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, difference, exercise, require
 from ttkit.lessons.answers import Answer, asks, numbers, whole_number
+from ttkit.lessons.copied import as_given, library_plans, require_own
 from ttkit.lessons.predicting import as_number
-from ttkit.plans import collectives
 from ttkit.words import counted
 
 BAND = 0.1  # how far from the cross-over an answer may be, as a part of it
@@ -32,124 +31,22 @@ def _row(*chips: int) -> plans.Topology:
 
 
 ROWS = (_row(4, 0, 2, 6), _row(5, 1, 3, 7))
-SHARD = (8, 24)  # float32, on every chip
-SHARD_BYTES = 4 * 8 * 24
+SHARDS = ((8, 24), (8, 12))  # float32, on every chip of a row
 
 
-# ---------------------------------------------------------------- whose plan is it?
-@contextmanager
-def _library_plans() -> Iterator[list[plans.Plan]]:
-    """Record the plans that the library makes inside the block, whoever asks for them."""
-    made: list[plans.Plan] = []
-    finish = collectives._finished
-
-    def recorded(*args: Any) -> plans.Plan:
-        made.append(finish(*args))
-        return made[-1]
-
-    collectives._finished = recorded  # type: ignore[assignment]
-    try:
-        yield made
-    finally:
-        collectives._finished = finish
-
-
-def _shape(steps: Any) -> list[list[tuple[int, int, tuple[int, ...]]]]:
-    """Return steps with the chips numbered as they appear, so that relabelled copies are alike."""
-    number: dict[int, int] = {}
-    return [
-        [
-            (*(number.setdefault(c, len(number)) for c in (t.source, t.destination)), t.chunks)
-            for t in s
-        ]
-        for s in steps
-    ]
-
-
-def _globals_of(code: CodeType) -> Iterator[str]:
-    """Yield the names of the global variables that code reads."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield step.argval
-        if isinstance(step.argval, CodeType):
-            yield from _globals_of(step.argval)
-
-
-def _used(value: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield what a function uses from outside: in variables, defaults, helpers and containers."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    yield value
-    inner: list[Any] = []
-    if isinstance(value, FunctionType) and not value.__module__.startswith("ttkit."):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        named = [value.__globals__.get(name) for name in _globals_of(value.__code__)]
-        inner = [
-            *cells,
-            *named,
-            *(value.__defaults__ or ()),
-            *(value.__kwdefaults__ or {}).values(),
-        ]
-    elif isinstance(value, functools.partial):
-        inner = [value.func, *value.args, *value.keywords.values()]
-    elif isinstance(value, (list, tuple, set)):
-        inner = list(value)
-    elif isinstance(value, dict):
-        inner = list(value.values())
-    for one in inner:
-        yield from _used(one, seen)
-
-
-def _copied(steps: Any) -> bool:
-    """Return whether these are steps of a library's plan: its transfers, in its order.
-
-    Written by hand, a transfer has no bytes before it is in a plan.
-    """
-    if not isinstance(steps, (tuple, list)) or not steps:
-        return False
-    rows = [list(s) if isinstance(s, (plans.Step, tuple, list)) else [] for s in steps]
-    planned = [isinstance(t, plans.Transfer) and t.bytes is not None for row in rows for t in row]
-    return all(rows) and all(planned) and _shape(rows) in _library_shapes()
-
-
-def _own(answer: Answer, given: list[Any], made: list[plans.Plan]) -> None:
-    """Refuse a plan whose steps the library made, while the answer ran or before."""
-    own = "write the steps yourself, as lists of Transfer"
-    if made:
-        raise CheckFailed(
-            f"while {answer.name} ran, the library made a plan for {made[0].collective}: {own}"
-        )
-    for used in _used(answer.function, set()):
-        if isinstance(used, plans.Plan) and used.algorithm != "by hand":
-            raise CheckFailed(f"{answer.name} uses a plan of the library, {used!r}: {own}")
-        require(not _copied(used), f"{answer.name} uses the steps of a plan of the library: {own}")
-    copied = any(map(_copied, given))
-    require(not copied, f"the steps were copied from a plan of the library: {own}")
-
-
-@functools.cache
-def _library_shapes() -> list[Any]:
-    """Return the steps that the library has for a row of four, forwards and backwards."""
-    row, found = ROWS[0], []
-    made = [plans.all_gather(row, 64, 1), plans.reduce_scatter(row, 64, 1)]
-    made += [plans.broadcast(row, 64, root, 1) for root in range(4)]
-    for plan in made:
-        found += [_shape(plan.steps), _shape(plan.steps[::-1])]
-    return found
-
-
-def _written(answer: Answer, row: plans.Topology, collective: str, root: int | None) -> plans.Plan:
+def _written(
+    answer: Answer, row: plans.Topology, size: int, collective: str, root: int | None
+) -> plans.Plan:
     """Return the plan that an answer gives; it must be for the row, its steps written by hand."""
-    with _library_plans() as made, _as_given() as given:
-        plan = answer(row, SHARD_BYTES)
+    with library_plans() as made, as_given() as given:
+        plan = answer(row, size)
     answer.must_give("a Plan", isinstance(plan, plans.Plan), plan)
     goal = f"the plan should be for {collective!r}, is for {plan.collective!r}"
     require(plan.collective == collective, goal)
     chips = f"the plan is for chips {list(plan.topology.chips)}, {answer.name} was given a row with"
     require(plan.topology == row, f"{chips} chips {list(row.chips)}")
-    size = f"a shard of {SHARD_BYTES} bytes was given, the plan is for one of {plan.shard_bytes}"
-    require(plan.shard_bytes == SHARD_BYTES, size)
+    given_size = f"a shard of {size} bytes was given, the plan is for one of {plan.shard_bytes}"
+    require(plan.shard_bytes == size, given_size)
     require(
         plan.group_size == len(row.chips),
         f"axis={plan.axis} makes groups of {plan.group_size} chips; "
@@ -157,31 +54,14 @@ def _written(answer: Answer, row: plans.Topology, collective: str, root: int | N
     )
     for number, t in plan.transfers:
         require(
-            all(isinstance(c, int) for c in t.chunks),
+            all(isinstance(c, Integral) for c in t.chunks),
             f"step {number}, chip {t.source} to chip {t.destination}: "
             f"chunk={t.chunk!r} should be a whole number, or a tuple of them",
         )
     roots = f"the plan's root is {plan.root}; the second chip sends: root={root}"
     require(root is None or plan.root == root, roots)
-    _own(answer, given, made)
+    require_own(answer, given, made)
     return plan
-
-
-@contextmanager
-def _as_given() -> Iterator[list[Any]]:
-    """Note the steps that plans are made of inside the block, as they were written."""
-    given: list[Any] = []
-    prepare = plans.Plan.__post_init__
-
-    def noted(plan: plans.Plan) -> None:
-        given.append(plan.steps)
-        prepare(plan)
-
-    plans.Plan.__post_init__ = noted  # type: ignore[assignment, method-assign]
-    try:
-        yield given
-    finally:
-        plans.Plan.__post_init__ = prepare  # type: ignore[method-assign]
 
 
 def _graded(plan: plans.Plan, best: plans.Plan) -> str:
@@ -207,17 +87,18 @@ def _graded(plan: plans.Plan, best: plans.Plan) -> str:
 
 def _on_rows(
     answer: Answer,
-    best_of: Callable[[plans.Topology], plans.Plan],
+    best_of: Callable[[plans.Topology, int], plans.Plan],
     expected: Callable[[list[np.ndarray]], list[np.ndarray]],
     root: int | None = None,
 ) -> str:
     """Check the plans for both rows: what they cost, and what they give each chip."""
     praise = ""
-    for row in ROWS:
-        best = best_of(row)
-        plan = _written(answer, row, best.collective, root)
-        praise = _graded(plan, best)
-        shards = [numbers(*SHARD) + i for i in range(len(row.chips))]
+    for row, shape in zip(ROWS, SHARDS, strict=True):
+        best = best_of(row, 4 * math.prod(shape))
+        plan = _written(answer, row, best.shard_bytes, best.collective, root)
+        figures = _graded(plan, best)
+        praise = praise or figures
+        shards = [numbers(*shape) + i for i in range(len(row.chips))]
         for chip, want, have in zip(row.chips, expected(shards), plan.run(shards), strict=True):
             found = difference(want, have, rtol=1e-4, atol=1e-4)
             require(not found, f"on chip {chip}, {found}")
@@ -232,7 +113,7 @@ def _on_rows(
 )
 @asks("my_broadcast(row, shard_bytes)")
 def _broadcast(my_broadcast: Answer) -> str:
-    best_of = functools.partial(plans.broadcast, shard_bytes=SHARD_BYTES, root=1, axis=1)
+    best_of = functools.partial(plans.broadcast, root=1, axis=1)
     return _on_rows(my_broadcast, best_of, lambda shards: [shards[1]] * len(shards), root=1)
 
 
@@ -244,7 +125,7 @@ def _broadcast(my_broadcast: Answer) -> str:
 )
 @asks("my_reduce_scatter(row, shard_bytes)")
 def _reduce_scatter(my_reduce_scatter: Answer) -> str:
-    best_of = functools.partial(plans.reduce_scatter, shard_bytes=SHARD_BYTES, axis=1)
+    best_of = functools.partial(plans.reduce_scatter, axis=1)
     return _on_rows(my_reduce_scatter, best_of, lambda shards: np.split(np.sum(shards, axis=0), 4))
 
 

@@ -24,6 +24,7 @@ from ttkit.cluster.files.lint_bindings import UNDER_TT_RUN
 from ttkit.cluster.launch.command import rank_environment
 from ttkit.cluster.launch.doctor import Examined
 from ttkit.lessons import CheckFailed, exercise, require
+from ttkit.lessons.predicting import brief
 
 BINDINGS = "rank_bindings.yaml"
 
@@ -206,7 +207,7 @@ def _bindings(answer: Any, _: Any) -> str:
     require(isinstance(answer, str), kind)
     with tempfile.TemporaryDirectory() as tried:
         folder = machine(tried)
-        (folder / BINDINGS).write_text(answer)
+        (folder / BINDINGS).write_text(answer, encoding="utf-8")
         # A rank that has its host alone needs no list of cards; that tt-run gives it rank 0's is
         # no fault of the answer.
         findings = [each for each in lint_path(tried) if UNDER_TT_RUN not in each.message]
@@ -257,16 +258,19 @@ def _bindings(answer: Any, _: Any) -> str:
 def _mistakes(answer: Any, _: Any) -> str:
     asked = f'a dictionary is asked for: {{"no quotes": "{BINDINGS}:7", ...}}'
     require(isinstance(answer, Mapping), f"{asked}; this is a {type(answer).__name__}")
-    for name, place in answer.items():
-        known = f"{name!r} is no name of a mistake; they are {', '.join(MISTAKES)}"
+    places = {" ".join(str(name).lower().split()): place for name, place in answer.items()}
+    for name, place in places.items():
+        known = f"{brief(name)} is no name of a mistake; they are {', '.join(MISTAKES)}"
         require(name in MISTAKES, known)
-        form = f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {place!r}"
+        form = (
+            f"{name}: give the place as 'file:line', such as 'hosts.txt:1'; this is {brief(place)}"
+        )
         require(isinstance(place, str) and ":" in place, form)
         place = Path(place).name.replace(" ", "")  # a finding names the folder, too
         another = any(place in _places(mistake) for mistake in MISTAKES)
         there = ": something else is wrong there" if another else ", where nothing is wrong"
         require(place in _places(name), f"{name} is not at {place}{there}")
-    left = [name for name in MISTAKES if name not in answer]
-    count = f"{len(answer)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}"
+    left = [name for name in MISTAKES if name not in places]
+    count = f"{len(places)} of {len(MISTAKES)} are right; not found yet: {', '.join(left)}"
     require(not left, count)
     return f"all {len(MISTAKES)} mistakes, each at its line"

@@ -13,7 +13,7 @@ from ttkit import backend
 from ttkit.lessons import difference, exercise, factor_of, require, tidy, values_mean_something
 from ttkit.lessons.answers import Answer, Run, asks, numbers
 from ttkit.lessons.lesson_05 import on_ranks, ranks_of
-from ttkit.lessons.predicting import as_number
+from ttkit.lessons.predicting import as_number, brief
 from ttkit.visualize.chart import Chart, entitle
 from ttkit.visualize.charts import COLOURS, Curves, Stacks
 from ttkit.words import counted
@@ -163,7 +163,7 @@ def speed_up(profiles: Mapping[int, Any]) -> list[Chart]:
 @asks("mean_gradient(mesh, x, w, y)", (1, 4), (2, 4), fabric=True)
 def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     n = mesh.get_num_devices()
-    rows = 32 if min(mesh.shape) > 1 else 64  # of a device; not the same on each mesh
+    rows = 32 if min(mesh.shape) > 1 else 96  # of a device; other totals, too
     x, w, y = numbers(rows * n, 32), numbers(32, 64), numbers(rows * n, 64)
     run = mean_gradient.on(mesh, (x, (rows, 32)), (w, w.shape), (y, (rows, 64)))
     samples = zip(np.split(x, n), np.split(y, n), strict=True)
@@ -204,6 +204,7 @@ def _gradient(mean_gradient: Answer, mesh: Any) -> str:
     run.summed()
     run.computed("the gradient")
     run.multiplied(((rows, 32), (32, 64)), ((rows, 32), (rows, 64)))
+    run.put_as_given()
     _one_sum_an_axis(run, mesh)
     return f"one gradient on all {n} devices, that of one device; {run.given()}"
 
@@ -245,7 +246,7 @@ def _unequal(joined: Answer) -> str:
         value = np.asarray(value) if isinstance(value, (list, tuple)) else value
         joined.must_give("an array", isinstance(value, np.ndarray), value)
         kept = len(given) == len(own) and not any(map(difference, own, given))
-        kept = kept and counts == samples
+        kept = kept and np.array_equal(counts, samples)
         require(kept, f"{call} changes the lists or the arrays that it is given: make new ones")
         wrong = {
             "the plain mean, where chips have different numbers of samples": np.mean(own, axis=0),
@@ -299,7 +300,7 @@ def _averaged(average: Any, cluster: Any, n: int, shapes: Sequence[tuple[int, ..
             require(not is_small, f"{here} is {n} times too small: divided by {n} twice")
             alike = wrong and mine.shape == mean.shape
             times = float(np.vdot(mean, mine) / np.vdot(mean, mean)) if alike else 0.0
-            is_scaled = times and not difference(times * mean, mine, 1e-4, 1e-5)
+            is_scaled = abs(times) > 0 and not difference(times * mean, mine, 1e-4, 1e-5)
             require(not is_scaled, f"{here} is {times:.3g} times the mean: divide by comm.size")
             is_own = wrong and not difference(values[rank][i], mine, 1e-4, 1e-5)
             require(not is_own, f"{here} is its own still")
@@ -309,8 +310,8 @@ def _averaged(average: Any, cluster: Any, n: int, shapes: Sequence[tuple[int, ..
             f"it is right, but {on} called Allreduce {calls} times; "
             f"the budget is 1 for all {len(means)} gradients",
         )
-        dear = f"it is right, but {on} sent {sent} bytes; its gradients have {size}"
-        require(sent <= 2 * size, dear)  # float64 may pass
+        sends = f"it is right, but {on} sent {sent} bytes; its gradients have {size}"
+        require(size <= sent <= 2 * size, sends)  # float64 may pass
 
 
 # ---------------------------------------------------------------- 06.step
@@ -328,7 +329,7 @@ def _step(faster: Answer) -> str:
     for n, computing, sending in STEPS:
         right, call = n * computing / (computing + sending), f"faster{n, computing, sending}"
         value = as_number(given := faster(n, computing, sending))
-        require(value is not None, f"{call} should give a number, gave {given!r}")
+        require(value is not None, f"{call} should give a number, gave {brief(given)}")
         assert value is not None
         if np.isclose(value, right, 1e-4):
             continue

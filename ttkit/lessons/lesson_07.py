@@ -12,7 +12,8 @@ import numpy as np
 
 from ttkit.errors import fail
 from ttkit.lessons import exercise, require, tidy
-from ttkit.lessons.answers import Answer, Run, asks, lean, numbers, row_of
+from ttkit.lessons.answers import Answer, Run, asks, numbers, row_of
+from ttkit.lessons.calls import lean
 from ttkit.lessons.lesson_03 import PARTIAL
 from ttkit.visualize.chart import BLUE, Chart, entitle
 from ttkit.visualize.charts import Curves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -14,7 +15,11 @@ from ttkit.visualize.live import show_widget
 from ttkit.words import in_notebook
 
 Guess = int | float | str
-NUMBER = re.compile(r"([-+]?[\d.,_ ]*\d\.?(?:e[-+]?\d+)?)\s*(%|[a-z].*)?", re.IGNORECASE)
+# Thousands in groups of three; a unit may follow. It has no digits: "8 or 9" is not 8.
+NUMBER = re.compile(
+    r"([-+]?(?:\d{1,3}(?:[,_'’\s]\d{3})+|\d*)(?:\.\d*)?(?:e[-+]?\d+)?)\s*(?:%|[a-z]\D*)?",
+    re.IGNORECASE,
+)
 
 
 def as_number(value: Any) -> int | float | None:
@@ -29,10 +34,29 @@ def as_number(value: Any) -> int | float | None:
     """
     if getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
         value = value.item()
-    kinds: Any = Real
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+    kinds: Any = (Real, Decimal)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return None
+    try:
+        if not math.isfinite(value):
+            return None
+    except (OverflowError, ValueError):  # too large for a float, as 10**400; Decimal's sNaN
         return None
     return int(value) if value == int(value) else float(value)
+
+
+def brief(value: Any) -> str:
+    """Return a value as it prints, cut to a line.
+
+    Example:
+        >>> brief("4"), brief([0] * 99)
+        ("'4'", '[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ...')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # it does not print, as 10**5000
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]} ..."
 
 
 def read_guess(text: str) -> Guess | None:
@@ -44,14 +68,13 @@ def read_guess(text: str) -> Guess | None:
         >>> [read_guess(text) for text in ("4,096", "50 %", "1e3", "8 bytes", "2 x 4", " ")]
         [4096, 50, 1000, 8, '2 x 4', None]
     """
-    text = text.strip(" ?")
+    text = text.replace("−", "-").strip().strip("?").strip()
     found = NUMBER.fullmatch(text)
-    if not found or re.match(r"x\s*\d", found[2] or ""):
-        return text or None
     try:
-        return as_number(float(re.sub(r"[,_ ]", "", found[1])))
+        number = as_number(float(re.sub(r"[,_'’\s]", "", found[1]))) if found else None
     except ValueError:
-        return text
+        number = None
+    return (text or None) if number is None else number
 
 
 def plain(answer: Any) -> str:
@@ -73,8 +96,9 @@ def shown(value: Any) -> str:
     """Return a number with its thousands marked, anything else as it prints."""
     number = as_number(value)
     if number is None:
-        return str(value)
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.6g}"
+        return f"{value}" if len(f"{value}") <= 80 else f"{value}"[:60] + " ..."
+    counted = isinstance(number, int) and abs(number) < 10**15
+    return f"{number:,}" if counted else f"{number:,.6g}"
 
 
 def verdict(guess: Guess, actual: Any) -> str:
@@ -85,8 +109,14 @@ def verdict(guess: Guess, actual: Any) -> str:
         ('2 times too large', 'off by 1', 'right')
     """
     fact = as_number(actual)
-    if isinstance(guess, str) or fact is None:
+    if fact is None:
         return "right" if plain(guess) == plain(actual) else "not it"
+    if isinstance(guess, str):
+        number = read_guess(guess.replace(",", "."))  # a decimal comma
+        if number is not None and not isinstance(number, str):
+            return verdict(number, fact)
+        same = plain(guess) == plain(abs(fact)) and ("-" in guess) == (fact < 0)
+        return "right" if same else "not it"
     if guess == fact:
         return "right"
     larger, smaller = max(guess, fact), min(guess, fact)
@@ -119,6 +149,10 @@ class Prediction:
         """
         for name, value in guesses.items():
             self._known(name, "guess")
+            if isinstance(value, (list, tuple)) or (
+                isinstance(value, int) and as_number(value) is None
+            ):
+                value = brief(value)
             self.guesses[name] = read_guess(value) if isinstance(value, str) else as_number(value)
         return self
 

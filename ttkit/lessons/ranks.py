@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from ttkit import lessons
 from ttkit.cluster.engines.stacks import Frame, users_line
 from ttkit.errors import TTKitError
 from ttkit.lessons import CheckFailed, NotDone, require
+from ttkit.lessons.answers import MANY
 from ttkit.lessons.watched import MESSAGES, MESSAGES_ARE, Stuck, Watched
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
@@ -79,6 +81,10 @@ def _try(
         own.Barrier()
         try:
             result = answer(comm, mine)
+            if isinstance(result, Iterator):
+                result = list(itertools.islice(result, MANY))
+            if comm.stuck:
+                raise Stuck
         except NotDone as hint:
             return "to do", str(hint), []
         except CheckFailed as why:
@@ -88,15 +94,24 @@ def _try(
     if result is None:
         return "wrong", "it gave nothing back: does it end in `return`?", comm.log
     try:
-        arrays = [np.asarray(each, np.float32) for each in (result if several else [result])]
-    except (TypeError, ValueError):
+        arrays = [_reals(each) for each in (result if several else [result])]
+    except (TypeError, ValueError, OverflowError):
         wanted = "a list of arrays" if several else "an array"
-        return "wrong", f"it gave a {type(result).__name__}, not {wanted}", comm.log
+        given = f"it gave a {type(result).__name__}, not {wanted} of real numbers"
+        return "wrong", given, comm.log
     if call := comm.unfinished:
         early = f"it returned before its {call} was done: the request needs a Wait"
         return "begun", early, comm.log
     state = "-1" if comm.minus_one else "done"
     return state, (arrays if several else arrays[0], comm.sent, comm.calls), comm.log
+
+
+def _reals(value: Any) -> np.ndarray:
+    """Return real numbers in float32; raise where they are text or complex."""
+    array = np.asarray(value)
+    if array.dtype.kind in "SUcmM":
+        raise TypeError
+    return array.astype(np.float32)
 
 
 # ---------------------------------------------------------------- in the notebook

@@ -47,6 +47,7 @@ class Watched:
         self._allowed, self._those_are = allowed, those_are
         self.rank, self.size = comm.rank, comm.size
         self.sent = self.calls = 0
+        self.stuck = False  # a bare `except:` of an answer hides Stuck, but not this
         self.log: list[Call] = []
         self.minus_one = False  # it asked to receive from rank -1
         self._begun: list[tuple[Any, Any, str]] = []  # requests, as MPI and as the answer has them
@@ -147,6 +148,8 @@ class Watched:
         """Wait for requests; what is received comes first and fills the status."""
         from mpi4py import MPI
 
+        if self.stuck:
+            raise Stuck
         end = time.monotonic() + self._limit_s
         left, status = list(enumerate(requests)), status or MPI.Status()
         room = next((room for request, room in self._rooms if request is requests[0]), None)
@@ -161,6 +164,7 @@ class Watched:
                 raise CheckFailed(text) from None
             if left and time.monotonic() > end:
                 _kept.extend(requests)
+                self.stuck = True
                 raise Stuck
             if left:
                 time.sleep(POLL_S)
