@@ -160,7 +160,7 @@ def _shorter(tag: re.Match[str]) -> str:
 def entitle(ax: Any, title: str) -> None:
     """Set a title; below it, above the Axes, a legend where something has a label."""
     labels = ax.get_legend_handles_labels()[1]
-    title = "\n".join(fill(line, 70) for line in title.split("\n"))
+    title = "\n".join(fill(line, 68) for line in title.split("\n"))
     if not labels:
         ax.set_title(title)
     else:

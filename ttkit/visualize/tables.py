@@ -262,8 +262,9 @@ class Report:
         def line(cells: Sequence[str], tag: str) -> str:
             found = []
             for heading, cell in zip(self.columns, cells, strict=True):
-                side = "left" if heading.startswith("<") else "right;white-space:nowrap"
-                found.append(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>')
+                side = "left" if heading.startswith("<") else "right"
+                whole = ";white-space:nowrap" * (side == "right" and tag == "td")
+                found.append(f'<{tag} style="text-align:{side}{whole}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
         look = "text-align:left;font-weight:600;white-space:nowrap"
