@@ -56,10 +56,14 @@ RIGHT = [
     ("09.budget", [", ".join(map(str, row)) for row in best().actions]),
     ("09.budget", {i: " ".join(map(str, row)) for i, row in enumerate(best().actions)}),
     ("09.budget", np.array([[str(action) for action in row] for row in best().actions])),
+    ("09.budget", {i: " ".join(map(str, best().actions[i])) for i in (3, 2, 1, 0)}),
+    ("09.budget", [str(row).lower() for row in best().actions]),
+    ("09.budget", "\n\n".join("; ".join(map(str, row)) for row in best().actions)),
     ("09.budget", edited()),
     ("09.bubble", lambda p, m, v: np.array((p - 1) / (v * m + p - 1))),
     ("09.repair", (np.int64(2), "F0, B0, F1, B1, F2, B2, F3, B3")),
     ("09.repair", (2, "F0 B0 F1 B1 F2 B2 F3 B3")),
+    ("09.repair", (2.0, "[f0 b0 f1 b1 f2 b2 f3 b3]")),
     ("09.repair", [2, ["F0", "B0", "F1", "B1", "F2", "B2", "F3", "B3"]]),
 ]
 
@@ -98,6 +102,8 @@ WRONG = [
     ("09.budget", lambda: best(), "your schedule stopped with TypeError.*it is called as schedule"),
     ("09.budget", lambda p, m: 1 / 0, "your schedule stopped with ZeroDivisionError"),
     ("09.budget", ScheduleEditor(one_f_one_b(4, 6), room=3), "the memory is for 3"),
+    ("09.budget", {3 - i: row for i, row in enumerate(best().actions)}, "stage 0 .*a deadlock"),
+    ("09.budget", ["F" + "9" * 5000] * 4, "a micro-batch's number"),
     ("09.budget", 0.4, "4 lists, one for each stage, this is 0.4"),
     ("09.repair", (2, "F0 I0 W0 F1 I1 W1 F2 I2 W2 F3 I3 W3"), "a backward is whole here"),
     ("09.repair", (2, "F1 B1 F0 B0 F2 B2 F3 B3"), "45.5% of the time is bubble; at most 33.3%"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -198,12 +199,15 @@ def _rows(answer: Any) -> Any:
     if isinstance(answer, Schedule) or not isinstance(answer, Iterable):
         return answer
     if isinstance(answer, str):
-        answer = answer.strip().splitlines()
-    rows = answer.values() if isinstance(answer, Mapping) else answer
-    return [row.replace(",", " ") if isinstance(row, str) else _listed(row) for row in rows]
+        answer = [line for line in answer.splitlines() if line.strip()]
+    if isinstance(answer, Mapping):  # by stage
+        answer = [answer[stage] for stage in sorted(answer)]
+    return [_row(row) for row in answer]
 
 
-def _listed(row: Any) -> Any:
+def _row(row: Any) -> Any:
+    if isinstance(row, str):
+        return re.sub(r"[,;()\[\]'\"]", " ", row).upper()
     return list(row) if isinstance(row, Iterable) else row
 
 
