@@ -104,6 +104,8 @@ WRONG = [
     ("09.budget", ScheduleEditor(one_f_one_b(4, 6), room=3), "the memory is for 3"),
     ("09.budget", {3 - i: row for i, row in enumerate(best().actions)}, "stage 0 .*a deadlock"),
     ("09.budget", ["F" + "9" * 5000] * 4, "a micro-batch's number"),
+    ("09.budget", [range(10**12)] * 4, "0 is no action"),
+    ("09.budget", {0: "F0", "a": "B0", None: "", 1: ""}, "micro-batch 0"),
     ("09.budget", 0.4, "4 lists, one for each stage, this is 0.4"),
     ("09.repair", (2, "F0 I0 W0 F1 I1 W1 F2 I2 W2 F3 I3 W3"), "a backward is whole here"),
     ("09.repair", (2, "F1 B1 F0 B0 F2 B2 F3 B3"), "45.5% of the time is bubble; at most 33.3%"),
