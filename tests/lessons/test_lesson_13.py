@@ -207,7 +207,7 @@ WRONG = [
     ("13.redistribute", in_another_layout, "one operation is enough: to_layout can go"),
     ("13.redistribute", turned_twice, "one operation is enough: transpose, transpose can go"),
     ("13.redistribute", called_twice, "one operation is enough: mesh_partition can go"),
-    ("13.product", lambda a, b: product(a, b) and f"it is {product(a, b)}", "a @ b is Replicate"),
+    ("13.product", lambda a, b: product(a, b) and f"it is {product(a, b)}", "answer is 'it is Rep"),
     ("13.product", lambda a, b: product(a, b) or "none", "a placement as text, or None"),
     ("13.redistribute", with_addition, r"to_numpy went through the host; the chips can do"),
     ("13.redistribute", other_move("Replicate", first_rows), "has the part of the first one"),

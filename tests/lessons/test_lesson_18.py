@@ -60,6 +60,7 @@ test_right_answers = right(
         ("18.layout", (layout(micro_batches=128), "pp", "optimizer")),
         ("18.layout", (BEST.lower().replace(" ", ", "), "PP ", "Optimizer")),
         ("18.layout", (f"({BEST.upper()})".replace(" ", " + "), "'pp'", " optimizer\n")),
+        ("18.layout", (BEST.replace("micro-batches", "micro batches"), "pp", "optimizer")),
         (
             "18.layout",
             (f"DP1 ZeRO-0 {BEST.replace('micro-b', 'microb')}".split(), "pp", "optimizer"),

@@ -61,9 +61,9 @@ def _product(product: Answer) -> str:
     for a in placements:
         for b in placements:
             answer, right = product(a, b), PRODUCTS.get((a, b))
+            why, yours = f"a is {a} and b is {b}", f"your answer is {answer!r}"
             if isinstance(answer, str):  # case and blanks do not matter
                 answer = "".join(answer.split()).capitalize()
-            why, yours = f"a is {a} and b is {b}", f"your answer is {answer!r}"
             text = f"{why}: a placement as text, or None, is asked for; {yours}"
             require(isinstance(answer, str | None) and answer != "None", text)
             hint = "each device would multiply numbers that do not belong together"

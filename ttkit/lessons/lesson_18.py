@@ -226,7 +226,7 @@ def _parsed(text: Any) -> Any:
     from ttkit.train.layout import Layout
 
     found: dict[str, Any] = {}
-    words = re.sub(r"micro-?batches", "", str(text), flags=re.I)
+    words = re.sub(r"micro[- ]?batch(es)?", "", str(text), flags=re.I)
     example = "'DP8 TP4 PP2 ZeRO-1 SP recompute 8 micro-batches'"
     for word in re.sub(r"[,;+()\[\]'\"]", " ", words).split():
         part = re.fullmatch(r"(sp|recompute)|([dtpce]p|zero-|)(0*[0-9]{1,6})", word.lower())
