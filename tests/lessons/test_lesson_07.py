@@ -44,6 +44,12 @@ def scattered_by_columns(*given):
     return ttnn.all_gather(part, dim=-1, cluster_axis=1)
 
 
+def in_another_order(mesh, x, gate, up, down):
+    """Which chip has which hidden feature does not matter."""
+    order = np.random.default_rng(7).permutation(len(down))
+    return swiglu(mesh, x, *(np.ascontiguousarray(w[:, order]) for w in (gate, up)), down[order])
+
+
 def gathered_between(mesh, x, gate, up, down):
     x, gate, up = place(mesh, x), place(mesh, gate, 1), place(mesh, up, 1)
     hidden = ttnn.multiply(ttnn.silu(ttnn.matmul(x, gate)), ttnn.matmul(x, up))
@@ -208,6 +214,7 @@ RIGHT = [
     ("07.swiglu", in_one_product),
     ("07.swiglu", another(lambda a, b: b * (a * ttnn.sigmoid(a)))),
     ("07.swiglu", of_so_many()),
+    ("07.swiglu", in_another_order),
     ("07.swiglu", scattered_by_columns),
     ("07.backward", backward),
     ("07.backward", in_two_halves),
@@ -222,6 +229,10 @@ WRONG = [
     ("07.swiglu", another(lambda a, b: ttnn.silu(a) + b), "both are added"),
     ("07.swiglu", another(lambda a, b: ttnn.silu(a)), "x @ up is missing"),
     ("07.swiglu", another(lambda a, b: ttnn.silu(a) * a), "gate is used twice"),
+    ("07.swiglu", another(lambda a, b: ttnn.hardswish(a) * b), r"1x4.* element"),
+    ("07.swiglu", another(lambda a, b: ttnn.mish(a) * b), r"1x4.* element"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(ttnn.silu(a)) * b), r"1x4.* element"),
+    ("07.swiglu", lambda *given: ttnn.add(swiglu(*given), 0.1), r"1x4.* element"),
     ("07.swiglu", of_256_rows, "your swiglu stopped with|the shape should be"),
     ("07.swiglu", of_so_many(features=32), r"your swiglu stopped with|1x3"),
     ("07.swiglu", of_so_many(outputs=96), r"1x3.* the shape should be \[192, 192\]"),

@@ -82,6 +82,14 @@ def in_two_products(mesh, x, w, y):
     return ttnn.multiply(found, 2 / y.size)
 
 
+def from_the_square_of_x(mesh, x, w, y):
+    """The same as (xᵀx)w - xᵀy."""
+    x, w, part = put(mesh, x, rows=0), put(mesh, w, columns=1), put(mesh, y, 0, 1)
+    square = ttnn.matmul(ttnn.matmul(x, x, transpose_a=True), w)
+    found = ttnn.subtract(square, ttnn.matmul(x, part, transpose_a=True))
+    return ttnn.multiply(ttnn.all_reduce(found, cluster_axis=0), 2 / y.size)
+
+
 def of_so_many(features, columns):
     """Sizes of the first call, hard-coded."""
 
@@ -175,6 +183,7 @@ RIGHT = [
     ("08.gradient", averaged(0)),
     ("08.gradient", in_two_halves),
     ("08.gradient", in_two_products),
+    ("08.gradient", from_the_square_of_x),
     ("08.choose", choose),
     ("08.choose", lambda *given: list(choose(*given) or []) or None),
     ("08.choose", lambda *given: np.array(choose(*given)) if choose(*given) else None),

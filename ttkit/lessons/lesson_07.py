@@ -262,7 +262,7 @@ def _one_sum(run: Run, what: str) -> None:
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
     n = row_of(mesh)
     width, out = 32 * (5 - n), 96 * (5 - n)  # not the same on each mesh
-    x, (gate, up) = numbers(64 * n, width), numbers(2, width, 32 * n) / 8
+    x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8  # silu is no relu
     down, (wide, low) = numbers(32 * n, out) / 8, ((width, 32), (32, out))
     run = swiglu.on(mesh, (x, x.shape), (gate, wide), (up, wide), (down, low))
 

@@ -191,8 +191,9 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     sent = sorted(run.sent())
     one = sent in ([], ["all_reduce"], ["all_gather", "reduce_scatter"])  # [] on a card
     require(one, f"on {mesh!r} one sum is enough, but you called {', '.join(sent)}")
-    apart = sum(call.kind == "product" for call in run.led) > 2  # xᵀ(xw) - xᵀy
-    run.multiplied(((rows, width), (width, out)), errors, *[errors] * apart)
+    apart = sum(call.kind == "product" for call in run.led) > 2  # xᵀ(xw) - xᵀy, (xᵀx)w - xᵀy
+    more = [((rows, width), (width, width))] * apart
+    run.multiplied(((rows, width), (width, out)), errors, *more)
     return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
 
 
