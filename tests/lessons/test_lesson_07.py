@@ -39,6 +39,17 @@ def swiglu(*given):
     return ttnn.all_reduce(parts(*given), cluster_axis=1)
 
 
+def scattered_by_columns(*given):
+    part = ttnn.reduce_scatter(parts(*given), dim=-1, cluster_axis=1)
+    return ttnn.all_gather(part, dim=-1, cluster_axis=1)
+
+
+def in_another_order(mesh, x, gate, up, down):
+    """Which chip has which hidden feature does not matter."""
+    order = np.random.default_rng(7).permutation(len(down))
+    return swiglu(mesh, x, *(np.ascontiguousarray(w[:, order]) for w in (gate, up)), down[order])
+
+
 def gathered_between(mesh, x, gate, up, down):
     x, gate, up = place(mesh, x), place(mesh, gate, 1), place(mesh, up, 1)
     hidden = ttnn.multiply(ttnn.silu(ttnn.matmul(x, gate)), ttnn.matmul(x, up))
@@ -86,6 +97,21 @@ def of_256_rows(mesh, x, gate, up, down):
     """The sizes of the first call, hard-coded."""
     output = swiglu(mesh, x, gate, up, down)
     return ttnn.slice(output, [0, 0], [256, 96])
+
+
+def of_so_many(features=None, outputs=None):
+    """Other sizes of the first call, hard-coded."""
+
+    def answer(mesh, x, gate, up, down):
+        x = place(mesh, x)
+        x = ttnn.slice(x, [0, 0], [x.shape[0], features]) if features else x
+        hidden = ttnn.multiply(
+            ttnn.silu(ttnn.matmul(x, place(mesh, gate, 1))), ttnn.matmul(x, place(mesh, up, 1))
+        )
+        output = ttnn.all_reduce(ttnn.matmul(hidden, place(mesh, down, 0)), cluster_axis=1)
+        return ttnn.slice(output, [0, 0], [output.shape[0], outputs]) if outputs else output
+
+    return answer
 
 
 def gate_on_the_host(mesh, x, gate, up, down):
@@ -187,6 +213,9 @@ RIGHT = [
     ("07.swiglu", swiglu),
     ("07.swiglu", in_one_product),
     ("07.swiglu", another(lambda a, b: b * (a * ttnn.sigmoid(a)))),
+    ("07.swiglu", of_so_many()),
+    ("07.swiglu", in_another_order),
+    ("07.swiglu", scattered_by_columns),
     ("07.backward", backward),
     ("07.backward", in_two_halves),
     ("07.backward", halves_of_rows),
@@ -200,7 +229,18 @@ WRONG = [
     ("07.swiglu", another(lambda a, b: ttnn.silu(a) + b), "both are added"),
     ("07.swiglu", another(lambda a, b: ttnn.silu(a)), "x @ up is missing"),
     ("07.swiglu", another(lambda a, b: ttnn.silu(a) * a), "gate is used twice"),
+    ("07.swiglu", another(lambda a, b: ttnn.hardswish(a) * b), r"1x4.* element"),
+    ("07.swiglu", another(lambda a, b: ttnn.mish(a) * b), r"1x4.* element"),
+    ("07.swiglu", another(lambda a, b: ttnn.silu(ttnn.silu(a)) * b), r"1x4.* element"),
+    ("07.swiglu", lambda *given: ttnn.add(swiglu(*given), 0.1), r"1x4.* element"),
     ("07.swiglu", of_256_rows, "your swiglu stopped with|the shape should be"),
+    ("07.swiglu", of_so_many(features=32), r"your swiglu stopped with|1x3"),
+    ("07.swiglu", of_so_many(outputs=96), r"1x3.* the shape should be \[192, 192\]"),
+    (
+        "07.swiglu",
+        lambda mesh, x, gate, up, down: swiglu(mesh, x, gate, np.flipud(gate).copy(), down),
+        r"on MeshDevice\(1x4.* element",
+    ),
     ("07.swiglu", gate_on_the_host, "3 products on the mesh should lead to your tensor, 2 did"),
     (
         "07.swiglu",

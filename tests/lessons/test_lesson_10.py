@@ -1,6 +1,7 @@
 """The exercises of lesson 10, with right answers and with wrong ones."""
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ def role(rank, world, n):
 RIGHT = [
     ("10.roles", role),
     ("10.bytes", lambda n, g, w: (n * g + w, g + n * w)),
+    ("10.bytes", lambda n, g, w: (Fraction(each) for each in (n * g + w, g + n * w))),
+    ("10.roles", lambda *given: np.str_(role(*given))),
     ("10.bytes", lambda n, g, w: np.array([n * g + w, g + n * w])),
     ("10.bytes", lambda n, g, w: [sum([g] * n, w), float(sum([w] * n, g))]),
 ]
@@ -55,6 +58,23 @@ WRONG = [
         lambda rank, world, n: "optimizer" if rank == world - 1 else role(rank, world, n),
         r"role\(1, 2, 1\) gives 'optimizer'",
     ),
+    ("10.roles", lambda rank, world, n: role(min(rank, n), world, n), "gives 'aggregator'"),
+    (
+        "10.roles",
+        lambda rank, world, n: (["worker"] * 5 + ["aggregator", "optimizer"])[rank - n + 5],
+        "in 2-tier mode rank 1 is",
+    ),
+    ("10.roles", lambda rank, world, n: f"rank {rank} is {role(rank, world, n)}", "gives 'rank 0"),
+    (
+        "10.roles",
+        lambda rank, world, n: role(rank, world, n) if rank < 9 else "worker",
+        "rank 40 is",
+    ),
+    ("10.bytes", lambda n, g, w: (n * g + w, g + n * w, 0), "should be a pair"),
+    ("10.bytes", lambda n, g, w: {n * g + w, g + n * w}, "should be a pair"),
+    ("10.bytes", lambda n, g, w: (float("nan"), g + n * w), "should be a pair of numbers"),
+    ("10.bytes", lambda n, g, w: (n * w + g, w + n * g), "in and out are swapped"),
+    ("10.bytes", lambda n, g, w: ((n * g + w) / 1e6, (g + n * w) / 1e6), "it is 9,216"),
     (
         "10.bytes",
         lambda n, g, w: (n * g, n * w),

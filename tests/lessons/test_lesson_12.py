@@ -52,6 +52,17 @@ def on(mesh_shape, parts, ddp=True, tp=False, **training):
     return smaller
 
 
+def narrower(settings):
+    """Changes the settings that it was given."""
+    object.__setattr__(settings.transformer_config, "embedding_dim", 32)
+    return on((2, 2), 4, tp=True)(settings)
+
+
+def loss_of_the_new_weights(model, optimizer, x, y):
+    in_order(model, optimizer, x, y)
+    return model.loss(model(x), y)
+
+
 def in_order(model, optimizer, x, y):
     optimizer.zero_grad()
     loss = model.loss(model(x), y)
@@ -195,6 +206,7 @@ RIGHT = [
     ("12.loop", by_hand),
     ("12.loop", lambda *given: in_order(*given).get_value()),
     ("12.loop", lambda *given: np.float32(in_buckets(*given))),
+    ("12.loop", lambda *given: np.full((1, 1, 1, 1), in_buckets(*given))),
     ("12.loop", in_order),
     ("12.loop", cleared_at_the_end),
     ("12.loop", in_buckets),
@@ -217,6 +229,7 @@ WRONG = [
     ),
     ("12.budget", on((2, 2), 16, tp=True), "that cannot be run: .*batch_size 16 is not divisible"),
     ("12.budget", on((4, 4), 1, tp=True), "that cannot be run"),
+    ("12.budget", narrower, "embedding_dim was 64 and is 32 now"),
     (
         "12.budget",
         lambda settings: settings.device_config,
@@ -238,6 +251,8 @@ WRONG = [
     ("12.loop", cleared_before_the_step, "no weight has changed"),
     ("12.loop", without_return, "gave nothing back: does it end in `return`"),
     ("12.loop", lambda *given: in_order(*given).shape(), "should give the loss, .* gave a list"),
+    ("12.loop", loss_of_the_new_weights, "the loss that it gives is 3.49, not 3.61"),
+    ("12.loop", lambda *given: bool(in_order(*given)), "should give the loss, .* gave a bool"),
     ("12.loop", with_the_scores, r"the loss that it gives is .*, not 3\."),
     (
         "12.loop",

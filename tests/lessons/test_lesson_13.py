@@ -107,6 +107,35 @@ def with_addition(x, source, target):
     return ttnn.add(through_the_host(x, source, target), 0.0)
 
 
+def with_a_clone(*given):
+    return ttnn.clone(redistribute(*given))
+
+
+def in_another_layout(*given):
+    return ttnn.to_layout(redistribute(*given), ttnn.ROW_MAJOR_LAYOUT)
+
+
+def turned_twice(x, source, target):
+    """Cuts the other dimension of the transpose."""
+    other = str.maketrans("01", "10")
+    moved = redistribute(ttnn.transpose(x, 0, 1), source.translate(other), target.translate(other))
+    return ttnn.transpose(moved, 0, 1)
+
+
+def called_twice(*given):
+    return [redistribute(*given) for _ in range(2)][1]
+
+
+def from_the_end(x, source, target):
+    """With negative dimensions, and without the axis of a mesh of one row."""
+    dim = int((source + target).partition("(")[2][:1] or 0) - 2
+    if source == "Replicate":
+        return ttnn.mesh_partition(x, dim, 1)
+    if source == "Partial":
+        return ttnn.all_reduce(x) if target == "Replicate" else ttnn.reduce_scatter(x, dim)
+    return ttnn.all_gather(x, dim)
+
+
 def looks_at_it(x, source, target):
     assert x.shape[0] > 0 and repr(x)
     return redistribute(x, source, target)
@@ -136,6 +165,9 @@ RIGHT = [
     ("13.product", product),
     ("13.product", as_torch),
     ("13.redistribute", looks_at_it),
+    ("13.redistribute", from_the_end),
+    ("13.product", lambda a, b: product(a, b) and f" {product(a, b).lower()} "),
+    ("13.product", lambda a, b: product(a, b) and np.str_(product(a, b).replace("(", "( "))),
     ("13.product", by_rules),
     ("13.redistribute", redistribute),
 ]
@@ -169,8 +201,14 @@ WRONG = [
     (
         "13.redistribute",
         lambda *given: ttnn.multiply(redistribute(*given), 1.0),
-        "it is right, but a move computes nothing: multiply can go",
+        "it is right, but one operation is enough: multiply can go",
     ),
+    ("13.redistribute", with_a_clone, "one operation is enough: clone can go"),
+    ("13.redistribute", in_another_layout, "one operation is enough: to_layout can go"),
+    ("13.redistribute", turned_twice, "one operation is enough: transpose, transpose can go"),
+    ("13.redistribute", called_twice, "one operation is enough: mesh_partition can go"),
+    ("13.product", lambda a, b: product(a, b) and f"it is {product(a, b)}", "answer is 'it is Rep"),
+    ("13.product", lambda a, b: product(a, b) or "none", "a placement as text, or None"),
     ("13.redistribute", with_addition, r"to_numpy went through the host; the chips can do"),
     ("13.redistribute", other_move("Replicate", first_rows), "has the part of the first one"),
     (

@@ -46,6 +46,15 @@ def by_the_first_width(arrays, chips):
     return np.concatenate(parts, axis=1)
 
 
+def of_three_rows(arrays, chips):
+    parts = [array.reshape(3, chips, -1) for array in arrays]
+    return np.concatenate(parts, axis=2).reshape(3, -1)
+
+
+def the_widest_first(arrays, chips):
+    return fused(sorted(arrays, key=lambda array: -array.shape[1]), chips)
+
+
 def emptied(arrays, chips):
     found = fused(arrays, chips)
     arrays[0][:] = 0
@@ -87,6 +96,7 @@ test_right_answers = right(
         ("14.fuse", fused),
         ("14.fuse", by_reshape),
         ("14.fuse", lambda arrays, chips: fused(arrays, chips).tolist()),
+        ("14.fuse", lambda arrays, chips: fused(arrays, chips).astype(object)),
         ("14.largest", largest),
         ("14.largest", by_gcd),
         ("14.largest", lambda *model: np.array(by_gcd(*model))),
@@ -95,7 +105,13 @@ test_right_answers = right(
 
 test_wrong_answers = wrong(
     [
-        ("14.fuse", one_after_the_other, "one after the other; chip 0 then has"),
+        ("14.fuse", one_after_the_other, "one after the other; chip 0 then has 4 columns of"),
+        ("14.fuse", of_three_rows, r"has shape \(3, 20\); all columns once: \(5, 12\)"),
+        ("14.fuse", lambda arrays, chips: fused(arrays[:3], chips), r"once: \(2, 30\)"),
+        ("14.fuse", the_widest_first, "the columns of chip 0 are in another order than the list"),
+        ("14.fuse", lambda *a: fused(*a) + 1j, "should give one array, gave a ndarray"),
+        ("14.fuse", lambda *a: fused(*a).astype(str), "should give one array, gave a ndarray"),
+        ("14.fuse", lambda *a: [10**400], "should give one array, gave a list"),
         ("14.fuse", lambda arrays, chips: fused(arrays, 1), "one after the other"),
         ("14.fuse", lambda arrays, chips: fused(arrays[::-1], chips), "another order"),
         ("14.fuse", lambda arrays, chips: fused(arrays[:1], chips), "all columns once"),
@@ -117,6 +133,11 @@ test_wrong_answers = wrong(
         ("14.largest", lambda w, h, k, i, c: largest(w, h, h, i, c), "heads of keys and values"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, 32 * i, c), "no whole tiles"),
         ("14.largest", lambda w, h, k, i, c: largest(w, h, k, i, 12 * c), "no whole groups"),
+        (
+            "14.largest",
+            lambda w, h, k, i, c: largest(w, k, k, i, c),
+            "do not divide 12 query heads",
+        ),
         ("14.largest", lambda *model: 0, "at least one chip"),
         ("14.largest", lambda *model: None, "is None: does it end in `return`"),
     ]

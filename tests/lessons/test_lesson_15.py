@@ -190,6 +190,7 @@ test_right_answers = right(
         ("15.step", zero1),
         ("15.step", by_columns),
         ("15.step", divided_first),
+        ("15.step", lambda *a: parted(*a, dim=-1)),
         ("15.step", with_autograds_names),
         ("15.step", tidy),
         ("15.step", reshaped),
@@ -240,6 +241,14 @@ test_wrong_answers = wrong(
             r"you give \[512, 256\] of the weight \[1, 1, 512, 256\] back: reshape it",
         ),
         ("15.step", lambda w, grad, axis, update: update([w], grad), "it was given a list"),
+        (
+            "15.step",
+            lambda *a: ttnn.reshape(zero1(*a), (1, 1, 512, 256)),
+            r"you give \[1, 1, 512, 256\] of the weight \[1, 1, 256, 512\] back: reshape it",
+        ),
+        ("15.step", lambda *a: ttnn.add(zero1(*a), 0.01), "the new weight is not one device's"),
+        ("15.smallest", lambda *a: f"ZeRO-{smallest(*a)}", "a stage from 0 to 3, or None"),
+        ("15.smallest", lambda *a: smallest(*a) or None, "you found none, but stage 0 takes"),
         ("15.step", freed, "the weight that came back was deallocated"),
         ("15.step", gathered_along_axis_1, "more than all of it; gather along axis 0"),
         (

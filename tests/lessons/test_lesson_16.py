@@ -204,6 +204,25 @@ def chosen_by_factors(out1, max1, sum1, out2, max2, sum2):
     return out1 * one + out2 * two, top, sum1 * one + sum2 * two
 
 
+def of_four_queries(*parts):
+    """The sizes of the first call, hard-coded."""
+    out, top, total = merge(*parts)
+    found = np.empty((4, 8), np.float32)
+    found[:] = out
+    return found, top, total
+
+
+def hidden_as_zero(out1, max1, sum1, out2, max2, sum2):
+    """Right where the max of part 1 is above 0."""
+    return merge(out1, max1, sum1, out2, np.where(np.isinf(max2), 0, max2), sum2)
+
+
+def the_second_shrinks(out1, max1, sum1, out2, max2, sum2):
+    """Right where the max of part 1 is the higher one."""
+    shrink = np.exp(max2 - max1)
+    return out1 + out2 * shrink, max1, sum1 + sum2 * shrink
+
+
 def uneven(length, chips):
     """The right positions, a wrong number of them for each chip."""
     order = balanced(length, chips)
@@ -223,6 +242,9 @@ test_right_answers = right(
         ("16.merge", merge),
         ("16.merge", by_rows),
         ("16.merge", in_place),
+        ("16.merge", lambda *parts: (np.asfortranarray(array) for array in merge(*parts))),
+        ("16.balanced", lambda n, c: [{*part} for part in balanced(n, c).reshape(c, -1).tolist()]),
+        ("16.balanced", lambda n, c: balanced(n, c).astype(object)),
     ]
 )
 
@@ -245,6 +267,11 @@ test_wrong_answers = wrong(
         ("16.balanced", lambda n, c: None, "does it end in `return`"),
         ("16.balanced", lambda n, c: n // c, "should give positions, chip by chip, gave a int"),
         ("16.balanced", lambda n: n, "it is called as balanced"),
+        ("16.balanced", lambda n, c: balanced(n, c).astype(str), "whole numbers, not"),
+        ("16.balanced", lambda n, c: balanced(n, 2), "chip . computes .* scores"),
+        ("16.merge", of_four_queries, "your merge stopped with ValueError"),
+        ("16.merge", hidden_as_zero, "the mask hides part 2 from two queries: max"),
+        ("16.merge", the_second_shrinks, "small scores: max: element"),
         ("16.merge", without_factors, "sum: element .*different max subtracted"),
         ("16.merge", out_without_factors, "out: element .*different max subtracted"),
         (

@@ -40,6 +40,23 @@ def one_queue(tokens, capacity):
     return [i if i < capacity else -1 for i in range(len(tokens))]
 
 
+def of_eight_experts(tokens, capacity):
+    turns, found = [0] * 8, []
+    for expert in tokens:
+        found.append(turns[expert] if turns[expert] < capacity else -1)
+        turns[expert] += 1
+    return found
+
+
+def remembered(tokens, capacity, turns=Counter()):  # noqa: B006
+    """Goes on where the call before it ended."""
+    found = []
+    for expert in tokens:
+        found.append(turns[expert] if turns[expert] < capacity else -1)
+        turns[expert] += 1
+    return found
+
+
 def beyond(tokens, capacity):
     return [place % capacity for place in positions(tokens, len(tokens))]
 
@@ -115,6 +132,10 @@ test_right_answers = right(
     [
         ("17.positions", positions),
         ("17.positions", as_columns),
+        (
+            "17.positions",
+            lambda t, c: [k if (k := t[:i].count(e)) < c else -1 for i, e in enumerate(t)],
+        ),
         ("17.positions", lambda t, c: map(float, positions(t, c))),
         ("17.place", lambda *given: ({*own} for own in by_swaps(*given))),
         ("17.place", by_swaps),
@@ -132,6 +153,12 @@ test_wrong_answers = wrong(
         ("17.positions", lambda t, c: positions(t, c - 1), "token 2 has place -1, should have 1"),
         ("17.positions", lambda t, c: [p + 1 for p in positions(t, c)], "places count from 0"),
         ("17.positions", lambda t, c: positions(t, c)[:-1], "has 6 places for 7 tokens"),
+        ("17.positions", of_eight_experts, "your positions stopped with IndexError"),
+        ("17.positions", remembered, r"positions\(\[0, 0, 0\], 1\): token 0 has place -1"),
+        ("17.positions", lambda t, c: [str(p) for p in positions(t, c)], "token 0 has place '0'"),
+        ("17.positions", lambda t, c: [p >= 0 for p in positions(t, c)], "token 0 has place True"),
+        ("17.place", lambda *given: np.transpose(by_swaps(*given)), "you gave 2 lists"),
+        ("17.place", lambda *given: [[a, a] for a, _ in by_swaps(*given)], "is on chip 4 and on"),
         ("17.positions", lambda t, c: None, "gave nothing back"),
         ("17.place", in_order, "sends chip .* are allowed: these are the experts in the order"),
         ("17.place", lambda *given: in_order(*given)[::-1], r"bytes; [\d,]+ are allowed$"),

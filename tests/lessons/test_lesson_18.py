@@ -1,6 +1,7 @@
 """Lesson 18: its picture, and right and wrong answers to its exercises."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -58,6 +59,13 @@ test_right_answers = right(
         ("18.layout", ["128 micro-batches recompute SP PP8 TP8", "pp", "optimizer"]),
         ("18.layout", (layout(micro_batches=128), "pp", "optimizer")),
         ("18.layout", (BEST.lower().replace(" ", ", "), "PP ", "Optimizer")),
+        ("18.layout", (f"({BEST.upper()})".replace(" ", " + "), "'pp'", " optimizer\n")),
+        ("18.layout", (BEST.replace("micro-batches", "micro batches"), "pp", "optimizer")),
+        (
+            "18.layout",
+            (f"DP1 ZeRO-0 {BEST.replace('micro-b', 'microb')}".split(), "pp", "optimizer"),
+        ),
+        ("18.batch", lambda p, s, n, f, b: max(1, math.ceil(Fraction(2 * n - 2, n) * f / (b * s)))),
     ]
 )
 
@@ -83,6 +91,23 @@ test_wrong_answers = wrong(
         ("18.batch", lambda *run: None, "gave nothing back: does it end in `return`"),
         ("18.layout", BEST, "asked is a triple"),
         ("18.layout", ("my favourite", "pp", "optimizer"), "'my' is no part of a layout"),
+        ("18.layout", (f"the best is {BEST}", "pp", "optimizer"), "'the' is no part of a layout"),
+        ("18.layout", (f"TP4 {BEST}", "pp", "optimizer"), "'TP8': the layout names tp twice"),
+        (
+            "18.layout",
+            (f"{BEST} 64", "pp", "optimizer"),
+            "'64': the layout names micro_batches twice",
+        ),
+        ("18.layout", (f"TP0 {BEST}", "pp", "optimizer"), "'TP0' is no part of a layout"),
+        ("18.layout", ("TP" + "9" * 5000, "pp", "optimizer"), "'TP9{38}' is no part of a layout"),
+        ("18.layout", (BEST.replace("128", "0"), "pp", "optimizer"), "'0' is no part of a layout"),
+        ("18.layout", (BEST, "pp", "optimizer and weights"), "not 'optimizer and weights'"),
+        ("18.batch", lambda *run: break_even(*run) - 1, "so whole ones are the next number up"),
+        (
+            "18.batch",
+            lambda *run: f"{break_even(*run)} sequences",
+            "a number of sequences, gave a str",
+        ),
         ("18.layout", (BEST, "tp", "optimizer"), r"over the hosts' network: \d+ s a step"),
         ("18.layout", ("TP64", "tp", "optimizer"), "tensor-parallel sums of every block"),
         ("18.layout", ("CP64", "cp", "optimizer"), "keys and values of every block"),

@@ -262,9 +262,10 @@ def _one_sum(run: Run, what: str) -> None:
 @asks("swiglu(mesh, x, gate, up, down)", (1, 4), (1, 3), fabric=True)
 def _swiglu(swiglu: Answer, mesh: Any) -> str:
     n = row_of(mesh)
-    x, gate = numbers(64 * n, 32), numbers(32, 32 * n) / 8
-    up, down = gate[::-1], numbers(32 * n, 96) / 8
-    run = swiglu.on(mesh, (x, x.shape), (gate, (32, 32)), (up, (32, 32)), (down, (32, 96)))
+    width, out = 32 * (5 - n), 96 * (5 - n)  # not the same on each mesh
+    x, (gate, up) = numbers(64 * n, width) / 8, numbers(2, width, 32 * n) / 8  # silu is no relu
+    down, (wide, low) = numbers(32 * n, out) / 8, ((width, 32), (32, out))
+    run = swiglu.on(mesh, (x, x.shape), (gate, wide), (up, wide), (down, low))
 
     def silu(a: np.ndarray) -> np.ndarray:
         return a * (1 + np.tanh(a / 2)) / 2
@@ -300,8 +301,9 @@ def _swiglu(swiglu: Answer, mesh: Any) -> str:
     _one_sum(run, "the MLP")
     products = [call.operands[:2] for call in run.led if call.kind == "product"]
     shapes = [lean(list(tensor.shape)) for pair in products for tensor in pair]
-    if shapes != [[64 * n, 32], [32, 64], [64 * n, 32], [32, 96]]:  # gate and up beside each other
-        run.multiplied((x.shape, (32, 32)), (x.shape, (32, 32)), (x.shape, (32, 96)))
+    hidden = [64 * n, 32]
+    if shapes != [[64 * n, width], [width, 64], hidden, [*low]]:  # gate and up beside each other
+        run.multiplied((x.shape, wide), (x.shape, wide), (hidden, low))
     return f"three matrices, one sum; {run.given()}"
 
 

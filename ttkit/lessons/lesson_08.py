@@ -147,10 +147,11 @@ def layout_pictures(
 @asks("hybrid_gradient(mesh, x, w, y)", (2, 4), (4, 2), (2, 3), fabric=True)
 def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     groups, parts = mesh.shape
-    rows = 32 * (groups + parts - 4)  # of a group; not the same on each mesh
-    x, w = numbers(rows * groups, 160), numbers(160, 32 * parts)
-    y = numbers(rows * groups, 32 * parts)
-    run = hybrid_gradient.on(mesh, (x, (rows, 160)), (w, (160, 32)), (y, (rows, 32)))
+    # rows of a group, features, columns of a part: not the same on each mesh
+    rows, width, out = 32 * (groups + parts - 4), 32 * (parts + 1), 16 * groups
+    x, w = numbers(rows * groups, width), numbers(width, out * parts)
+    y, errors = numbers(rows * groups, out * parts), ((rows, width), (rows, out))
+    run = hybrid_gradient.on(mesh, (x, (rows, width)), (w, (width, out)), (y, (rows, out)))
     columns = np.split(2 / y.size * x.T @ (x @ w - y), parts, axis=1)
     if values_mean_something():
         samples = zip(np.split(x, groups), np.split(y, groups), strict=True)
@@ -190,7 +191,9 @@ def _gradient(hybrid_gradient: Answer, mesh: Any) -> str:
     sent = sorted(run.sent())
     one = sent in ([], ["all_reduce"], ["all_gather", "reduce_scatter"])  # [] on a card
     require(one, f"on {mesh!r} one sum is enough, but you called {', '.join(sent)}")
-    run.multiplied(((rows, 160), (160, 32)), ((rows, 160), (rows, 32)))
+    apart = sum(call.kind == "product" for call in run.led) > 2  # xᵀ(xw) - xᵀy, (xᵀx)w - xᵀy
+    more = [((rows, width), (width, width))] * apart
+    run.multiplied(((rows, width), (width, out)), errors, *more)
     return f"{parts} parts of one gradient, each on {groups} devices; {run.given()}"
 
 
@@ -262,7 +265,7 @@ def _choose(choose: Answer) -> str:
         given = repr(answer)[:60]
         kind = f"choose should give a shape such as {shapes[0]}, or None; it gave {given}"
         require(isinstance(mine, tuple), kind)
-        require(mine in shapes, f"{name}: {mine} is not among the shapes {shapes}")
+        require(mine in shapes, f"{name}: {given} is not among the shapes {shapes}")
         divide = f"{heads} heads do not divide among {mine[1]} chips"
         require(mine in plans, f"{name}: {mine} is refused: {divide}")
         room = plans[mine].system.chip.dram_bytes / 1e9
@@ -274,6 +277,6 @@ def _choose(choose: Answer) -> str:
         faster = fitting[best] / fitting[mine]  # type: ignore[index]
         another = f"but another shape that fits is {faster:.2f} times as fast"
         require(faster <= 1 + ERROR, f"{name}: {mine} fits, {takes}, {another}")
-        found.append("x".join(map(str, mine)))
+        found.append("x".join(f"{size:g}" for size in mine))
     rule = f"none that does is more than {ERROR:.0%} faster"
     return f"{', '.join(found)}: each fits with headroom, and {rule}"

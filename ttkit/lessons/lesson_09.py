@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from ttkit.visualize.schedule import SchedulePicture
 from ttkit.words import counted
 
 STAGES, MICRO_BATCHES, ROOM, BUBBLE = 4, 6, 3, 0.4  # of the exercise 09.budget
+MOST = 1000  # entries of an answer that are read
 ON_THE_LAST = "F0 F1 F2 B0 F3 B1 B2 B3"  # the order of the first stage, on the last one
 BROKEN = ("F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", ON_THE_LAST)
 BUILD: dict[str, Callable[..., Schedule]] = {
@@ -198,13 +200,16 @@ def _rows(answer: Any) -> Any:
     if isinstance(answer, Schedule) or not isinstance(answer, Iterable):
         return answer
     if isinstance(answer, str):
-        answer = answer.strip().splitlines()
-    rows = answer.values() if isinstance(answer, Mapping) else answer
-    return [row.replace(",", " ") if isinstance(row, str) else _listed(row) for row in rows]
+        answer = [line for line in answer.splitlines() if line.strip()]
+    if isinstance(answer, Mapping):  # by stage
+        answer = [answer[stage] for stage in sorted(answer, key=str)]
+    return [_row(row) for row in itertools.islice(answer, MOST)]
 
 
-def _listed(row: Any) -> Any:
-    return list(row) if isinstance(row, Iterable) else row
+def _row(row: Any) -> Any:
+    if isinstance(row, str):
+        return re.sub(r"[,;()\[\]'\"]", " ", row).upper()
+    return list(itertools.islice(row, MOST)) if isinstance(row, Iterable) else row
 
 
 def _not_split(whole: Any) -> None:

@@ -150,7 +150,7 @@ def _both(drawing: Drawing, a: Point, b: Point, above: bool, below: bool) -> Non
 @asks("role(rank, world, num_workers)")
 def _roles(answer: Any) -> str:
     tiers = {2: ["aggregator_optimizer"], 3: ["aggregator", "optimizer"]}
-    for workers in (1, 2, 3, 5):
+    for workers in (1, 2, 3, 5, 40):
         for number, others in tiers.items():
             wanted = ["worker"] * workers + others
             for rank, name in enumerate(wanted):

@@ -8,6 +8,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -175,7 +176,7 @@ def _budget(smaller: Answer) -> str:
         batch_size=16, max_steps=2, tokenizer_type="char", checkpoint_dir="", eval_every=0
     )
     given = Settings(DeviceConfig((1, 4), enable_ddp=True), training, transformer_config=LESSONS)
-    found = smaller(given)
+    found = smaller(deepcopy(given))  # an answer may write into it
     smaller.must_give("Settings", isinstance(found, Settings), found)
     for section, before in asdict(given).items():
         after = asdict(found)[section]
@@ -332,6 +333,8 @@ def _trained(
             if is_a(loss, "tensor_topology"):
                 shards = ttnn.get_device_tensors(loss)
                 loss = np.mean([to_numpy(shard) for shard in shards])
+            if isinstance(loss, np.ndarray) and loss.size == 1:
+                loss = loss.item()
             losses.append(loss)
             seen.append(look())
     return [list(chip) for chip in zip(*seen, strict=True)], losses, sent

@@ -62,6 +62,8 @@ def _product(product: Answer) -> str:
         for b in placements:
             answer, right = product(a, b), PRODUCTS.get((a, b))
             why, yours = f"a is {a} and b is {b}", f"your answer is {answer!r}"
+            if isinstance(answer, str):  # case and blanks do not matter
+                answer = "".join(answer.split()).capitalize()
             text = f"{why}: a placement as text, or None, is asked for; {yours}"
             require(isinstance(answer, str | None) and answer != "None", text)
             hint = "each device would multiply numbers that do not belong together"
@@ -116,8 +118,12 @@ def _redistribute(redistribute: Answer, mesh: Any) -> str:
         reads = dict.fromkeys(call.operation for call in run.calls if call.kind == "read")
         read = ", ".join(reads)
         require(not read, f"{what}: {read} went through the host; the chips can do all of it")
-        more = [call.operation for call in run.calls if call.kind in ("compute", "product")]
-        rule = f"{what}: it is right, but a move computes nothing: {', '.join(more)} can go"
+        quiet = ("collective", "write", "deallocate")
+        done = [call for call in run.calls if not {call.kind, call.operation} & {*quiet}]
+        more = [call.operation for call in done]
+        if not collectives and "mesh_partition" in more:
+            more.remove("mesh_partition")
+        rule = f"{what}: it is right, but one operation is enough: {', '.join(more)} can go"
         sent = run.sent()
         called = f"you called {', '.join(sent) or 'no collective'}"
         least = ", ".join(collectives) or "nothing sent: ttnn.mesh_partition"

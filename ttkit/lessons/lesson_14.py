@@ -51,23 +51,25 @@ def layer_times(width: int, chips: int) -> Stacks:
 )
 @asks("fused(arrays, chips)")
 def _fuse(answer: Answer) -> str:
-    for columns, chips in (([8, 4, 4], 4), ([6, 6], 2), ([12, 6, 6], 3)):
-        arrays = [numbers(3, n) + i for i, n in enumerate(columns)]
+    for columns, chips, rows in (([8, 4, 4], 4, 3), ([6, 6], 2, 5), ([9, 3, 12, 6], 3, 2)):
+        arrays = [numbers(rows, n) + i for i, n in enumerate(columns)]
         each = [np.split(array, chips, axis=1) for array in arrays]
         call = f"fused of arrays with {columns} columns over {chips} chips"
         given = [array.copy() for array in arrays]
         made = answer(given, chips)
         try:
-            found = np.asarray(made, float)
-        except (TypeError, ValueError):
+            found = np.asarray(made)
+            found = found.astype(float) if found.dtype.kind in "fiuO" else np.empty(0)
+        except (TypeError, ValueError, OverflowError):
             found = np.empty(0)
         answer.must_give("one array", made is not None and found.size > 0, made)
         same = len(given) == len(arrays) and all(map(np.array_equal, given, arrays))
         require(same, f"{call} changes the weights that it was given; make a new array")
-        want = (3, sum(columns))
+        want = (rows, sum(columns))
         require(found.shape == want, f"{call} has shape {found.shape}; all columns once: {want}")
         plain = np.array_equal(found, np.concatenate(arrays, axis=1))
-        hint = f"; chip 0 then has {columns[0] // chips * len(columns)} columns of the first array"
+        first = min(columns[0], sum(columns) // chips)
+        hint = f"; chip 0 then has {first} columns of the first array"
         require(not plain, f"{call} has the arrays one after the other{hint}, and none of the last")
         places = {
             tuple(column): f"column {place} of array {i}"
@@ -104,6 +106,7 @@ def _largest(answer: Any) -> str:
         (768, 12, 6, 3072, 8),  # 4 chips are fewer than 6 heads, and do not divide them
         (2080, 64, 64, 8192, 64),  # 65 tiles: 64 chips have one each, and one is left
         (4544, 71, 1, 18176, 8),  # Falcon-7B: one head of keys and values
+        (1024, 12, 8, 4096, 8),  # no model has fewer whole heads of both kinds; the rule is for all
     ):
         wanted = next(n for n in range(model[-1], 0, -1) if not _misfit(n, *model))
         found = whole_number(answer(*model), f"largest{model}")

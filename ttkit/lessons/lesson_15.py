@@ -84,7 +84,7 @@ def held(trainer: Any) -> dict[str, dict[str, int]]:
 
 
 # ---------------------------------------------------------------- 15.step
-ROWS, COLUMNS = 512, 256
+SHAPES = {1: (512, 256), 0: (256, 512)}  # of the weight, by the axis along which it is whole
 BETA1, BETA2, RATE = 0.9, 0.99, 0.1
 
 
@@ -126,8 +126,8 @@ def _step(zero1_step: Answer, mesh: Any) -> str:
     axis = 1 if places[0] == 1 else 0
     n, rows = places[axis], [1 if a == axis else size for a, size in enumerate(places)]
     layout = MeshLayout(mesh, 1 - axis, places[1 - axis], axis, n)
-    grads = numbers(2, *places, ROWS, COLUMNS) / 8  # another one on each chip
-    w = wanted = layout.place(numbers(*rows, ROWS, COLUMNS), tp_dim=1 - axis)
+    grads = numbers(2, *places, *SHAPES[axis]) / 8  # another one on each chip
+    w = wanted = layout.place(numbers(*rows, *SHAPES[axis]), tp_dim=1 - axis)
     yours, plain = _Adam(), _Adam()
     for number, grad in enumerate(grads, 1):
         given, before = layout.place(grad, tp_dim=1 - axis, ddp_dim=axis), _arrays(w)

@@ -245,12 +245,14 @@ def _part(scores: np.ndarray, values: np.ndarray) -> Part:
 )
 @asks("merge(out1, max1, sum1, out2, max2, sum2)")
 def _merge(answer: Answer) -> str:
-    for case, height in (("small scores", 1), ("scores up to 960", 120)):
-        scores, values = numbers(4, 24) * np.float32(height), numbers(24, 8)
+    for case, height, queries, d in (("small scores", 1, 4, 8), ("scores up to 960", 120, 6, 5)):
+        scores, values = numbers(queries, 24) * np.float32(height), numbers(24, d)
         scores[0, :9] -= 16 * height  # the second part is far higher
         scores[1, 9:] -= 16 * height
         one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
         _compare(answer, one, two, _part(scores, values), case)
+    scores -= 2000  # no max is above 0
+    one, two = _part(scores[:, :9], values[:9]), _part(scores[:, 9:], values[9:])
     for rows, hides in ((slice(1, 3), "two queries"), (slice(None), "all queries")):
         for array, empty in zip(two, (0, -np.inf, 0)):
             array[rows] = empty

@@ -106,6 +106,7 @@ def three_steps(settings: Settings) -> tuple[list[float], np.ndarray, Any]:
 def _positions(answer: Answer) -> str:
     draw = np.random.default_rng(17)
     lists = [([2, 0, 2, 2, 1, 0, 2], 2), ([0, 0, 0], 1), ([1, 0], 3), ([3, 3, 3, 3], 4), ([], 2)]
+    lists += [([9, 200, 9], 1)]
     lists += [(draw.integers(0, 5, 40).tolist(), capacity) for capacity in (1, 6, 8)]
     for tokens, capacity in lists:
         given = answer(list(tokens), capacity)

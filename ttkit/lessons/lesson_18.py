@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -225,15 +226,17 @@ def _parsed(text: Any) -> Any:
     from ttkit.train.layout import Layout
 
     found: dict[str, Any] = {}
-    words = str(text).replace("micro-batches", "").replace(",", " ").split()
-    for word in words:
-        name = word.rstrip("0123456789").lower()
-        number = word[len(name) :]
-        key = {"zero-": "zero", "sp": "sequence_parallel", "": "micro_batches"}.get(name, name)
-        known = key in ("dp", "tp", "pp", "cp", "ep", "zero", "micro_batches")
-        flag = key in ("sequence_parallel", "recompute") and not number
-        example = "'DP8 TP4 PP2 ZeRO-1 SP recompute 8 micro-batches'"
-        require(flag or (known and bool(number)), f"{word!r} is no part of a layout as {example}")
+    words = re.sub(r"micro[- ]?batch(es)?", "", str(text), flags=re.I)
+    example = "'DP8 TP4 PP2 ZeRO-1 SP recompute 8 micro-batches'"
+    for word in re.sub(r"[,;+()\[\]'\"]", " ", words).split():
+        part = re.fullmatch(r"(sp|recompute)|([dtpce]p|zero-|)(0*[0-9]{1,6})", word.lower())
+        flag, name, number = part.groups() if part else ("", "", "0")
+        key = {"zero-": "zero", "sp": "sequence_parallel", "": "micro_batches"}.get(
+            flag or name, flag or name
+        )
+        fine = flag or key == "zero" or int(number) > 0
+        require(bool(fine), f"{word[:40]!r} is no part of a layout as {example}")
+        require(key not in found, f"{word!r}: the layout names {key} twice; name each part once")
         found[key] = int(number) if number else True
     return Layout(**found, precision="bfloat16")
 
@@ -256,7 +259,7 @@ def _layout(answer: Any, mesh: Any) -> str:
     form = "a triple (layout, what is cut between the hosts, the binding constraint)"
     require(isinstance(answer, (tuple, list)) and len(answer) == 3, f"asked is {form}")
     text = getattr(answer[0], "layout", answer[0])  # of a candidate, too
-    between, binding = (str(part).strip().lower() for part in answer[1:])
+    between, binding = (str(part).strip(" \t\n'\"").lower() for part in answer[1:])
     layout = text if isinstance(text, Layout) else _parsed(text)
     layout, config = replace(layout, precision="bfloat16"), _llama70b()
     known = f"the binding constraint is one of {', '.join(BINDING)}, not {binding!r}"

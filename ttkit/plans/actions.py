@@ -13,7 +13,7 @@ import numpy as np
 from ttkit.errors import fail
 
 KINDS = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
-_WRITTEN = re.compile(r"(\d*)([FBIW])(\d+)")
+_WRITTEN = re.compile(r"(\d{,9})([FBIW])(\d{1,9})")
 Each = float | Sequence[float]  # one number for all stages, or one for each
 
 
