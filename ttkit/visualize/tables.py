@@ -263,12 +263,13 @@ class Report:
             found = []
             for heading, cell in zip(self.columns, cells, strict=True):
                 side = "left" if heading.startswith("<") else "right"
-                whole = ";white-space:nowrap" * (side == "right" and tag == "td")
+                whole = ";white-space:nowrap" * (side == "right" and cell not in heads)
                 found.append(f'<{tag} style="text-align:{side}{whole}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
         look = "text-align:left;font-weight:600;white-space:nowrap"
-        head = line([heading.lstrip("<") for heading in self.columns], "th")
+        heads = [heading.lstrip("<") for heading in self.columns]
+        head = line(heads, "th")
         body = "".join(line(row, "td") for row in self.rows)
         foot = f"<tfoot>{line(self.last, 'th')}</tfoot>" if self.last else ""
         return (
