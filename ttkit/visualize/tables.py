@@ -267,7 +267,9 @@ class Report:
                 found.append(f'<{tag} style="text-align:{side}{whole}">{escape(cell)}</{tag}>')
             return f"<tr>{''.join(found)}</tr>"
 
-        look = "text-align:left;font-weight:600;white-space:nowrap"
+        look = "text-align:left;font-weight:600"
+        if len(self.title) <= 60:  # it stays on one line, also over a narrower table
+            look += ";white-space:nowrap"
         heads = [heading.lstrip("<") for heading in self.columns]
         head = line(heads, "th")
         body = "".join(line(row, "td") for row in self.rows)
