@@ -68,7 +68,7 @@ class StepDrawing(MeshDrawing):
         self.shares = most <= 8 and plan.adds and plan.group_size < 100
         if self.shares:
             share = width_of(f"{whole_of(plan)}/{whole_of(plan)}", NUMBER)
-            self.box_w, self.box_h = max(SHARE_W, share + 1), SHARE_H
+            self.box_w, self.box_h = max(SHARE_W, math.ceil(share)), SHARE_H
         self.columns = min(columns, most)
         names = [self._name(chip, label) for chip, label in self._chips()]
         widest = max(width_of(name, NUMBER + 1, bold=True) for name in names)
