@@ -14,7 +14,15 @@ import ttkit
 from ttkit import ttnn
 from ttkit.hardware import SYSTEMS, System
 from ttkit.hardware.chips import WORMHOLE
-from ttkit.plans import all_gather, all_reduce, broadcast, reduce_scatter, topology
+from ttkit.plans import (
+    all_gather,
+    all_reduce,
+    broadcast,
+    one_f_one_b,
+    reduce_scatter,
+    topology,
+    zb_h1,
+)
 from ttkit.visualize.drawing import (
     CLASS,
     DARK,
@@ -27,13 +35,16 @@ from ttkit.visualize.drawing import (
     tone,
     width_of,
 )
-from ttkit.visualize.mesh import draw_chips, mesh_picture, system_picture
-from ttkit.visualize.plan import draw_plan
+from ttkit.visualize.mesh import draw_chips, draw_mesh, mesh_picture, system_picture
+from ttkit.visualize.plan import draw_plan, draw_step
+from ttkit.visualize.schedule import schedule_picture
 from ttkit.visualize.stages import FILL, shade
 from ttkit.visualize.step_drawing import ClickableStep, StepDrawing
 from ttkit.visualize.steps import step_pictures
 from ttkit.visualize.tensor import draw_tensor
 
+NARROW = 585  # px of a picture in JupyterLab 800 px wide, its side panel closed
+SCHEDULES = one_f_one_b(4, 8), zb_h1(4, 8)
 SVG = "{http://www.w3.org/2000/svg}"
 MESHES = [
     *((name, system.shape) for name, system in SYSTEMS.items()),
@@ -172,6 +183,22 @@ def test_plans(plan):
             assert len(chips) == len(plan.topology.chips)
     html = draw_plan(plan)._repr_html_()
     assert html.count('class="ttkit-panel"') == html.count("<svg")
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 4), (4, 2), (1, 8)])
+def test_eight_chips_fit_a_narrow_page(shape):
+    plans = [all_gather(topology("t3000", shape), 4096, 1)]
+    plans.append(all_reduce(topology("t3000", shape), 1 << 20, 1))
+    figures = [*map(schedule_picture, SCHEDULES), *(draw_step(plan, 1) for plan in plans)]
+    with ttnn.open_mesh_device(ttnn.MeshShape(*shape)) as mesh:
+        for size in ((64, 512), (1, 1, 512, 1024)):
+            mapper = ttnn.ShardTensorToMesh(mesh, dim=-1)
+            tensor = ttkit.from_numpy(np.zeros(size, np.uint8), device=mesh, mesh_mapper=mapper)
+            figures.append(draw_tensor(tensor))
+        figures += [draw_mesh(mesh), ttkit.memory(mesh)]
+    pages = [figure._repr_html_() for figure in figures]
+    least = [float(px) for page in pages for px in re.findall(r"<svg[^>]*min-width:(\d+)px", page)]
+    assert len(least) >= len(figures) and max(least) <= NARROW
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 4), (2, 4), (1, 8)])
