@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import ttkit
+from ttkit.cluster.engines.engine import own_ports
 from ttkit.errors import TTKitError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -495,6 +496,29 @@ def test_another_part_killed(two, part):
     assert gone(before, 1)
     with pytest.raises(TTKitError, match="the cluster is not started"):
         two.run(late_first)
+
+
+def test_a_controller_that_ends_before_it_answers(two, monkeypatch):
+    def unanswered(*args, **kwargs):
+        os.kill(two._processes.pids["controller"], signal.SIGKILL)
+        raise TimeoutError("Hub connection request timed out")
+
+    monkeypatch.setattr("ttkit.cluster.engines.results.Client", unanswered)
+    with takes(20), pytest.raises(TTKitError, match="controller was killed by signal 9"):
+        two.start()
+
+
+def test_a_controller_has_ports_of_its_own(monkeypatch):
+    found = []
+    for pid in (4194303, 4194304, 70):
+        monkeypatch.setattr(os, "getpid", lambda pid=pid: pid)
+        ports = own_ports()
+        with socket.socket() as taken:
+            taken.bind(("", ports[3]))
+            assert own_ports() == ports[:3] + ports[4:]
+        found += ports
+    assert len(set(found)) == len(found) >= 3 * 20
+    assert 1024 < min(found) and max(found) < 32_768
 
 
 def test_ipyparallels_own_views_do_not_wait_for_ever(two):

@@ -310,15 +310,14 @@ class Cluster:
         folder, file = str(processes.folder), processes.folder / start.CLIENT
         while not file.exists():
             self.still_starting(until)
-            time.sleep(0.02)
         connection(processes.folder, start.CLIENT)
         if self._place:  # the ranks on other hosts cannot read it
             processes.give_input("mpirun", connection(processes.folder, CONNECTION))
         how: Any = {"profile_dir": folder, "ipython_dir": folder, "timeout": 30}  # seconds
-        self._client = results.Client(str(file), **how)
-        while len(self._client.ids) < self.n:
+        with contextlib.suppress(TimeoutError):  # perhaps the controller has ended
+            self._client = results.Client(str(file), **how)
+        while not self._client or len(self._client.ids) < self.n:
             self.still_starting(until)
-            time.sleep(0.02)
         if sorted(self._client.ids) != list(range(self.n)):
             rule = f"the engines are {self._client.ids}, not the ranks 0 to {self.n - 1}"
             fail(f"start {self.name}", rule, "start again")
@@ -329,7 +328,7 @@ class Cluster:
             activate(self)
 
     def still_starting(self, until: float) -> None:
-        """Check that the start has not failed and that its time is not up."""
+        """Check that the start has not failed and that its time is not up; wait a little."""
         asked = f"start {self.name}"
         if self.failure:
             cure = "fix the cause in the last lines, then start again"
@@ -339,6 +338,7 @@ class Cluster:
         if time.monotonic() > until:
             rule = f"{here} of {self.n} engines connected within {self.start_timeout_s:g} s"
             fail(asked, rule, "Cluster(..., start_timeout_s=120) on a busy machine")
+        time.sleep(0.02)
 
     def _why(self, ended: Ended) -> str:
         """Describe why a process of the cluster ended."""

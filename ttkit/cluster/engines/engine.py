@@ -31,6 +31,7 @@ FOLDER = "TTKIT_CLUSTER_FOLDER"  # the variable that names the cluster's folder
 # the host where that folder is, set only where ranks run on others too
 OWNER = "TTKIT_CLUSTER_OWNER"
 CONNECTION = Path("security/ipcontroller-engine.json")
+PORTS = 32  # a controller takes 18
 ALIVE_S = 60.0  # for the controller to write where to connect
 REPORT_EVERY_S = 0.5
 MARK = "TTKIT-REPORT "  # begins the line of a rank on another host
@@ -226,14 +227,34 @@ def main() -> None:
     IPEngine.launch_instance(options)
 
 
+def own_ports() -> list[int]:
+    """Return free ports for a controller, which binds them a little later.
+
+    Meanwhile no other controller may take them: each has its own, by its process id. Nor may a
+    connection: they lie below those that systems give to connections (on Linux from 32,768 on).
+    """
+    first, free = 16_000 + os.getpid() % 512 * PORTS, []
+    for port in range(first, first + PORTS):
+        with contextlib.suppress(OSError), socket.socket() as held:
+            held.bind(("", port))
+            free.append(port)
+    return free
+
+
 def controller() -> None:
     """Run ipyparallel's hub and schedulers until stopped; the arguments are ipcontroller's."""
     exit_with_parent()
     os.register_at_fork(after_in_child=exit_with_parent)  # the heart monitor is another process
     from ipyparallel.controller import app
 
+    ports = iter(own_ports())
+
     class IPController(app.IPController):
         def to_work_dir(self) -> None:
             """Stay where we are: ipyparallel would put this folder first on sys.path."""
+
+        def next_port(self, pool_name: str = "common") -> int:
+            """Return a port that no other process takes before it is bound."""
+            return next(ports, 0) or super().next_port(pool_name)
 
     IPController.launch_instance(sys.argv[1:])
