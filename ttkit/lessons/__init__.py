@@ -6,9 +6,10 @@ a defect; each check is tested with wrong answers.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -21,6 +22,9 @@ from ttkit.errors import TTKitError, fail
 from ttkit.lessons import progress
 from ttkit.lessons.predicting import Prediction as Prediction
 from ttkit.lessons.predicting import predict as predict
+
+MANY = 10_000  # what a generator of an answer may yield
+NOT_REAL = "SUcmM"  # NumPy's kinds of text, complex numbers and times
 
 
 class CheckFailed(AssertionError):
@@ -59,6 +63,14 @@ def said_by(error: BaseException) -> str:
     return text if len(text) <= 600 else f"{text[:600]} ..."
 
 
+def drawn(result: Any) -> Any:
+    """Return what an answer gave, of a generator, map or zip a list of at most MANY values.
+
+    Such a one would run, and fail, in the check.
+    """
+    return list(itertools.islice(result, MANY)) if isinstance(result, Iterator) else result
+
+
 def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """Return where two results differ first, in words; "" where they agree.
 
@@ -67,8 +79,9 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
         'element [1] should be 2, is 3 (1 of 2 elements differ)'
     """
     want, have = _values(expected), _values(actual)
-    if have.dtype.kind in "SUcmM":
-        return f"real numbers are asked for, these are of type {have.dtype}"
+    kind = f"real numbers are asked for, these are of type {have.dtype}"
+    if have.dtype.kind in NOT_REAL:
+        return kind
     if want.shape != have.shape:
         return f"the shape should be {list(want.shape)}, is {list(have.shape)}"
     if not values_mean_something():
@@ -76,7 +89,7 @@ def difference(expected: Any, actual: Any, rtol: float = 1e-5, atol: float = 1e-
     try:
         both = want.astype(np.float64), have.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        return f"real numbers are asked for, these are of type {have.dtype}"
+        return kind
     wrong = ~np.isclose(both[1], both[0], rtol, atol, equal_nan=True)
     if not wrong.any():
         return ""

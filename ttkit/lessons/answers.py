@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,12 @@ import numpy as np
 from ttkit import backend
 from ttkit.errors import learners_lines
 from ttkit.lessons import (
+    MANY,
     Check,
     CheckFailed,
     NotDone,
     device_difference,
+    drawn,
     require,
     said_by,
     values_mean_something,
@@ -38,7 +39,6 @@ from ttkit.sim.memory import bytes_of, padded
 from ttkit.sim.mesh import opened_meshes
 
 LARGEST = 10**18  # more than any count in the lessons
-MANY = 10_000  # what a generator of an answer may yield
 Shape = Sequence[int]
 Cut = tuple[Any, ...]  # an array, and shapes of its shards
 
@@ -257,11 +257,9 @@ class Answer:
     def __call__(self, *args: Any) -> Any:
         try:
             result = self.function(*args)
-            # a generator, map or zip would run, and fail, in the check
-            if not isinstance(result, Iterator):
-                return result
-            given = list(itertools.islice(result, MANY))
-            require(len(given) < MANY, f"{self.asks} gives values without end")
+            given = drawn(result)
+            endless = given is not result and len(given) == MANY
+            require(not endless, f"{self.asks} gives values without end")
             return given
         except (NotDone, CheckFailed):
             raise

@@ -14,7 +14,7 @@ import numpy as np
 
 from ttkit.sim.memory import bytes_in_use
 from ttkit.sim.mesh import MeshDevice
-from ttkit.sim.operation import OPERATIONS, noted, watchers
+from ttkit.sim.operation import OPERATIONS, Watcher, noted, watchers
 from ttkit.sim.tensor import Tensor
 from ttkit.sim.trace import tensors_in
 
@@ -55,16 +55,23 @@ class _Recorder:
 
 
 @contextmanager
+def watched_by(watcher: Watcher) -> Iterator[None]:
+    """Show a watcher every ttnn call that is made inside the block, also those about meshes."""
+    for watching in (watchers, noted):
+        watching.append(watcher)
+    try:
+        yield
+    finally:
+        for watching in (watchers, noted):
+            watching.remove(watcher)
+
+
+@contextmanager
 def recorded() -> Iterator[list[Call]]:
     """Record every ttnn call that is made inside the block."""
     recorder = _Recorder()
-    for watching in (watchers, noted):
-        watching.append(recorder)
-    try:
+    with watched_by(recorder):
         yield recorder.calls
-    finally:
-        for watching in (watchers, noted):
-            watching.remove(recorder)
 
 
 def meshes_in(value: Any) -> list[MeshDevice]:
@@ -88,13 +95,12 @@ def made_on_host(calls: list[Call], given: list[np.ndarray], scaled: bool) -> st
     Their own numbers in any order may come, zeros, and one constant; with `scaled`, a whole array
     times a number, too.
     """
-    known = np.concatenate([[0.0], *(array.ravel() for array in given)])
+    size = np.abs if scaled else np.asarray  # by -1, too
+    known = size(np.concatenate([[0.0], *(array.ravel() for array in given)]))
     for call in calls:
         if call.operation != "from_torch":
             continue
-        put = np.asarray(call.args[0] if call.args else call.kwargs["tensor"])
-        if scaled:  # by -1
-            put, known = np.abs(put), np.abs(known)
+        put = size(np.asarray(call.args[0] if call.args else call.kwargs["tensor"]))
         new = put[~np.isin(put, known)]
         constant = new.size == np.count_nonzero(put) and np.unique(new).size == 1
         if not new.size or constant or (scaled and any(_alike(put, array) for array in given)):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CellType, CodeType, FunctionType
 from typing import Any
+from unittest.mock import patch
 
 from ttkit import plans
 from ttkit.lessons import CheckFailed, require
@@ -25,11 +26,8 @@ def library_plans() -> Iterator[list[plans.Plan]]:
         made.append(finish(*args))
         return made[-1]
 
-    collectives._finished = recorded  # type: ignore[assignment]
-    try:
+    with patch.object(collectives, "_finished", recorded):
         yield made
-    finally:
-        collectives._finished = finish
 
 
 def _shape(steps: Any) -> list[list[tuple[int, int, tuple[int, ...]]]]:
@@ -143,8 +141,5 @@ def as_given() -> Iterator[list[Any]]:
         given.append(plan.steps)
         prepare(plan)
 
-    plans.Plan.__post_init__ = noted  # type: ignore[assignment, method-assign]
-    try:
+    with patch.object(plans.Plan, "__post_init__", noted):
         yield given
-    finally:
-        plans.Plan.__post_init__ = prepare  # type: ignore[method-assign]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,8 +17,7 @@ from ttkit.lessons.answers import (
     numbers,
     whole_number,
 )
-from ttkit.lessons.calls import how_cut, lean, put_on_mesh
-from ttkit.sim.operation import noted, watchers
+from ttkit.lessons.calls import how_cut, lean, put_on_mesh, watched_by
 
 
 @exercise(
@@ -58,7 +55,7 @@ def _round_trip(round_trip: Answer, mesh: Any) -> str:
     x[-1, -1] = -0.0
     # rows of x over rows of the mesh, or over its columns
     blocks = [(2 * across, 3 * down), (2 * down, 3 * across)]
-    with _unsigned_zeros():
+    with watched_by(_Unsigned()):
         run = round_trip.on(mesh, (x, *blocks))
     have = run.ok()
     is_array = isinstance(have, np.ndarray) and have.dtype.kind in "fiu"
@@ -82,18 +79,6 @@ class _Unsigned:
         """Take the sign from the zeros of an array that comes back."""
         if name == "to_numpy" and result.dtype.kind == "f":
             result[result == 0] = 0.0
-
-
-@contextmanager
-def _unsigned_zeros() -> Iterator[None]:
-    unsigned = _Unsigned()
-    for watching in (watchers, noted):
-        watching.append(unsigned)
-    try:
-        yield
-    finally:
-        for watching in (watchers, noted):
-            watching.remove(unsigned)
 
 
 def _went_through(run: Run, whole: Shape, blocks: list[tuple[int, int]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -41,11 +42,8 @@ def watched_choices() -> Iterator[list[np.ndarray]]:
         found.append(to_numpy(chosen)[:, 0])
         return chosen
 
-    experts.choices = choices
-    try:
+    with patch.object(experts, "choices", choices):
         yield found
-    finally:
-        experts.choices = choose
 
 
 PARTS = ("kept", "empty", "dropped")

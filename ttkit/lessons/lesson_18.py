@@ -231,9 +231,8 @@ def _parsed(text: Any) -> Any:
     for word in re.sub(r"[,;+()\[\]'\"]", " ", words).split():
         part = re.fullmatch(r"(sp|recompute)|([dtpce]p|zero-|)(0*[0-9]{1,6})", word.lower())
         flag, name, number = part.groups() if part else ("", "", "0")
-        key = {"zero-": "zero", "sp": "sequence_parallel", "": "micro_batches"}.get(
-            flag or name, flag or name
-        )
+        name = flag or name
+        key = {"zero-": "zero", "sp": "sequence_parallel", "": "micro_batches"}.get(name, name)
         fine = flag or key == "zero" or int(number) > 0
         require(bool(fine), f"{word[:40]!r} is no part of a layout as {example}")
         require(key not in found, f"{word!r}: the layout names {key} twice; name each part once")

@@ -56,6 +56,11 @@ def brief(value: Any) -> str:
         text = repr(value)
     except Exception:  # it does not print, as 10**5000
         return f"a {type(value).__name__}"
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
+    """Return a text, cut where it is longer than a line."""
     return text if len(text) <= 80 else f"{text[:60]} ..."
 
 
@@ -96,7 +101,7 @@ def shown(value: Any) -> str:
     """Return a number with its thousands marked, anything else as it prints."""
     number = as_number(value)
     if number is None:
-        return f"{value}" if len(f"{value}") <= 80 else f"{value}"[:60] + " ..."
+        return one_line(str(value))
     counted = isinstance(number, int) and abs(number) < 10**15
     return f"{number:,}" if counted else f"{number:,.6g}"
 

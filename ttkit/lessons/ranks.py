@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,8 +14,7 @@ import numpy as np
 from ttkit import lessons
 from ttkit.cluster.engines.stacks import Frame, users_line
 from ttkit.errors import TTKitError
-from ttkit.lessons import CheckFailed, NotDone, require
-from ttkit.lessons.answers import MANY
+from ttkit.lessons import CheckFailed, NotDone, drawn, require
 from ttkit.lessons.watched import MESSAGES, MESSAGES_ARE, Stuck, Watched
 from ttkit.plans.messages import ANY, Call, Exchange, exchange
 
@@ -80,9 +78,7 @@ def _try(
             getattr(answer, "__globals__", {}).setdefault(name, value)
         own.Barrier()
         try:
-            result = answer(comm, mine)
-            if isinstance(result, Iterator):
-                result = list(itertools.islice(result, MANY))
+            result = drawn(answer(comm, mine))
             if comm.stuck:
                 raise Stuck
         except NotDone as hint:
@@ -109,7 +105,7 @@ def _try(
 def _reals(value: Any) -> np.ndarray:
     """Return real numbers in float32; raise where they are text or complex."""
     array = np.asarray(value)
-    if array.dtype.kind in "SUcmM":
+    if array.dtype.kind in lessons.NOT_REAL:
         raise TypeError
     return array.astype(np.float32)
 

@@ -171,7 +171,7 @@ class MeshDrawing(Drawing):
     ):
         rows, columns = picture.drawn
         narrow = not width and columns > 4
-        self.picture, self.h = picture, height
+        self.picture, self.h, self.name_size = picture, height, 12 if narrow else 14
         self.w = width or (ROW_W if narrow else CHIP_W)
         self.gap_x, self.gap_y = (ROW_GAP if narrow else gap[0]), gap[1]
         curved = [pair for pair in picture.pairs if not picture.straight(pair)]
@@ -215,9 +215,7 @@ class MeshDrawing(Drawing):
         (x, y), middle = corner, corner[0] + self.w / 2
         self.box(x, y, self.w, self.h, fill=fill, dash=dash)
         name, about = (INK, INK) if fill.startswith("#") else ("var(--ink)", "var(--soft)")
-        self.words(
-            middle, y + 25, lines[0], size=12 if self.w == ROW_W else 14, colour=name, bold=not dash
-        )
+        self.words(middle, y + 25, lines[0], size=self.name_size, colour=name, bold=not dash)
         self.words(middle, y + 44, lines[1:], colour=about, step=17)
 
     def tip(self, corner: Point, text: str) -> None:
