@@ -2,6 +2,8 @@
 does not.
 """
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -250,3 +252,24 @@ def test_the_map_shows_the_last_dimensions_where_nothing_is_cut():
     assert mapped(placed(tensor)) == (2, 3)
     full = f'width="{MAP}" height="{MAP}" rx="0" fill="#3d4a5c"'
     assert figure._repr_html_().count(full) == 2
+
+
+@pytest.mark.parametrize(
+    ("dim", "boxes"),
+    [
+        (0, [(0, n * MAP / 4, MAP, MAP / 4) for n in range(4)]),  # rows: one below the other
+        (1, [(n * MAP / 4, 0, MAP / 4, MAP) for n in range(4)]),  # columns: side by side
+    ],
+)
+def test_rows_lie_across_the_map_and_columns_down(place, dim, boxes):
+    tensor = place(np.zeros((64, 128), np.float32), f"R S{dim}")  # alike on both rows of the mesh
+    shapes = re.findall(r"<rect ([^>]*)>", draw_tensor(tensor)._repr_html_())
+    found = [dict(re.findall(r'([\w-]+)="([^"]*)"', shape)) for shape in shapes]
+    maps = [[float(box[k]) for k in ("x", "y")] for box in found if box["fill"] == "#ffffff"]
+    held = [
+        [float(box[k]) for k in ("x", "y", "width", "height")]
+        for box in found
+        if box["fill"] == "#3d4a5c"
+    ]
+    inside = [(x - a, y - b, w, h) for (x, y, w, h), (a, b) in zip(held, maps, strict=True)]
+    np.testing.assert_allclose(inside, boxes * 2, atol=0.01)
